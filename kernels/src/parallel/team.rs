@@ -239,13 +239,13 @@ mod tests {
     fn a_panic_in_a_task_reaches_the_leader() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build();
         let Ok(pool) = pool else { panic!("no pool of two threads") };
-        let caught = std::panic::catch_unwind(|| {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             pool.install(|| {
                 Team::run(|team| {
                     Parallelism::Team(team).for_each(8, &|index| assert!(index != 5, "task five"));
                 });
             });
-        });
+        }));
         assert!(caught.is_err());
     }
 }
