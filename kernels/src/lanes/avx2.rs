@@ -143,12 +143,18 @@ unsafe impl Lanes for V3 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, row_stride: usize, to: *mut f32) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         let avx = self.avx;
         let mut t = [self.splat(0.0); 8];
         for half in 0..2 {
             // SAFETY: the caller vouches for 8 rows of 8 floats.
-            let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * row_stride)) };
+            let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
             let (a, b, c, d) = (row(0), row(1), row(2), row(3));
             let (ab_low, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));
             let (cd_low, cd_high) = (avx._mm256_unpacklo_ps(c, d), avx._mm256_unpackhi_ps(c, d));
@@ -158,10 +164,16 @@ unsafe impl Lanes for V3 {
             t[4 * half + 3] = avx._mm256_shuffle_ps::<0xee>(ab_high, cd_high);
         }
         for c in 0..4 {
-            // SAFETY: `c + 4 < 8`, inside the caller's 64 floats.
+            // SAFETY: `c + 4 < 8`, inside the caller's rows.
             unsafe {
-                self.store(to.add(c * 8), avx._mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]));
-                self.store(to.add((c + 4) * 8), avx._mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]));
+                self.store(
+                    to.add(c * to_stride),
+                    avx._mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]),
+                );
+                self.store(
+                    to.add((c + 4) * to_stride),
+                    avx._mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]),
+                );
             }
         }
     }

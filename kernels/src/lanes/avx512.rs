@@ -126,13 +126,19 @@ unsafe impl Lanes for V4 {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, row_stride: usize, to: *mut f32) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         let f = self.avx512f;
         let zero = self.splat(0.0);
         let mut r = [zero; 16];
         for (i, row) in r.iter_mut().enumerate() {
             // SAFETY: the caller vouches for 16 rows of 16 floats.
-            *row = unsafe { self.load(from.add(i * row_stride)) };
+            *row = unsafe { self.load(from.add(i * from_stride)) };
         }
         // 4x4 transposes inside each 128-bit lane ...
         let mut t = [zero; 16];
@@ -158,8 +164,8 @@ unsafe impl Lanes for V4 {
                 f._mm512_shuffle_f32x4::<0xdd>(high, high2),
             ];
             for (lane, column) in columns.into_iter().enumerate() {
-                // SAFETY: `4 * lane + c < 16`, inside the caller's 256 floats.
-                unsafe { self.store(to.add((4 * lane + c) * 16), column) };
+                // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
+                unsafe { self.store(to.add((4 * lane + c) * to_stride), column) };
             }
         }
     }

@@ -104,12 +104,12 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn reduce_max(self, a: Self::F32) -> f32;
 
     /// Reads a `LANES x LANES` block of rows and writes its transpose:
-    /// `to[j * LANES + i] = from[i * row_stride + j]`.
+    /// `to[j * to_stride + i] = from[i * from_stride + j]`.
     ///
     /// # Safety
-    /// `from` is valid for reads of `LANES` floats at each of `LANES` rows `row_stride` apart;
-    /// `to` is valid for writes of `LANES * LANES` floats and does not overlap `from`.
-    unsafe fn transpose(self, from: *const f32, row_stride: usize, to: *mut f32);
+    /// `from` is valid for reads of `LANES` floats at each of `LANES` rows `from_stride` apart, `to`
+    /// for writes of as many `to_stride` apart, and they do not overlap.
+    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
 }
 
 /// Work that wants the panel width of the instruction set as a constant, to unroll over.

@@ -132,19 +132,25 @@ unsafe impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, row_stride: usize, to: *mut f32) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         let neon = self.neon;
         // SAFETY: the caller vouches for 4 rows of 4 floats.
-        let row = |i: usize| unsafe { self.load(from.add(i * row_stride)) };
+        let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
         let (a, b, c, d) = (row(0), row(1), row(2), row(3));
         let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
         let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
-        // SAFETY: sixteen floats are the caller's.
+        // SAFETY: four rows of four floats are the caller's.
         unsafe {
             self.store(to, neon.vzip1q_f32(ac_low, bd_low));
-            self.store(to.add(4), neon.vzip2q_f32(ac_low, bd_low));
-            self.store(to.add(8), neon.vzip1q_f32(ac_high, bd_high));
-            self.store(to.add(12), neon.vzip2q_f32(ac_high, bd_high));
+            self.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));
+            self.store(to.add(2 * to_stride), neon.vzip1q_f32(ac_high, bd_high));
+            self.store(to.add(3 * to_stride), neon.vzip2q_f32(ac_high, bd_high));
         }
     }
 }

@@ -149,11 +149,17 @@ unsafe impl Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, from: *const f32, row_stride: usize, to: *mut f32) {
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
         for i in 0..8 {
             for j in 0..8 {
-                // SAFETY: the caller vouches for 8 rows of 8 floats and 64 floats of output.
-                unsafe { *to.add(j * 8 + i) = *from.add(i * row_stride + j) };
+                // SAFETY: the caller vouches for 8 rows of 8 floats on both sides.
+                unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
             }
         }
     }

@@ -68,13 +68,13 @@ impl Kernel for Check {
         assert_eq!(s.reduce_max(va), a[S::LANES - 1]);
 
         let block: [f32; 3 * N * N] = core::array::from_fn(|i| i as f32);
-        let mut turned = [f32::NAN; N * N];
-        let stride = S::LANES + 3;
-        // SAFETY: the last row ends at `LANES * (LANES + 3)`, inside the array.
-        unsafe { s.transpose(block.as_ptr(), stride, turned.as_mut_ptr()) };
+        let mut turned = [f32::NAN; 3 * N * N];
+        let (stride, out_stride) = (S::LANES + 3, S::LANES + 5);
+        // SAFETY: the last rows end before `LANES * (LANES + 5)`, inside the arrays.
+        unsafe { s.transpose(block.as_ptr(), stride, turned.as_mut_ptr(), out_stride) };
         for i in 0..S::LANES {
             for j in 0..S::LANES {
-                assert_eq!(turned[j * S::LANES + i], block[i * stride + j]);
+                assert_eq!(turned[j * out_stride + i], block[i * stride + j]);
             }
         }
     }
