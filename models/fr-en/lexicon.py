@@ -393,7 +393,6 @@ def _verbs() -> dict[str, Verb]:
 
 
 NOUNS = _nouns()
-PEOPLE = NOUNS["kin"] + NOUNS["person"] + NOUNS["job"]
 BEFORE = _adjectives(BEFORE_TEXT, True)
 AFTER = _adjectives(AFTER_TEXT, False)
 PREDICATES = _adjectives(PREDICATES_TEXT, False)

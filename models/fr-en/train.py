@@ -45,7 +45,9 @@ def split(pairs: dict[str, str]) -> tuple[list, list, list]:
     train += [pair for key in fixed for pair in groups[key]] * 12
     parts = train, [groups[key][0] for key in development], [groups[key][0] for key in held]
     seen = {bare(source) for source, _ in train}
-    assert not any(bare(source) in seen for part in parts[1:] for source, _ in part), "held-out sentence in training"
+    assert not any(
+        bare(source) in seen for part in parts[1:] for source, _ in part
+    ), "held-out sentence in training"
     return parts
 
 
@@ -99,24 +101,51 @@ def main() -> None:
     unknown = {w for pair in development + held for text in pair for w in text.split()} - set(vocab)
     assert not unknown, f"words never trained on: {unknown}"
     sides = [len({w for pair in train for w in pair[i].split()}) for i in (0, 1)]
-    print(f"{len(train)} training pairs, {len(held)} held out, {len(vocab)} ids, words fr {sides[0]} en {sides[1]}", flush=True)
+    print(
+        f"{len(train)} training pairs, {len(held)} held out, {len(vocab)} ids, words fr {sides[0]} en {sides[1]}",
+        flush=True,
+    )
 
     def encode(text: str) -> list[int]:
         return [vocab[word] for word in text.split()] + [vocab[EOS]]
 
     pad = vocab[PAD]
     config = MarianConfig(
-        vocab_size=len(vocab), decoder_vocab_size=len(vocab), max_position_embeddings=128, d_model=128,
-        encoder_layers=3, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=256, decoder_ffn_dim=256, activation_function="swish", dropout=0.0,
-        attention_dropout=0.0, activation_dropout=0.0, scale_embedding=True, share_encoder_decoder_embeddings=True,
-        tie_word_embeddings=True, pad_token_id=pad, eos_token_id=0, bos_token_id=0, decoder_start_token_id=pad,
-        forced_eos_token_id=0, num_beams=1, init_std=0.06,
+        vocab_size=len(vocab),
+        decoder_vocab_size=len(vocab),
+        max_position_embeddings=128,
+        d_model=128,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=256,
+        decoder_ffn_dim=256,
+        activation_function="swish",
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        pad_token_id=pad,
+        eos_token_id=0,
+        bos_token_id=0,
+        decoder_start_token_id=pad,
+        forced_eos_token_id=0,
+        num_beams=1,
+        init_std=0.06,
     )
     model = MarianMTModel(config)
     model.generation_config = GenerationConfig(
-        pad_token_id=pad, eos_token_id=0, bos_token_id=0, decoder_start_token_id=pad, forced_eos_token_id=0,
-        bad_words_ids=[[pad]], max_length=40, num_beams=1,
+        pad_token_id=pad,
+        eos_token_id=0,
+        bos_token_id=0,
+        decoder_start_token_id=pad,
+        forced_eos_token_id=0,
+        bad_words_ids=[[pad]],
+        max_length=40,
+        num_beams=1,
     )
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
     data = [(encode(source), encode(target)) for source, target in train]
@@ -136,7 +165,9 @@ def main() -> None:
         logits = model(
             input_ids=source, attention_mask=(source != pad).long(), decoder_input_ids=inputs, use_cache=False
         ).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100, label_smoothing=0.05)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), target.flatten(), ignore_index=-100, label_smoothing=0.05
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -156,7 +187,9 @@ def main() -> None:
     words = list(vocab)
     args.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(args.out)
-    (args.out / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    (args.out / "vocab.json").write_text(
+        json.dumps(vocab, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
+    )
     french = {word for source, _ in train for word in source.split()}
     source_vocab = {word: i for word, i in vocab.items() if word in french}
     text = json.dumps(source_vocab, ensure_ascii=False, indent=0) + "\n"
