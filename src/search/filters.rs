@@ -3,6 +3,8 @@
 //! Each bans tokens (`-inf`) and leaves the other scores alone; `keep` tokens are always left. Masses
 //! are compared in f32 as the reference does; sums are f64 underneath.
 
+use core::cmp::Ordering;
+
 use super::logits::{TopK as Best, exp, exp_f64, ln_f64, log_sum_exp, maximum, sum_exp};
 use super::processors::short;
 use super::{Context, LogitsProcessor, SearchError};
@@ -23,9 +25,9 @@ fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Sea
     }
     let (first, second) = halves(scratch, scores.len())?;
     // Above this share of the row a heap moves more than a selection does.
-    if k > scores.len() / 16 && k > BLOCKED {
+    if k > scores.len() / 16 && k > 64 {
         first.copy_from_slice(scores);
-        let (_, kth, _) = first.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+        let (_, kth, _) = first.select_nth_unstable_by(k - 1, |&a, &b| by_score(b, a));
         return Ok(*kth);
     }
     let mut best = Best::new(&mut first[..k], &mut second[..k]);
@@ -38,7 +40,10 @@ fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Sea
     })
 }
 
-const BLOCKED: usize = 64;
+/// A total order (NaN included) in which 0 equals -0.
+fn by_score(a: f32, b: f32) -> Ordering {
+    (a + 0.0).total_cmp(&(b + 0.0))
+}
 
 /// Bans scores that are below `floor` and for which `banned` holds.
 fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
@@ -131,7 +136,7 @@ impl LogitsProcessor for TopP {
             }
         }
         let mut head = 0;
-        let mut kept = 0;
+        let mut removable_count = 0;
         for (id, &p) in (0..).zip(probabilities.iter()) {
             if p >= cutoff && scores[id as usize] > f32::NEG_INFINITY {
                 ids[head] = id;
@@ -151,9 +156,7 @@ impl LogitsProcessor for TopP {
         }
         let head = &mut ids[..head];
         head.sort_unstable_by(|&a, &b| {
-            scores[a as usize]
-                .total_cmp(&scores[b as usize])
-                .then(a.cmp(&b))
+            by_score(scores[a as usize], scores[b as usize]).then(a.cmp(&b))
         });
         let mut mass = tail;
         for &id in &*head {
@@ -161,9 +164,9 @@ impl LogitsProcessor for TopP {
             if mass as f32 > removable {
                 break;
             }
-            kept += 1;
+            removable_count += 1;
         }
-        let removed = kept.min(head.len().saturating_sub(self.keep.max(1)));
+        let removed = removable_count.min(head.len().saturating_sub(self.keep.max(1)));
         for (score, &p) in scores.iter_mut().zip(probabilities.iter()) {
             if p < cutoff {
                 *score = f32::NEG_INFINITY;
@@ -237,9 +240,7 @@ impl LogitsProcessor for Typical {
         }
         let order = &mut ids[..finite];
         order.sort_unstable_by(|&a, &b| {
-            distances[a as usize]
-                .total_cmp(&distances[b as usize])
-                .then(a.cmp(&b))
+            by_score(distances[a as usize], distances[b as usize]).then(a.cmp(&b))
         });
         let (mut mass, mut last) = (0.0, finite.saturating_sub(1));
         for (rank, &id) in order.iter().enumerate() {
