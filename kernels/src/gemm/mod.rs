@@ -1,0 +1,192 @@
+//! `C = residual + activation(scale * A W + bias)` with `W` packed once.
+//!
+//! The shape of everything here follows from one decision: **each output element has one
+//! accumulator, and `k` runs through it in order**, whatever the number of rows, the split over
+//! threads or the blocking. A row therefore gets the same bits alone, in a batch of a thousand, and
+//! on any number of threads, and the kernels are still free to choose their tiles.
+//!
+//! * `W` is stored in panels of [`Isa::panel`] columns, `[columns / panel][depth][panel]`, padded
+//!   with zero columns. A panel streams front to back, so the same buffer serves a thousand rows
+//!   (where it stays in the second-level cache) and one row (where it comes from memory).
+//! * `A` is read in place: six rows at a time need no packing to be fast.
+//! * Accumulators that must be put aside between blocks of `k` are stored as they are: f32 in, f32
+//!   out, no bit lost.
+//! * The epilogue happens in registers, before the only store.
+//!
+//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads.
+
+mod blocking;
+mod epilogue;
+mod microkernel;
+mod packing;
+
+pub use epilogue::{Epilogue, Residual};
+pub use packing::PackedMatrix;
+
+pub(crate) use microkernel::{MAX_ROWS, tile};
+
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use core::fmt;
+
+/// Why a GEMM was refused. Nothing has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GemmError {
+    /// `A` has another number of columns than `W` has rows.
+    Depth {
+        /// Rows of `W`.
+        expected: usize,
+        /// Columns of `A`.
+        found: usize,
+    },
+    /// `C` has another number of rows than `A`.
+    Rows {
+        /// Rows of `A`.
+        expected: usize,
+        /// Rows of `C`.
+        found: usize,
+    },
+    /// `C` has another number of columns than `W`.
+    Columns {
+        /// Columns of `W`.
+        expected: usize,
+        /// Columns of `C`.
+        found: usize,
+    },
+    /// The bias has another length than `W` has columns.
+    Bias {
+        /// Columns of `W`.
+        expected: usize,
+        /// Length of the bias.
+        found: usize,
+    },
+    /// The residual has another shape than `C`.
+    ResidualShape {
+        /// Rows and columns of `C`.
+        expected: (usize, usize),
+        /// Rows and columns of the residual.
+        found: (usize, usize),
+    },
+    /// The buffer for the packed matrix is too short.
+    PackedLength {
+        /// Floats that the packed matrix takes.
+        expected: usize,
+        /// Floats in the buffer.
+        found: usize,
+    },
+    /// A block of columns to be packed does not fit into the packed matrix.
+    PackedBlock {
+        /// Depth and columns of the packed matrix.
+        expected: (usize, usize),
+        /// Depth of the block and the column after its last.
+        found: (usize, usize),
+    },
+    /// `depth * columns` overflows.
+    TooLarge,
+}
+
+impl fmt::Display for GemmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Depth { expected, found } => {
+                write!(f, "A must have {expected} columns, as W has rows; found {found}")
+            }
+            Self::Rows { expected, found } => {
+                write!(f, "C must have {expected} rows, as A has; found {found}")
+            }
+            Self::Columns { expected, found } => {
+                write!(f, "C must have {expected} columns, as W has; found {found}")
+            }
+            Self::Bias { expected, found } => {
+                write!(f, "the bias must have {expected} elements, one per column; found {found}")
+            }
+            Self::ResidualShape { expected, found } => {
+                write!(f, "the residual must have C's shape {expected:?}; found {found:?}")
+            }
+            Self::PackedLength { expected, found } => {
+                write!(f, "the packed matrix takes {expected} floats; the buffer has {found}")
+            }
+            Self::PackedBlock { expected, found } => write!(
+                f,
+                "a block reaching {found:?} does not fit a packed matrix of {expected:?} (depth, columns)"
+            ),
+            Self::TooLarge => f.write_str("depth times columns overflows"),
+        }
+    }
+}
+
+impl core::error::Error for GemmError {}
+
+/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`.
+///
+/// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides
+/// are the fast ones); `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are
+/// all fine: with zero depth the sum is zero. Runs on the instruction set that `weight` was packed
+/// for.
+///
+/// Error: `|sum - exact| <= 2 depth eps * sum_k |a| |w|`, one f32 accumulator, `k` ascending; NaN and
+/// infinities propagate as in that order.
+///
+/// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only.
+///
+/// # Errors
+/// Shapes that do not fit together; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+///
+/// let isa = Isa::detect();
+/// let weight = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // [2, 3]
+/// let mut buffer = [0.0; 2 * 64];
+/// let packed = PackedMatrix::pack(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
+///
+/// let x = [1.0, 10.0];
+/// let mut y = [0.0; 3];
+/// let bias = [0.5, 0.5, 0.5];
+/// let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
+/// gemm(
+///     Matrix::new(&x, 1, 2)?,
+///     &packed,
+///     &epilogue,
+///     MatrixMut::new(&mut y, 1, 3)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(y, [41.5, 52.5, 63.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn gemm(
+    a: Matrix<'_>,
+    weight: &PackedMatrix<'_>,
+    epilogue: &Epilogue<'_>,
+    mut c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), GemmError> {
+    if a.columns() != weight.depth() {
+        return Err(GemmError::Depth { expected: weight.depth(), found: a.columns() });
+    }
+    if c.rows() != a.rows() {
+        return Err(GemmError::Rows { expected: a.rows(), found: c.rows() });
+    }
+    if c.columns() != weight.columns() {
+        return Err(GemmError::Columns { expected: weight.columns(), found: c.columns() });
+    }
+    if let Some(bias) = epilogue.bias
+        && bias.len() != weight.columns()
+    {
+        return Err(GemmError::Bias { expected: weight.columns(), found: bias.len() });
+    }
+    if let Residual::Matrix(residual) = epilogue.residual
+        && (residual.rows(), residual.columns()) != (c.rows(), c.columns())
+    {
+        return Err(GemmError::ResidualShape {
+            expected: (c.rows(), c.columns()),
+            found: (residual.rows(), residual.columns()),
+        });
+    }
+    if c.rows() == 0 || c.columns() == 0 {
+        return Ok(());
+    }
+    blocking::run(a, weight, epilogue, &mut c, parallelism);
+    Ok(())
+}

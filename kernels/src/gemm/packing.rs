@@ -1,0 +1,183 @@
+//! From a weight matrix to panels, once, into the caller's buffer.
+
+use super::GemmError;
+use crate::isa::{Isa, Kernel};
+use crate::lanes::Lanes;
+use crate::matrix::Matrix;
+
+/// A weight matrix `[depth, columns]` in the layout of one instruction set:
+/// `[ceil(columns / panel)][depth][panel]`, zero columns at the end.
+///
+/// The buffer may have any alignment; kernels are fastest when it starts on a multiple of 64 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedMatrix<'a> {
+    data: &'a [f32],
+    depth: usize,
+    columns: usize,
+    isa: Isa,
+}
+
+impl<'a> PackedMatrix<'a> {
+    /// Floats that a packed `[depth, columns]` matrix takes on `isa`.
+    ///
+    /// # Errors
+    /// The product overflows.
+    pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, GemmError> {
+        columns
+            .div_ceil(isa.panel())
+            .checked_mul(isa.panel())
+            .and_then(|padded| padded.checked_mul(depth))
+            .filter(|&floats| floats <= isize::MAX as usize / 4)
+            .ok_or(GemmError::TooLarge)
+    }
+
+    /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
+    /// `Matrix::new(data, out, in)?.transposed()`.
+    ///
+    /// # Errors
+    /// The buffer is shorter than [`PackedMatrix::len`].
+    pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, GemmError> {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        Self::pack_block(isa, weight, (depth, columns), 0, buffer)?;
+        Self::from_packed(isa, depth, columns, buffer)
+    }
+
+    /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth,
+    /// columns)` in `buffer`: several matrices side by side, or one that arrives piece by piece. The
+    /// block that holds the last column also writes the zero columns after it.
+    ///
+    /// # Errors
+    /// The buffer is too short, or the block does not fit the shape.
+    pub fn pack_block(
+        isa: Isa,
+        block: Matrix<'_>,
+        shape: (usize, usize),
+        first: usize,
+        buffer: &mut [f32],
+    ) -> Result<(), GemmError> {
+        let (depth, columns) = shape;
+        let expected = Self::len(isa, depth, columns)?;
+        if buffer.len() < expected {
+            return Err(GemmError::PackedLength { expected, found: buffer.len() });
+        }
+        let end = first.saturating_add(block.columns());
+        if block.rows() != depth || end > columns {
+            return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
+        }
+        isa.dispatch(Pack { block, columns, first, buffer: &mut buffer[..expected] });
+        Ok(())
+    }
+
+    /// A matrix that was packed before, by [`PackedMatrix::pack`] or
+    /// [`PackedMatrix::pack_block`] on the same instruction set.
+    ///
+    /// # Errors
+    /// `data` is shorter than [`PackedMatrix::len`].
+    pub fn from_packed(
+        isa: Isa,
+        depth: usize,
+        columns: usize,
+        data: &'a [f32],
+    ) -> Result<Self, GemmError> {
+        let expected = Self::len(isa, depth, columns)?;
+        match data.get(..expected) {
+            Some(data) => Ok(Self { data, depth, columns, isa }),
+            None => Err(GemmError::PackedLength { expected, found: data.len() }),
+        }
+    }
+
+    /// Rows of the matrix: the length of a sum.
+    pub const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Columns of the matrix.
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The instruction set it was packed for.
+    pub const fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    pub(super) const fn as_ptr(&self) -> *const f32 {
+        self.data.as_ptr()
+    }
+}
+
+struct Pack<'a, 'b> {
+    block: Matrix<'a>,
+    /// Columns of the whole matrix.
+    columns: usize,
+    first: usize,
+    buffer: &'b mut [f32],
+}
+
+impl Kernel for Pack<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { block, columns, first, buffer } = self;
+        let depth = block.rows();
+        let count = block.columns();
+        let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
+        let from = block.as_ptr();
+        let to = buffer.as_mut_ptr();
+        // Where column `first + j` starts: then one element every PANEL floats.
+        let place = |j: usize| {
+            let column = first + j;
+            (column / S::PANEL) * depth * S::PANEL + column % S::PANEL
+        };
+        let mut j = 0;
+        while j < count {
+            // A group of columns that is one aligned vector of a panel goes through registers.
+            let whole = (first + j) % S::LANES == 0 && count - j >= S::LANES;
+            let mut k = 0;
+            if whole && row_stride == 1 {
+                while k + S::LANES <= depth {
+                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block, and
+                    // their places are in the buffer, whose length was checked for the whole shape.
+                    unsafe {
+                        s.transpose(
+                            from.add(j * column_stride + k),
+                            column_stride,
+                            to.add(place(j) + k * S::PANEL),
+                            S::PANEL,
+                        );
+                    }
+                    k += S::LANES;
+                }
+            } else if whole && column_stride == 1 {
+                while k < depth {
+                    // SAFETY: as above.
+                    unsafe {
+                        let row = s.load(from.add(k * row_stride + j));
+                        s.store(to.add(place(j) + k * S::PANEL), row);
+                    }
+                    k += 1;
+                }
+            }
+            let group = if whole { S::LANES } else { 1 };
+            for column in j..j + group {
+                for k in k..depth {
+                    // SAFETY: as above.
+                    unsafe {
+                        *to.add(place(column) + k * S::PANEL) =
+                            *from.add(k * row_stride + column * column_stride);
+                    }
+                }
+            }
+            j += group;
+        }
+        if first + count == columns {
+            for column in columns..columns.next_multiple_of(S::PANEL) {
+                for k in 0..depth {
+                    // SAFETY: padding columns are part of the packed length.
+                    unsafe { *to.add(place(column - first) + k * S::PANEL) = 0.0 };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Which instruction set a kernel runs on: detection, names, forcing, and the one entrance into
+//! the `target_feature` regions.
+//!
+//! An [`Isa`] can only be made for a set that this CPU and its operating system support, so
+//! holding one is the proof that dispatch needs. Detection tests exactly the features that the
+//! kernels are compiled with, because both come from pulp's token of that set; on x86-64 it also
+//! asks the operating system (XCR0) whether it saves the wide registers.
+
+use crate::lanes::Lanes;
+use core::fmt;
+
+/// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
+pub const ISA_VARIABLE: &str = "SIMDFORMER_ISA";
+
+/// Name of the environment variable by which a test run names the instruction sets that must be
+/// present, separated by commas.
+pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
+
+/// An instruction set that this machine has.
+///
+/// ```
+/// use simdformer_kernels::Isa;
+///
+/// let best = Isa::detect();
+/// assert!(Isa::available().any(|isa| isa == best));
+/// assert_eq!(Isa::from_name("scalar")?, Isa::SCALAR);
+/// # Ok::<(), simdformer_kernels::IsaError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Isa(Level);
+
+#[derive(Clone, Copy)]
+enum Level {
+    Scalar(pulp::Scalar),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(pulp::x86::V3),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(pulp::x86::V4),
+    #[cfg(target_arch = "aarch64")]
+    Neon(pulp::aarch64::Neon),
+}
+
+/// Every name that [`Isa::from_name`] knows, on any machine.
+pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
+
+/// Why an instruction set could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IsaError {
+    /// The name is none of [`ISA_NAMES`].
+    UnknownName,
+    /// The name is known, but this CPU or its operating system lacks the set.
+    NotAvailable {
+        /// The set that was asked for.
+        name: &'static str,
+        /// The best set that is here.
+        best: &'static str,
+    },
+}
+
+impl fmt::Display for IsaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownName => {
+                write!(f, "unknown instruction set: expected one of {ISA_NAMES:?}")
+            }
+            Self::NotAvailable { name, best } => {
+                write!(f, "this machine has no {name}: its best instruction set is {best}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for IsaError {}
+
+impl Isa {
+    /// Plain Rust, on every machine.
+    pub const SCALAR: Self = Self(Level::Scalar(pulp::Scalar));
+
+    /// The best instruction set of this machine. In builds with `std`, the set named by the
+    /// environment variable [`ISA_VARIABLE`] instead, if it names one that is here; use
+    /// [`Isa::from_environment`] to have a wrong name reported.
+    pub fn detect() -> Self {
+        #[cfg(feature = "std")]
+        if let Ok(Some(isa)) = Self::from_environment() {
+            return isa;
+        }
+        Self::best()
+    }
+
+    /// The set named by [`ISA_VARIABLE`], or `None` if the variable is not set.
+    ///
+    /// # Errors
+    /// The name is unknown, or the set is not here.
+    #[cfg(feature = "std")]
+    pub fn from_environment() -> Result<Option<Self>, IsaError> {
+        match std::env::var(ISA_VARIABLE) {
+            Ok(name) => Self::from_name(&name).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The best instruction set of this machine, whatever the environment says.
+    pub fn best() -> Self {
+        Self::available().last().unwrap_or(Self::SCALAR)
+    }
+
+    /// Every instruction set of this machine, from the simplest to the best.
+    pub fn available() -> impl Iterator<Item = Self> {
+        ISA_NAMES.iter().filter_map(|name| Self::find(name)?.1)
+    }
+
+    /// The set called `name`, one of [`ISA_NAMES`].
+    ///
+    /// # Errors
+    /// The name is unknown, or this machine lacks the set.
+    pub fn from_name(name: &str) -> Result<Self, IsaError> {
+        let (name, found) = Self::find(name).ok_or(IsaError::UnknownName)?;
+        found.ok_or_else(|| IsaError::NotAvailable { name, best: Self::best().name() })
+    }
+
+    fn find(name: &str) -> Option<(&'static str, Option<Self>)> {
+        match name {
+            "scalar" => Some(("scalar", Some(Self::SCALAR))),
+            "avx2" => Some(("avx2", Self::avx2())),
+            "avx512" => Some(("avx512", Self::avx512())),
+            "neon" => Some(("neon", Self::neon())),
+            _ => None,
+        }
+    }
+
+    /// The name of this set, one of [`ISA_NAMES`].
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Level::Scalar(_) => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(_) => "neon",
+        }
+    }
+
+    /// f32 lanes in one vector of this set.
+    pub const fn lanes(self) -> usize {
+        match self.0 {
+            Level::Scalar(_) => pulp::Scalar::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => pulp::x86::V3::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => pulp::x86::V4::LANES,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(_) => pulp::aarch64::Neon::LANES,
+        }
+    }
+
+    /// Columns in one panel of a packed matrix of this set.
+    pub const fn panel(self) -> usize {
+        match self.0 {
+            Level::Scalar(_) => pulp::Scalar::PANEL,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => pulp::x86::V3::PANEL,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => pulp::x86::V4::PANEL,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(_) => pulp::aarch64::Neon::PANEL,
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn avx2() -> Option<Self> {
+        if !system_saves(XCR0_AVX) {
+            return None;
+        }
+        pulp::x86::V3::try_new().map(|token| Self(Level::Avx2(token)))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn avx512() -> Option<Self> {
+        if !system_saves(XCR0_AVX512) {
+            return None;
+        }
+        pulp::x86::V4::try_new().map(|token| Self(Level::Avx512(token)))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn avx2() -> Option<Self> {
+        None
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn avx512() -> Option<Self> {
+        None
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn neon() -> Option<Self> {
+        pulp::aarch64::Neon::try_new().map(|token| Self(Level::Neon(token)))
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    fn neon() -> Option<Self> {
+        None
+    }
+
+    /// Runs `kernel` with every function that is inlined into it compiled for this set. Enter once
+    /// per loop nest, not once per tile.
+    #[inline]
+    pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Level::Scalar(token) => kernel.run(token),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token.vectorize(Enter(kernel, token)),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(token) => token.vectorize(Enter(kernel, token)),
+        }
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Isa({})", self.name())
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for Isa {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Isa {}
+
+impl Default for Isa {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
+
+/// Work that runs on any instruction set. Implementations are `#[inline(always)]`.
+pub(crate) trait Kernel {
+    type Output;
+    fn run<S: Lanes>(self, lanes: S) -> Self::Output;
+}
+
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+struct Enter<K, S>(K, S);
+
+impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn call(self) -> K::Output {
+        self.0.run(self.1)
+    }
+}
+
+/// SSE and AVX registers.
+#[cfg(target_arch = "x86_64")]
+const XCR0_AVX: u64 = 0b110;
+/// As well as mask registers and both halves of the 512-bit registers.
+#[cfg(target_arch = "x86_64")]
+const XCR0_AVX512: u64 = 0b1110_0110;
+
+/// Whether the operating system saves all register state in `wanted`. CPUID alone does not tell:
+/// hypervisors and boot options can leave the state disabled.
+#[cfg(target_arch = "x86_64")]
+fn system_saves(wanted: u64) -> bool {
+    use core::arch::x86_64::{__cpuid, _xgetbv};
+
+    #[target_feature(enable = "xsave")]
+    fn state() -> u64 {
+        // SAFETY: XCR0 always exists where XGETBV does.
+        unsafe { _xgetbv(0) }
+    }
+
+    const XSAVE_AND_OSXSAVE: u32 = 0b11 << 26;
+    let features = __cpuid(1).ecx;
+    if features & XSAVE_AND_OSXSAVE != XSAVE_AND_OSXSAVE {
+        return false;
+    }
+    // SAFETY: CPUID reports XSAVE, and the operating system has enabled it.
+    unsafe { state() & wanted == wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for isa in Isa::available() {
+            assert_eq!(Isa::from_name(isa.name()), Ok(isa));
+            assert_eq!(isa.panel() % isa.lanes(), 0);
+        }
+        assert_eq!(Isa::from_name("mmx"), Err(IsaError::UnknownName));
+    }
+
+    #[test]
+    fn a_missing_set_is_an_error() {
+        let missing =
+            ISA_NAMES.iter().find(|name| !Isa::available().any(|isa| isa.name() == **name));
+        if let Some(name) = missing {
+            assert_eq!(
+                Isa::from_name(name),
+                Err(IsaError::NotAvailable { name, best: Isa::best().name() })
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "std")]
+    fn required_sets_are_present() {
+        if let Ok(required) = std::env::var(REQUIRE_ISA_VARIABLE) {
+            for name in required.split(',').filter(|name| !name.is_empty()) {
+                assert!(Isa::from_name(name).is_ok(), "{name} is required and missing");
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
+
+use super::{Lanes, PanelKernel};
+use core::arch::x86_64::{__m512, __mmask16, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch};
+use pulp::x86::V4;
+
+#[inline(always)]
+fn mask_of(count: usize) -> __mmask16 {
+    if count >= 16 { u16::MAX } else { (1u16 << count) - 1 }
+}
+
+// SAFETY: 16 lanes, panels of 4 x 16 = 64; the masked operations touch only the lanes of their mask.
+unsafe impl Lanes for V4 {
+    const LANES: usize = 16;
+    const PANEL: usize = 64;
+    type F32 = __m512;
+    type Mask = __mmask16;
+
+    #[inline(always)]
+    fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
+        kernel.run::<Self, 4>(self)
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        self.avx512f._mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, from: *const f32, count: usize) -> __m512 {
+        // SAFETY: masked lanes are not accessed (faults are suppressed), the others are the caller's.
+        unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: __m512) {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, v: __m512, count: usize) {
+        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        unsafe { self.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v) }
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_sub_ps(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_div_ps(a, b)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.avx512f._mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_max_ps(a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_min_ps(a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        self.avx512f._mm512_abs_ps(a)
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
+        let bit = self.splat(-0.0);
+        let dq = self.avx512dq;
+        dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        // 0x08: nearest even, no inexact exception, no scaling.
+        self.avx512f._mm512_roundscale_ps::<8>(a)
+    }
+    #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        self.avx512f._mm512_scalef_ps(a, n)
+    }
+
+    #[inline(always)]
+    fn less(self, a: __m512, b: __m512) -> __mmask16 {
+        self.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> __mmask16 {
+        mask_of(count)
+    }
+    #[inline(always)]
+    fn select(self, mask: __mmask16, yes: __m512, no: __m512) -> __m512 {
+        self.avx512f._mm512_mask_blend_ps(mask, no, yes)
+    }
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: __m512) -> f32 {
+        self.avx512f._mm512_reduce_add_ps(a)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        self.avx512f._mm512_reduce_max_ps(a)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let f = self.avx512f;
+        let zero = self.splat(0.0);
+        let mut r = [zero; 16];
+        for (i, row) in r.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for 16 rows of 16 floats.
+            *row = unsafe { self.load(from.add(i * from_stride)) };
+        }
+        // 4x4 transposes inside each 128-bit lane ...
+        let mut t = [zero; 16];
+        for q in 0..4 {
+            let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
+            let (ab_low, ab_high) = (f._mm512_unpacklo_ps(a, b), f._mm512_unpackhi_ps(a, b));
+            let (cd_low, cd_high) = (f._mm512_unpacklo_ps(c, d), f._mm512_unpackhi_ps(c, d));
+            t[4 * q] = f._mm512_shuffle_ps::<0x44>(ab_low, cd_low);
+            t[4 * q + 1] = f._mm512_shuffle_ps::<0xee>(ab_low, cd_low);
+            t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
+            t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
+        }
+        // ... then a 4x4 transpose of the 128-bit lanes themselves.
+        for c in 0..4 {
+            let low = f._mm512_shuffle_f32x4::<0x44>(t[c], t[4 + c]);
+            let high = f._mm512_shuffle_f32x4::<0xee>(t[c], t[4 + c]);
+            let low2 = f._mm512_shuffle_f32x4::<0x44>(t[8 + c], t[12 + c]);
+            let high2 = f._mm512_shuffle_f32x4::<0xee>(t[8 + c], t[12 + c]);
+            let columns = [
+                f._mm512_shuffle_f32x4::<0x88>(low, low2),
+                f._mm512_shuffle_f32x4::<0xdd>(low, low2),
+                f._mm512_shuffle_f32x4::<0x88>(high, high2),
+                f._mm512_shuffle_f32x4::<0xdd>(high, high2),
+            ];
+            for (lane, column) in columns.into_iter().enumerate() {
+                // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
+                unsafe { self.store(to.add((4 * lane + c) * to_stride), column) };
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! NEON: 4 lanes, 32 registers.
+
+use super::{Lanes, PanelKernel};
+use core::arch::aarch64::{float32x4_t, uint32x4_t};
+use pulp::aarch64::Neon;
+
+static INDEX: [u32; 4] = [0, 1, 2, 3];
+
+// SAFETY: 4 lanes, panels of 4 x 4 = 16; partial accesses go lane by lane.
+unsafe impl Lanes for Neon {
+    const LANES: usize = 4;
+    const PANEL: usize = 16;
+    type F32 = float32x4_t;
+    type Mask = uint32x4_t;
+
+    #[inline(always)]
+    fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
+        kernel.run::<Self, 4>(self)
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> float32x4_t {
+        self.neon.vdupq_n_f32(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { self.neon.vld1q_f32(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, from: *const f32, count: usize) -> float32x4_t {
+        let mut room = [0.0f32; 4];
+        for (i, lane) in room.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            *lane = unsafe { from.add(i).read_unaligned() };
+        }
+        // SAFETY: `room` has four floats.
+        unsafe { self.neon.vld1q_f32(room.as_ptr()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: float32x4_t) {
+        // SAFETY: the caller's contract.
+        unsafe { self.neon.vst1q_f32(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, v: float32x4_t, count: usize) {
+        let mut room = [0.0f32; 4];
+        // SAFETY: `room` has four floats.
+        unsafe { self.neon.vst1q_f32(room.as_mut_ptr(), v) };
+        for (i, lane) in room.iter().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            unsafe { to.add(i).write_unaligned(*lane) };
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, _at: *const f32) {}
+
+    #[inline(always)]
+    fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vaddq_f32(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vsubq_f32(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vmulq_f32(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vdivq_f32(a, b)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        self.neon.vfmaq_f32(c, a, b)
+    }
+    #[inline(always)]
+    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vcgtq_f32(a, b), a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vcltq_f32(a, b), a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: float32x4_t) -> float32x4_t {
+        self.neon.vabsq_f32(a)
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: float32x4_t, sign: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vdupq_n_u32(1 << 31), sign, magnitude)
+    }
+    #[inline(always)]
+    fn round(self, a: float32x4_t) -> float32x4_t {
+        self.neon.vrndnq_f32(a)
+    }
+    #[inline(always)]
+    fn scale(self, a: float32x4_t, n: float32x4_t) -> float32x4_t {
+        let neon = self.neon;
+        let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));
+        self.mul(a, neon.vreinterpretq_f32_s32(neon.vshlq_n_s32::<23>(biased)))
+    }
+
+    #[inline(always)]
+    fn less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        self.neon.vcltq_f32(a, b)
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> uint32x4_t {
+        let count = if count < 4 { count as u32 } else { 4 };
+        // SAFETY: the table has four words.
+        let index = unsafe { self.neon.vld1q_u32(INDEX.as_ptr()) };
+        self.neon.vcltq_u32(index, self.neon.vdupq_n_u32(count))
+    }
+    #[inline(always)]
+    fn select(self, mask: uint32x4_t, yes: float32x4_t, no: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(mask, yes, no)
+    }
+    #[inline(always)]
+    fn any(self, mask: uint32x4_t) -> bool {
+        self.neon.vmaxvq_u32(mask) != 0
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: float32x4_t) -> f32 {
+        self.neon.vaddvq_f32(a)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: float32x4_t) -> f32 {
+        self.neon.vmaxvq_f32(a)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let neon = self.neon;
+        // SAFETY: the caller vouches for 4 rows of 4 floats.
+        let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
+        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+        let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
+        let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
+        // SAFETY: four rows of four floats are the caller's.
+        unsafe {
+            self.store(to, neon.vzip1q_f32(ac_low, bd_low));
+            self.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));
+            self.store(to.add(2 * to_stride), neon.vzip1q_f32(ac_high, bd_high));
+            self.store(to.add(3 * to_stride), neon.vzip2q_f32(ac_high, bd_high));
+        }
+    }
+}

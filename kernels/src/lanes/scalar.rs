@@ -1,0 +1,166 @@
+//! Plain Rust in groups of eight, for the compiler to vectorise with what the target has.
+//!
+//! `mul_add` is a multiplication and an addition: `f32::mul_add` would call a library routine on
+//! targets without FMA. Results therefore differ from the other instruction sets in the last bits.
+
+use super::{Lanes, PanelKernel};
+use pulp::Scalar;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Eight([f32; 8]);
+
+#[derive(Clone, Copy)]
+pub(crate) struct EightBools([bool; 8]);
+
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> Eight {
+    let mut out = [0.0; 8];
+    for (i, lane) in out.iter_mut().enumerate() {
+        *lane = f(i);
+    }
+    Eight(out)
+}
+
+// SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
+unsafe impl Lanes for Scalar {
+    const LANES: usize = 8;
+    const PANEL: usize = 8;
+    type F32 = Eight;
+    type Mask = EightBools;
+
+    #[inline(always)]
+    fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
+        kernel.run::<Self, 1>(self)
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Eight {
+        Eight([x; 8])
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> Eight {
+        // SAFETY: the caller vouches for eight floats; arrays of f32 have the alignment of f32.
+        Eight(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, from: *const f32, count: usize) -> Eight {
+        let mut out = [0.0; 8];
+        for (i, lane) in out.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            *lane = unsafe { from.add(i).read_unaligned() };
+        }
+        Eight(out)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: Eight) {
+        // SAFETY: the caller vouches for eight floats.
+        unsafe { to.cast::<[f32; 8]>().write_unaligned(v.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, v: Eight, count: usize) {
+        for (i, lane) in v.0.iter().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            unsafe { to.add(i).write_unaligned(*lane) };
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, _at: *const f32) {}
+
+    #[inline(always)]
+    fn add(self, a: Eight, b: Eight) -> Eight {
+        each(|i| a.0[i] + b.0[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Eight, b: Eight) -> Eight {
+        each(|i| a.0[i] - b.0[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Eight, b: Eight) -> Eight {
+        each(|i| a.0[i] * b.0[i])
+    }
+    #[inline(always)]
+    fn div(self, a: Eight, b: Eight) -> Eight {
+        each(|i| a.0[i] / b.0[i])
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
+        each(|i| a.0[i] * b.0[i] + c.0[i])
+    }
+    #[inline(always)]
+    fn max(self, a: Eight, b: Eight) -> Eight {
+        each(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: Eight, b: Eight) -> Eight {
+        each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] })
+    }
+    #[inline(always)]
+    fn abs(self, a: Eight) -> Eight {
+        each(|i| a.0[i].abs())
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: Eight, sign: Eight) -> Eight {
+        each(|i| magnitude.0[i].copysign(sign.0[i]))
+    }
+    #[inline(always)]
+    fn round(self, a: Eight) -> Eight {
+        // Adding 1.5 * 2^23 pushes the fraction out of the mantissa, rounding to nearest even.
+        const MAGIC: f32 = 12_582_912.0;
+        each(|i| (a.0[i] + MAGIC) - MAGIC)
+    }
+    #[inline(always)]
+    fn scale(self, a: Eight, n: Eight) -> Eight {
+        each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23))
+    }
+
+    #[inline(always)]
+    fn less(self, a: Eight, b: Eight) -> EightBools {
+        let mut out = [false; 8];
+        for (i, lane) in out.iter_mut().enumerate() {
+            *lane = a.0[i] < b.0[i];
+        }
+        EightBools(out)
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> EightBools {
+        let mut out = [false; 8];
+        for (i, lane) in out.iter_mut().enumerate() {
+            *lane = i < count;
+        }
+        EightBools(out)
+    }
+    #[inline(always)]
+    fn select(self, mask: EightBools, yes: Eight, no: Eight) -> Eight {
+        each(|i| if mask.0[i] { yes.0[i] } else { no.0[i] })
+    }
+    #[inline(always)]
+    fn any(self, mask: EightBools) -> bool {
+        mask.0.contains(&true)
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: Eight) -> f32 {
+        let a = a.0;
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: Eight) -> f32 {
+        a.0.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m { x } else { m })
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller vouches for 8 rows of 8 floats on both sides.
+                unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
+            }
+        }
+    }
+}

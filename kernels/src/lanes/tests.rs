@@ -1,0 +1,88 @@
+//! Every operation of every instruction set of this machine against plain Rust.
+
+use super::{Lanes, MAX_LANES, MAX_PANEL};
+use crate::isa::{Isa, Kernel};
+
+struct Check;
+
+impl Kernel for Check {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        const N: usize = MAX_LANES;
+        assert!(S::LANES <= MAX_LANES && S::PANEL <= MAX_PANEL && S::PANEL % S::LANES == 0);
+        let a: [f32; N] = core::array::from_fn(|i| (i as f32 - 5.5) * 1.37);
+        let b: [f32; N] = core::array::from_fn(|i| ((i * 7) % 11) as f32 - 3.2);
+        // SAFETY: every array has room for the widest vector.
+        let (va, vb) = unsafe { (s.load(a.as_ptr()), s.load(b.as_ptr())) };
+        let check = |v: S::F32, want: &dyn Fn(usize) -> f32| {
+            let mut out = [f32::NAN; N];
+            // SAFETY: as above.
+            unsafe { s.store(out.as_mut_ptr(), v) };
+            for i in 0..S::LANES {
+                assert_eq!(out[i].to_bits(), want(i).to_bits(), "lane {i}");
+            }
+        };
+        check(s.splat(2.5), &|_| 2.5);
+        check(s.add(va, vb), &|i| a[i] + b[i]);
+        check(s.sub(va, vb), &|i| a[i] - b[i]);
+        check(s.mul(va, vb), &|i| a[i] * b[i]);
+        check(s.div(va, vb), &|i| a[i] / b[i]);
+        check(s.max(va, vb), &|i| if a[i] > b[i] { a[i] } else { b[i] });
+        check(s.min(va, vb), &|i| if a[i] < b[i] { a[i] } else { b[i] });
+        check(s.abs(va), &|i| a[i].abs());
+        check(s.copy_sign(va, vb), &|i| a[i].copysign(b[i]));
+        check(s.round(va), &|i| libm::rintf(a[i]));
+        check(s.scale(va, s.splat(-126.0)), &|i| a[i] * f32::from_bits(1 << 23));
+        check(s.scale(va, s.splat(5.0)), &|i| a[i] * 32.0);
+        let nan = s.splat(f32::NAN);
+        check(s.max(nan, va), &|i| a[i]);
+        check(s.min(nan, va), &|i| a[i]);
+        check(s.select(s.less(va, vb), va, vb), &|i| if a[i] < b[i] { a[i] } else { b[i] });
+        assert!(!s.any(s.less(nan, va)) && !s.any(s.less(va, nan)) && s.any(s.first(1)));
+        assert!(!s.any(s.first(0)));
+        for n in 0..=S::LANES + 1 {
+            check(s.select(s.first(n), va, vb), &|i| if i < n { a[i] } else { b[i] });
+        }
+        for n in 0..=S::LANES {
+            // SAFETY: `n` is at most the length of the arrays.
+            check(unsafe { s.load_first(a.as_ptr(), n) }, &|i| if i < n { a[i] } else { 0.0 });
+            let mut out = [-1.0f32; N];
+            // SAFETY: as above.
+            unsafe { s.store_first(out.as_mut_ptr(), va, n) };
+            for (i, x) in out.iter().enumerate() {
+                assert_eq!(*x, if i < n { a[i] } else { -1.0 });
+            }
+        }
+        let fused = s.mul_add(va, vb, s.splat(0.5));
+        let mut out = [0.0f32; N];
+        // SAFETY: as above.
+        unsafe { s.store(out.as_mut_ptr(), fused) };
+        for i in 0..S::LANES {
+            let exact = f64::from(a[i]) * f64::from(b[i]) + 0.5;
+            assert!(!((f64::from(out[i]) - exact).abs() > exact.abs() * 1e-6 + 1e-6));
+        }
+        let sum: f64 = a[..S::LANES].iter().map(|&x| f64::from(x)).sum();
+        assert!(!((f64::from(s.reduce_add(va)) - sum).abs() > 1e-4));
+        assert_eq!(s.reduce_max(va), a[S::LANES - 1]);
+
+        let block: [f32; 3 * N * N] = core::array::from_fn(|i| i as f32);
+        let mut turned = [f32::NAN; 3 * N * N];
+        let (stride, out_stride) = (S::LANES + 3, S::LANES + 5);
+        // SAFETY: the last rows end before `LANES * (LANES + 5)`, inside the arrays.
+        unsafe { s.transpose(block.as_ptr(), stride, turned.as_mut_ptr(), out_stride) };
+        for i in 0..S::LANES {
+            for j in 0..S::LANES {
+                assert_eq!(turned[j * out_stride + i], block[i * stride + j]);
+            }
+        }
+    }
+}
+
+#[test]
+fn operations_match_plain_rust() {
+    for isa in Isa::available() {
+        isa.dispatch(Check);
+    }
+}
