@@ -4,16 +4,25 @@
 extern crate std;
 
 mod activation;
+mod attention;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
+mod math;
 mod matrix;
 mod parallel;
+mod softmax;
 
 pub use activation::Activation;
+pub use attention::{
+    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads,
+    HeadsMut, Sequence, Weights, attention, attention_cached, attention_scratch,
+    attention_scratch_bound, attention_step,
+};
 pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
 pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE};
 pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
+pub use softmax::FullyMasked;

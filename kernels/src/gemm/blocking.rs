@@ -59,7 +59,7 @@ pub(super) fn run(
 
 /// Part `index` of `0..total` cut into `parts` ranges as equal as can be.
 #[inline(always)]
-const fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
+pub(crate) const fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
     let (size, extra) = (total / parts, total % parts);
     let smaller = if index < extra { index } else { extra };
     let start = index * size + smaller;

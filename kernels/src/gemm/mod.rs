@@ -23,7 +23,8 @@ mod packing;
 pub use epilogue::{Epilogue, Residual};
 pub use packing::PackedMatrix;
 
-pub(crate) use microkernel::{MAX_ROWS, tile};
+pub(crate) use blocking::share;
+pub(crate) use microkernel::{MAX_ROWS, Operands, tile};
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;

@@ -1,0 +1,263 @@
+//! Keys and values kept between decode steps, in the layout that attention computes on.
+//!
+//! A cache is a number of *slots* with room for `capacity` positions each. Appending a token writes
+//! its keys and values once; nothing is ever moved. A hypothesis that continues another one keeps
+//! writing into its own slot and remembers, position by position, which slot holds its past: see
+//! [`super::attention_step`].
+
+use super::panels::{key_panels, value_row, write_keys, write_values};
+use super::{AttentionError, Heads};
+use crate::isa::{Isa, Kernel};
+use crate::lanes::Lanes;
+
+/// The dimensions of a cache of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Independent sequences, or hypotheses, that it holds.
+    pub slots: usize,
+    /// Positions in each slot.
+    pub capacity: usize,
+    /// Key-value heads.
+    pub heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+}
+
+impl CacheShape {
+    /// Floats that the cache takes on `isa`.
+    ///
+    /// # Errors
+    /// The product overflows.
+    pub fn len(self, isa: Isa) -> Result<usize, AttentionError> {
+        let keys = key_panels(isa.lanes(), self.capacity, self.head_dim);
+        let values = value_row(isa.lanes(), self.head_dim).checked_mul(self.capacity);
+        keys.zip(values)
+            .and_then(|(keys, values)| keys.checked_add(values))
+            .and_then(|head| head.checked_mul(self.heads))
+            .and_then(|slot| slot.checked_mul(self.slots))
+            .filter(|&floats| floats <= isize::MAX as usize / 4)
+            .ok_or(AttentionError::TooLarge)
+    }
+
+    /// Floats from one slot to the next. The shape has been checked by `len`.
+    fn slot(self, isa: Isa) -> usize {
+        let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
+        let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
+        (keys + values) * self.heads
+    }
+
+    fn keys_at(self, isa: Isa, slot: usize, head: usize) -> usize {
+        let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
+        slot * self.slot(isa) + head * keys
+    }
+
+    fn values_at(self, isa: Isa, slot: usize, head: usize) -> usize {
+        let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
+        self.keys_at(isa, slot, self.heads) + head * values
+    }
+}
+
+/// A cache to read from: layout `[slots]([heads][capacity / lanes][head_dim][lanes],
+/// [heads][capacity][head_dim rounded up])`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache<'a> {
+    shape: CacheShape,
+    isa: Isa,
+    data: &'a [f32],
+}
+
+/// A cache to write into. What was in the buffer does not matter: positions that were never
+/// written are never used.
+#[derive(Debug)]
+pub struct CacheMut<'a> {
+    shape: CacheShape,
+    isa: Isa,
+    data: &'a mut [f32],
+}
+
+impl<'a> Cache<'a> {
+    /// A cache of `shape` in `data`.
+    ///
+    /// # Errors
+    /// The slice is shorter than [`CacheShape::len`].
+    pub fn new(isa: Isa, shape: CacheShape, data: &'a [f32]) -> Result<Self, AttentionError> {
+        let expected = shape.len(isa)?;
+        if data.len() < expected {
+            return Err(AttentionError::CacheLength { expected, found: data.len() });
+        }
+        Ok(Self { shape, isa, data })
+    }
+
+    /// Its dimensions.
+    pub const fn shape(&self) -> CacheShape {
+        self.shape
+    }
+
+    /// The instruction set whose layout it has.
+    pub const fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    pub(super) fn keys(&self, slot: usize, head: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(self.shape.keys_at(self.isa, slot, head))
+    }
+
+    pub(super) fn values(&self, slot: usize, head: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(self.shape.values_at(self.isa, slot, head))
+    }
+}
+
+impl<'a> CacheMut<'a> {
+    /// A cache of `shape` in `data`.
+    ///
+    /// # Errors
+    /// The slice is shorter than [`CacheShape::len`].
+    pub fn new(isa: Isa, shape: CacheShape, data: &'a mut [f32]) -> Result<Self, AttentionError> {
+        let expected = shape.len(isa)?;
+        if data.len() < expected {
+            return Err(AttentionError::CacheLength { expected, found: data.len() });
+        }
+        Ok(Self { shape, isa, data })
+    }
+
+    /// The same cache, to read from.
+    pub fn read(&self) -> Cache<'_> {
+        Cache { shape: self.shape, isa: self.isa, data: self.data }
+    }
+
+    /// Writes all tokens of `key` and `value`, `[tokens, heads, head_dim]`, as positions
+    /// `position..position + tokens` of `slot`.
+    ///
+    /// # Errors
+    /// Shapes that differ from the cache's, or positions and slots that it does not have; then
+    /// nothing is written.
+    pub fn write(
+        &mut self,
+        slot: usize,
+        position: usize,
+        key: Heads<'_>,
+        value: Heads<'_>,
+    ) -> Result<(), AttentionError> {
+        self.check_shapes(&key, &value)?;
+        self.check_place(slot, position, key.tokens())?;
+        self.isa.dispatch(Write {
+            shape: self.shape,
+            isa: self.isa,
+            data: self.data,
+            key,
+            value,
+            places: Places::Run { slot, position },
+        });
+        Ok(())
+    }
+
+    /// Writes token `i` of `key` and `value`, `[tokens, heads, head_dim]`, as position
+    /// `positions[i]` of slot `slots[i]`.
+    ///
+    /// # Errors
+    /// As [`CacheMut::write`]; also if there is not one slot and one position for each token.
+    pub fn append(
+        &mut self,
+        slots: &[u32],
+        positions: &[u32],
+        key: Heads<'_>,
+        value: Heads<'_>,
+    ) -> Result<(), AttentionError> {
+        self.check_shapes(&key, &value)?;
+        for found in [slots.len(), positions.len()] {
+            if found != key.tokens() {
+                return Err(AttentionError::Places { expected: key.tokens(), found });
+            }
+        }
+        for (&slot, &position) in slots.iter().zip(positions) {
+            self.check_place(slot as usize, position as usize, 1)?;
+        }
+        self.isa.dispatch(Write {
+            shape: self.shape,
+            isa: self.isa,
+            data: self.data,
+            key,
+            value,
+            places: Places::Each { slots, positions },
+        });
+        Ok(())
+    }
+
+    fn check_shapes(&self, key: &Heads<'_>, value: &Heads<'_>) -> Result<(), AttentionError> {
+        let expected = (self.shape.heads, self.shape.head_dim);
+        for found in [key, value] {
+            let found = (found.heads(), found.head_dim());
+            if found != expected {
+                return Err(AttentionError::KeyValueShape { expected, found });
+            }
+        }
+        if key.tokens() != value.tokens() {
+            return Err(AttentionError::ValueTokens {
+                expected: key.tokens(),
+                found: value.tokens(),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_place(
+        &self,
+        slot: usize,
+        position: usize,
+        tokens: usize,
+    ) -> Result<(), AttentionError> {
+        if slot >= self.shape.slots {
+            return Err(AttentionError::Slot { slots: self.shape.slots, found: slot });
+        }
+        let end = position.saturating_add(tokens);
+        if end > self.shape.capacity {
+            return Err(AttentionError::Capacity { capacity: self.shape.capacity, found: end });
+        }
+        Ok(())
+    }
+}
+
+enum Places<'a> {
+    Run { slot: usize, position: usize },
+    Each { slots: &'a [u32], positions: &'a [u32] },
+}
+
+struct Write<'a> {
+    shape: CacheShape,
+    isa: Isa,
+    data: &'a mut [f32],
+    key: Heads<'a>,
+    value: Heads<'a>,
+    places: Places<'a>,
+}
+
+impl Kernel for Write<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { shape, isa, data, key, value, places } = self;
+        let start = data.as_mut_ptr();
+        let row = value_row(S::LANES, shape.head_dim);
+        let put = |slot: usize, position: usize, tokens: core::ops::Range<usize>| {
+            for head in 0..shape.heads {
+                // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
+                // buffer was checked against its shape.
+                unsafe {
+                    let keys = start.add(shape.keys_at(isa, slot, head));
+                    write_keys(s, &key, head, tokens.clone(), position, keys);
+                    let values = start.add(shape.values_at(isa, slot, head) + position * row);
+                    write_values(s, &value, head, tokens.clone(), values);
+                }
+            }
+        };
+        match places {
+            Places::Run { slot, position } => put(slot, position, 0..key.tokens()),
+            Places::Each { slots, positions } => {
+                for (i, (&slot, &position)) in slots.iter().zip(positions).enumerate() {
+                    put(slot as usize, position as usize, i..i + 1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Views of queries, keys and values as `[tokens, heads, head_dim]`, with strides: one fused
+//! `[tokens, 3 * heads * head_dim]` buffer is read in place.
+
+use crate::matrix::{SharedMut, ViewError};
+
+/// Elements a view reaches, or `None` on overflow.
+fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
+    let [tokens, heads, head_dim] = shape;
+    if tokens == 0 || heads == 0 || head_dim == 0 {
+        return Some(0);
+    }
+    let tokens_reach = (tokens - 1).checked_mul(token_stride)?;
+    let heads_reach = (heads - 1).checked_mul(head_stride)?;
+    let reach = tokens_reach.checked_add(heads_reach)?.checked_add(head_dim)?;
+    (reach <= isize::MAX as usize / 4).then_some(reach)
+}
+
+/// A read-only `[tokens, heads, head_dim]`: element `(t, h, i)` is
+/// `data[t * token_stride + h * head_stride + i]`.
+///
+/// ```
+/// use simdformer_kernels::Heads;
+///
+/// // Two tokens of a fused query-key-value buffer: 3 heads of 4, three times.
+/// let fused = [0.0; 2 * 36];
+/// let key = Heads::strided(&fused[12..], [2, 3, 4], 36, 4)?;
+/// assert_eq!(key.tokens(), 2);
+/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Heads<'a> {
+    data: &'a [f32],
+    shape: [usize; 3],
+    token_stride: usize,
+    head_stride: usize,
+}
+
+impl<'a> Heads<'a> {
+    /// `shape = [tokens, heads, head_dim]` laid end to end.
+    ///
+    /// # Errors
+    /// The slice is too short.
+    pub fn new(data: &'a [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+        let token_stride = shape[1].checked_mul(shape[2]).ok_or(ViewError::Overflow)?;
+        Self::strided(data, shape, token_stride, shape[2])
+    }
+
+    /// Any strides, in elements; the elements of one head are adjacent.
+    ///
+    /// # Errors
+    /// The last element would lie outside `data`.
+    pub fn strided(
+        data: &'a [f32],
+        shape: [usize; 3],
+        token_stride: usize,
+        head_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let expected = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+        if expected > data.len() {
+            return Err(ViewError::TooShort { expected, found: data.len() });
+        }
+        Ok(Self { data, shape, token_stride, head_stride })
+    }
+
+    /// Number of tokens.
+    pub const fn tokens(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Number of heads.
+    pub const fn heads(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Elements of one head.
+    pub const fn head_dim(&self) -> usize {
+        self.shape[2]
+    }
+
+    /// Elements from one token to the next.
+    pub const fn token_stride(&self) -> usize {
+        self.token_stride
+    }
+
+    /// Elements from one head to the next.
+    pub const fn head_stride(&self) -> usize {
+        self.head_stride
+    }
+
+    /// The address of `(token, head, 0)`, which may be one past the end.
+    pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
+    }
+}
+
+/// A writable `[tokens, heads, head_dim]`; no two elements share memory.
+#[derive(Debug)]
+pub struct HeadsMut<'a> {
+    data: &'a mut [f32],
+    shape: [usize; 3],
+    token_stride: usize,
+    head_stride: usize,
+}
+
+impl<'a> HeadsMut<'a> {
+    /// `shape = [tokens, heads, head_dim]` laid end to end.
+    ///
+    /// # Errors
+    /// The slice is too short.
+    pub fn new(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+        let token_stride = shape[1].checked_mul(shape[2]).ok_or(ViewError::Overflow)?;
+        Self::strided(data, shape, token_stride, shape[2])
+    }
+
+    /// Strides, in elements, under which heads lie inside tokens or tokens inside heads.
+    ///
+    /// # Errors
+    /// The last element would lie outside `data`, or elements would overlap.
+    pub fn strided(
+        data: &'a mut [f32],
+        shape: [usize; 3],
+        token_stride: usize,
+        head_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let expected = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+        if expected > data.len() {
+            return Err(ViewError::TooShort { expected, found: data.len() });
+        }
+        if expected > 0 {
+            let [tokens, heads, head_dim] = shape;
+            // The inner direction steps over a head, the outer one over all of the inner one.
+            let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
+                (inner == 1 || inner_stride >= head_dim)
+                    && (outer == 1 || outer_stride >= (inner - 1) * inner_stride + head_dim)
+            };
+            if !(nested(heads, head_stride, tokens, token_stride)
+                || nested(tokens, token_stride, heads, head_stride))
+            {
+                return Err(ViewError::Overlap {
+                    row_stride: token_stride,
+                    column_stride: head_stride,
+                });
+            }
+        }
+        Ok(Self { data, shape, token_stride, head_stride })
+    }
+
+    /// Number of tokens.
+    pub const fn tokens(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Number of heads.
+    pub const fn heads(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// Elements of one head.
+    pub const fn head_dim(&self) -> usize {
+        self.shape[2]
+    }
+
+    /// Elements from one token to the next.
+    pub const fn token_stride(&self) -> usize {
+        self.token_stride
+    }
+
+    /// Elements from one head to the next.
+    pub const fn head_stride(&self) -> usize {
+        self.head_stride
+    }
+
+    pub(crate) fn shared(&mut self) -> SharedMut<'_> {
+        SharedMut::new(self.data)
+    }
+}

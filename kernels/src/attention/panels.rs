@@ -1,0 +1,91 @@
+//! The two layouts that attention computes on: keys in panels of one vector of tokens,
+//! `[tokens / LANES][head_dim][LANES]`, which makes them a packed operand of the GEMM tile, and
+//! values in rows of whole vectors.
+
+use super::Heads;
+use crate::lanes::Lanes;
+
+/// Elements of a value row: `head_dim` rounded up to whole vectors.
+pub(super) const fn value_row(lanes: usize, head_dim: usize) -> usize {
+    head_dim.next_multiple_of(lanes)
+}
+
+/// Elements of the key panels of one head with room for `tokens`, or `None` on overflow.
+pub(super) fn key_panels(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
+    tokens.checked_next_multiple_of(lanes)?.checked_mul(head_dim)
+}
+
+/// Writes tokens `tokens` of `key` as positions `position..` of the panels at `to`.
+///
+/// # Safety
+/// The tokens and the head exist in `key`; `to` is valid for the panels of
+/// `position + tokens.len()` positions, and nobody else touches those positions.
+#[inline(always)]
+pub(super) unsafe fn write_keys<S: Lanes>(
+    s: S,
+    key: &Heads<'_>,
+    head: usize,
+    tokens: core::ops::Range<usize>,
+    position: usize,
+    to: *mut f32,
+) {
+    let head_dim = key.head_dim();
+    let mut token = tokens.start;
+    while token < tokens.end {
+        let at = position + (token - tokens.start);
+        let panel = to.wrapping_add(at / S::LANES * head_dim * S::LANES);
+        let from = key.at(token, head);
+        // SAFETY: a whole panel's tokens exist, or one token's elements go to its own lane.
+        unsafe {
+            if at % S::LANES == 0 && tokens.end - token >= S::LANES {
+                let mut i = 0;
+                while i + S::LANES <= head_dim {
+                    let stride = key.token_stride();
+                    s.transpose(from.add(i), stride, panel.add(i * S::LANES), S::LANES);
+                    i += S::LANES;
+                }
+                for i in i..head_dim {
+                    for lane in 0..S::LANES {
+                        *panel.add(i * S::LANES + lane) = *key.at(token + lane, head).add(i);
+                    }
+                }
+                token += S::LANES;
+            } else {
+                for i in 0..head_dim {
+                    *panel.add(i * S::LANES + at % S::LANES) = *from.add(i);
+                }
+                token += 1;
+            }
+        }
+    }
+}
+
+/// Writes tokens `tokens` of `value` as rows at `to`.
+///
+/// # Safety
+/// The tokens and the head exist in `value`; `to` is valid for as many rows, and nobody else
+/// touches them.
+#[inline(always)]
+pub(super) unsafe fn write_values<S: Lanes>(
+    s: S,
+    value: &Heads<'_>,
+    head: usize,
+    tokens: core::ops::Range<usize>,
+    to: *mut f32,
+) {
+    let head_dim = value.head_dim();
+    let row = value_row(S::LANES, head_dim);
+    for (index, token) in tokens.enumerate() {
+        let from = value.at(token, head);
+        let to = to.wrapping_add(index * row);
+        let mut i = 0;
+        while i < head_dim {
+            // SAFETY: `load_first` stops at `head_dim`; the row has whole vectors.
+            unsafe {
+                let count = (head_dim - i).min(S::LANES);
+                s.store(to.add(i), s.load_first(from.add(i), count));
+            }
+            i += S::LANES;
+        }
+    }
+}
