@@ -3,6 +3,16 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod activation;
+pub mod embedding;
+pub mod math;
+pub mod norm;
+pub mod position;
+pub mod reference;
+mod rows;
+pub mod softmax;
+pub mod topk;
+
 mod isa;
 pub(crate) mod lanes;
 mod matrix;
