@@ -49,13 +49,8 @@ fn beam(beams: Beams) -> Strategy {
     })
 }
 
-const PLAIN: Beams = Beams {
-    beams: 4,
-    length_penalty: 1.0,
-    early: Early::False,
-    groups: 1,
-    diversity: 0.0,
-};
+const PLAIN: Beams =
+    Beams { beams: 4, length_penalty: 1.0, early: Early::False, groups: 1, diversity: 0.0 };
 
 fn rule_sets() -> Vec<Rules> {
     let none = Rules::none(&[1]);
@@ -63,33 +58,12 @@ fn rule_sets() -> Vec<Rules> {
         none.clone(),
         Rules::none(&[1, 5, 6]),
         Rules::none(&[]),
-        Rules {
-            repetition_penalty: 1.3,
-            ..none.clone()
-        },
-        Rules {
-            no_repeat_ngram: 2,
-            ..none.clone()
-        },
-        Rules {
-            no_repeat_ngram: 1,
-            min_new_tokens: 3,
-            ..none.clone()
-        },
-        Rules {
-            bad_words: vec![vec![7], vec![1], vec![3, 4], vec![2, 9, 1]],
-            ..none.clone()
-        },
-        Rules {
-            min_length: 6,
-            forced_eos: Some(1),
-            ..none.clone()
-        },
-        Rules {
-            forced_bos: Some(8),
-            begin_suppress: vec![2, 3, 11],
-            ..none.clone()
-        },
+        Rules { repetition_penalty: 1.3, ..none.clone() },
+        Rules { no_repeat_ngram: 2, ..none.clone() },
+        Rules { no_repeat_ngram: 1, min_new_tokens: 3, ..none.clone() },
+        Rules { bad_words: vec![vec![7], vec![1], vec![3, 4], vec![2, 9, 1]], ..none.clone() },
+        Rules { min_length: 6, forced_eos: Some(1), ..none.clone() },
+        Rules { forced_bos: Some(8), begin_suppress: vec![2, 3, 11], ..none.clone() },
         Rules {
             suppress: vec![4, 10],
             begin_suppress: vec![1, 9],
@@ -114,10 +88,7 @@ fn greedy_agrees_with_the_reference() {
         for seed in 0..12 {
             let (toy, prefix) = (toy(seed), [[2u32, 3].as_slice(), &[]][seed as usize % 2]);
             let options = options(rules, Strategy::Greedy);
-            let request = Request {
-                prefix,
-                ..Request::default()
-            };
+            let request = Request { prefix, ..Request::default() };
             let got = run(&options, &[(toy, request)], 17).unwrap();
             let prompt = [&[0], prefix].concat();
             let want = naive::greedy(&|h| toy.logits(h), rules, &prompt, 17);
@@ -136,22 +107,14 @@ fn beam_search_agrees_with_the_reference() {
             for length_penalty in [0.0, 0.6, 1.0, 2.0, -0.5] {
                 for early in [Early::True, Early::False, Early::Never] {
                     for seed in 0..6 {
-                        let beams = Beams {
-                            beams,
-                            length_penalty,
-                            early,
-                            ..PLAIN
-                        };
+                        let beams = Beams { beams, length_penalty, early, ..PLAIN };
                         let (toy, prefix) =
                             (toy(seed), [[2u32, 3].as_slice(), &[]][seed as usize % 2]);
                         let options = SearchOptions {
                             num_return: beams.beams,
                             ..options(rules, beam(beams))
                         };
-                        let request = Request {
-                            prefix,
-                            ..Request::default()
-                        };
+                        let request = Request { prefix, ..Request::default() };
                         let got = &run(&options, &[(toy, request)], 14).unwrap()[0];
                         let prompt = [&[0], prefix].concat();
                         let model = |h: &[u32]| toy.logits(h);
@@ -178,30 +141,14 @@ fn diverse_beams_agree_with_the_reference_and_are_diverse() {
     for (groups, diversity) in [(2, 0.0), (2, 0.7), (3, 1.5), (6, 0.4)] {
         for early in [Early::True, Early::False, Early::Never] {
             for seed in 0..10 {
-                let beams = Beams {
-                    beams: 6,
-                    groups,
-                    diversity,
-                    early,
-                    ..PLAIN
-                };
-                let rules = Rules {
-                    no_repeat_ngram: 3,
-                    ..Rules::none(&[1])
-                };
+                let beams = Beams { beams: 6, groups, diversity, early, ..PLAIN };
+                let rules = Rules { no_repeat_ngram: 3, ..Rules::none(&[1]) };
                 let toy = toy(seed);
-                let options = SearchOptions {
-                    num_return: 6,
-                    ..options(&rules, beam(beams))
-                };
+                let options = SearchOptions { num_return: 6, ..options(&rules, beam(beams)) };
                 let got = &run(&options, &[(toy, Request::default())], 12).unwrap()[0];
                 let want = naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, beams);
                 assert_same(&got.hypotheses, &want, &(seed, beams));
-                let one = Beams {
-                    groups: 1,
-                    diversity: 0.0,
-                    ..beams
-                };
+                let one = Beams { groups: 1, diversity: 0.0, ..beams };
                 let plain = naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, one);
                 let firsts = |all: &[(Vec<u32>, f32)]| {
                     let mut firsts: Vec<u32> = all.iter().map(|h| h.0[0]).collect();
@@ -220,17 +167,10 @@ fn diverse_beams_agree_with_the_reference_and_are_diverse() {
 fn one_beam_is_greedy() {
     for rules in &rule_sets() {
         for seed in 0..10 {
-            let one = Beams {
-                beams: 1,
-                length_penalty: 0.0,
-                ..PLAIN
-            };
+            let one = Beams { beams: 1, length_penalty: 0.0, ..PLAIN };
             let sentence = [(toy(seed), Request::default())];
             // The repetition penalty acts on logits in one and on log-probabilities in the other.
-            let rules = Rules {
-                repetition_penalty: 1.0,
-                ..rules.clone()
-            };
+            let rules = Rules { repetition_penalty: 1.0, ..rules.clone() };
             let beam = &run(&options(&rules, beam(one)), &sentence, 15).unwrap()[0];
             let greedy = &run(&options(&rules, Strategy::Greedy), &sentence, 15).unwrap()[0];
             assert_eq!(beam.hypotheses[0].0, greedy.hypotheses[0].0);
@@ -243,18 +183,8 @@ fn wide_beams_find_the_best_sequence_of_all() {
     // 5 tokens, at most 3 of them: a beam of 5 groups cannot lose any prefix that matters when every
     // prefix fits. Here vocabulary^2 prefixes do not fit, so compare on a target of two tokens.
     for seed in 0..40 {
-        let toy = Toy {
-            seed,
-            vocabulary: 5,
-            scale: 1.5,
-            end: 0.3,
-        };
-        let wide = Beams {
-            beams: 5,
-            length_penalty: 0.0,
-            early: Early::Never,
-            ..PLAIN
-        };
+        let toy = Toy { seed, vocabulary: 5, scale: 1.5, end: 0.3 };
+        let wide = Beams { beams: 5, length_penalty: 0.0, early: Early::Never, ..PLAIN };
         let rules = Rules::none(&[1]);
         let options = options(&rules, beam(wide));
         let got = &run(&options, &[(toy, Request::default())], 3).unwrap()[0];
@@ -279,37 +209,16 @@ fn wide_beams_find_the_best_sequence_of_all() {
 }
 
 fn all_strategies() -> Vec<SearchOptions> {
-    let rules = Rules {
-        no_repeat_ngram: 3,
-        min_new_tokens: 2,
-        ..Rules::none(&[1])
-    };
-    let sample = |sample| SearchOptions {
-        num_return: 3,
-        ..options(&rules, Strategy::Sample(sample))
-    };
-    let several = |beams| SearchOptions {
-        num_return: 4,
-        ..options(&rules, beam(beams))
-    };
+    let rules = Rules { no_repeat_ngram: 3, min_new_tokens: 2, ..Rules::none(&[1]) };
+    let sample =
+        |sample| SearchOptions { num_return: 3, ..options(&rules, Strategy::Sample(sample)) };
+    let several = |beams| SearchOptions { num_return: 4, ..options(&rules, beam(beams)) };
     vec![
         options(&rules, Strategy::Greedy),
         several(PLAIN),
-        several(Beams {
-            early: Early::Never,
-            length_penalty: 2.0,
-            ..PLAIN
-        }),
-        several(Beams {
-            groups: 2,
-            diversity: 0.8,
-            early: Early::True,
-            ..PLAIN
-        }),
-        sample(SampleOptions {
-            seed: 7,
-            ..SampleOptions::default()
-        }),
+        several(Beams { early: Early::Never, length_penalty: 2.0, ..PLAIN }),
+        several(Beams { groups: 2, diversity: 0.8, early: Early::True, ..PLAIN }),
+        sample(SampleOptions { seed: 7, ..SampleOptions::default() }),
         sample(SampleOptions {
             seed: 8,
             temperature: 1.3,
@@ -334,13 +243,7 @@ fn a_sentence_does_not_see_the_others() {
                     stream: u64::from(100 + i),
                     forced_bos: (i == 3).then_some(6),
                 };
-                (
-                    Toy {
-                        vocabulary: 20,
-                        ..toy(i)
-                    },
-                    request,
-                )
+                (Toy { vocabulary: 20, ..toy(i) }, request)
             })
             .collect();
         let together = run(&options, &sentences, 13).unwrap();
@@ -362,10 +265,7 @@ fn a_sentence_does_not_see_the_others() {
                 assert_eq!(tokens(alone), tokens(other));
             }
         }
-        assert_eq!(
-            together[3].hypotheses[0].0[0], 6,
-            "the sentence's own forced token"
-        );
+        assert_eq!(together[3].hypotheses[0].0[0], 6, "the sentence's own forced token");
     }
 }
 
@@ -373,15 +273,8 @@ fn a_sentence_does_not_see_the_others() {
 fn hypotheses_are_sorted_and_distinct() {
     for seed in 0..60 {
         let groups = [1, 2, 4][seed as usize % 3];
-        let beams = Beams {
-            groups,
-            diversity: 0.3,
-            ..PLAIN
-        };
-        let options = SearchOptions {
-            num_return: 4,
-            ..options(&Rules::none(&[1]), beam(beams))
-        };
+        let beams = Beams { groups, diversity: 0.3, ..PLAIN };
+        let options = SearchOptions { num_return: 4, ..options(&Rules::none(&[1]), beam(beams)) };
         let got = &run(&options, &[(toy(seed), Request::default())], 12).unwrap()[0];
         assert!(!got.hypotheses.is_empty());
         assert!(groups > 1 || got.hypotheses.len() == 4);
@@ -398,17 +291,10 @@ fn hypotheses_are_sorted_and_distinct() {
 fn streamed_tokens_are_never_retracted() {
     let mut before_the_end = 0;
     for seed in 0..60 {
-        let beams = Beams {
-            beams: 2 + seed as usize % 4,
-            early: Early::Never,
-            ..PLAIN
-        };
+        let beams = Beams { beams: 2 + seed as usize % 4, early: Early::Never, ..PLAIN };
         let options = options(&Rules::none(&[1]), beam(beams));
         // Sharp models agree early.
-        let toy = Toy {
-            scale: 4.0,
-            ..toy(seed)
-        };
+        let toy = Toy { scale: 4.0, ..toy(seed) };
         let sentence = [(toy, Request::default())];
         let whole = &run(&options, &sentence, 20).unwrap()[0];
         let tokens: Vec<u32> = whole.streamed.iter().map(|t| t.token).collect();
@@ -436,23 +322,11 @@ fn stopping_leaves_what_is_there() {
         let limits = toy::limits(&options, 2, 16, 20);
         let mut memory = vec![7; words(&limits).unwrap()];
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
-        let slot = search
-            .admit(&Request {
-                prefix: &[4, 4],
-                ..Request::default()
-            })
-            .unwrap();
+        let slot = search.admit(&Request { prefix: &[4, 4], ..Request::default() }).unwrap();
         search.admit(&Request::default()).unwrap();
         search.stop(slot).unwrap();
-        assert!(
-            search
-                .hypotheses(slot)
-                .all(|h| h.tokens.is_empty() && h.score == 0.0)
-        );
-        assert!(
-            search.release(slot).is_err(),
-            "its row is still to be computed"
-        );
+        assert!(search.hypotheses(slot).all(|h| h.tokens.is_empty() && h.score == 0.0));
+        assert!(search.release(slot).is_err(), "its row is still to be computed");
         assert!(search.stop(slot).is_err());
         let mut logits = vec![0.5; 40];
         search.advance(&mut logits, &mut Hooks::default()).unwrap();
@@ -464,17 +338,10 @@ fn stopping_leaves_what_is_there() {
 
 #[test]
 fn a_prefix_can_be_fed_at_once() {
-    let model = Toy {
-        vocabulary: 20,
-        ..toy(2)
-    };
+    let model = Toy { vocabulary: 20, ..toy(2) };
     for options in all_strategies() {
         let prefix: &[u32] = &[4, 8, 15];
-        let request = Request {
-            prefix,
-            stream: 3,
-            forced_bos: None,
-        };
+        let request = Request { prefix, stream: 3, forced_bos: None };
         let slow = &run(&options, &[(model, request)], 14).unwrap()[0];
         let limits = toy::limits(&options, 1, 14, 20);
         let mut memory = vec![1; words(&limits).unwrap()];
@@ -488,9 +355,7 @@ fn a_prefix_can_be_fed_at_once() {
             let mut histories = vec![];
             for row in search.rows().iter() {
                 let start = || search.prompt(slot)[..row.position as usize].to_vec();
-                let mut history = row
-                    .parent
-                    .map_or_else(start, |p| before[p as usize].clone());
+                let mut history = row.parent.map_or_else(start, |p| before[p as usize].clone());
                 history.push(row.token);
                 logits.extend(model.logits(&history));
                 histories.push(history);
@@ -498,10 +363,7 @@ fn a_prefix_can_be_fed_at_once() {
             before = histories;
             search.advance(&mut logits, &mut Hooks::default()).unwrap();
         }
-        let fast: Vec<_> = search
-            .hypotheses(slot)
-            .map(|h| (h.tokens.to_vec(), h.score))
-            .collect();
+        let fast: Vec<_> = search.hypotheses(slot).map(|h| (h.tokens.to_vec(), h.score)).collect();
         assert_eq!(fast, slow.hypotheses);
         assert!(search.skip_prompt(slot).is_err());
     }
@@ -522,15 +384,8 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
     let mut counts = vec![0usize; vocabulary];
     for stream in 0..draws / 4 {
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
-        let slot = search
-            .admit(&Request {
-                stream,
-                ..Request::default()
-            })
-            .unwrap();
-        search
-            .advance(&mut logits.to_vec(), &mut Hooks::default())
-            .unwrap();
+        let slot = search.admit(&Request { stream, ..Request::default() }).unwrap();
+        search.advance(&mut logits.to_vec(), &mut Hooks::default()).unwrap();
         for hypothesis in search.hypotheses(slot) {
             counts[hypothesis.tokens[0] as usize] += 1;
         }
@@ -551,10 +406,7 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
 
 /// Temperature, top-k, top-p and min-p by their definitions.
 fn naive_distribution(sample: &SampleOptions, logits: &[f32]) -> Vec<f64> {
-    let scaled: Vec<f64> = logits
-        .iter()
-        .map(|&x| f64::from(x) / sample.temperature)
-        .collect();
+    let scaled: Vec<f64> = logits.iter().map(|&x| f64::from(x) / sample.temperature).collect();
     let softmax = |keep: &[bool]| -> Vec<f64> {
         let weight = |i: usize| if keep[i] { scaled[i].exp() } else { 0.0 };
         let total: f64 = (0..scaled.len()).map(weight).sum();
@@ -587,27 +439,10 @@ fn samples_follow_the_processed_distribution() {
     let plain = SampleOptions::default();
     let settings = [
         plain.clone(),
-        SampleOptions {
-            seed: 99,
-            temperature: 0.6,
-            ..plain.clone()
-        },
-        SampleOptions {
-            seed: 5,
-            temperature: 1.7,
-            top_k: Some(7),
-            ..plain.clone()
-        },
-        SampleOptions {
-            seed: 6,
-            top_p: Some(0.8),
-            ..plain.clone()
-        },
-        SampleOptions {
-            seed: 1 << 40,
-            min_p: Some(0.1),
-            ..plain.clone()
-        },
+        SampleOptions { seed: 99, temperature: 0.6, ..plain.clone() },
+        SampleOptions { seed: 5, temperature: 1.7, top_k: Some(7), ..plain.clone() },
+        SampleOptions { seed: 6, top_p: Some(0.8), ..plain.clone() },
+        SampleOptions { seed: 1 << 40, min_p: Some(0.1), ..plain.clone() },
         SampleOptions {
             seed: 3,
             temperature: 1.4,
@@ -618,20 +453,13 @@ fn samples_follow_the_processed_distribution() {
         },
     ];
     for (i, sample) in settings.into_iter().enumerate() {
-        let logits = Toy {
-            scale: 1.3,
-            ..toy(i as u32)
-        }
-        .logits(&[0, 3]);
+        let logits = Toy { scale: 1.3, ..toy(i as u32) }.logits(&[0, 3]);
         let (statistic, freedom) = chi_squared(sample, &logits);
         // Wilson and Hilferty: the 0.9999 quantile of chi squared.
         let n = freedom as f64;
         let spread = 2.0 / (9.0 * n);
         let bound = n * (1.0 - spread + 3.719 * spread.sqrt()).powi(3);
-        assert!(
-            statistic <= bound,
-            "setting {i}: {statistic} above {bound}, {freedom} degrees"
-        );
+        assert!(statistic <= bound, "setting {i}: {statistic} above {bound}, {freedom} degrees");
         assert!(freedom >= 3);
     }
 }
@@ -648,10 +476,7 @@ fn samples_depend_on_seed_stream_and_number() {
         ..SearchOptions::default()
     };
     let texts = |seed, stream| -> Vec<Vec<u32>> {
-        let request = Request {
-            stream,
-            ..Request::default()
-        };
+        let request = Request { stream, ..Request::default() };
         let outcome = run(&options(seed), &[(toy(1), request)], 12).unwrap();
         outcome[0].hypotheses.iter().map(|h| h.0.clone()).collect()
     };
@@ -659,21 +484,16 @@ fn samples_depend_on_seed_stream_and_number() {
     assert_eq!(first, texts(1, 1));
     assert_ne!(first[0], first[1]);
     assert_ne!(first[1], first[2]);
-    for (other, about) in [
-        (texts(2, 1), "seed"),
-        (texts(1, 2), "stream"),
-        (texts(1, 1 << 32 | 1), "high word"),
-    ] {
+    for (other, about) in
+        [(texts(2, 1), "seed"), (texts(1, 2), "stream"), (texts(1, 1 << 32 | 1), "high word")]
+    {
         assert!(other.iter().zip(&first).all(|(a, b)| a != b), "{about}");
     }
 }
 
 #[test]
 fn the_greedy_token_is_the_lowest_of_the_best() {
-    let options = SearchOptions {
-        max_new_tokens: Some(1),
-        ..SearchOptions::default()
-    };
+    let options = SearchOptions { max_new_tokens: Some(1), ..SearchOptions::default() };
     for n in [1usize, 5, 16, 17, 100] {
         for best in 0..n {
             let limits = toy::limits(&options, 1, 3, n);
@@ -692,10 +512,8 @@ fn the_greedy_token_is_the_lowest_of_the_best() {
 fn scores_of_given_targets() {
     let toy = toy(3);
     let targets = [4u32, 1, 18];
-    let logits: Vec<f32> = [[0].as_slice(), &[0, 4], &[0, 4, 1]]
-        .iter()
-        .flat_map(|h| toy.logits(h))
-        .collect();
+    let logits: Vec<f32> =
+        [[0].as_slice(), &[0, 4], &[0, 4, 1]].iter().flat_map(|h| toy.logits(h)).collect();
     let mut log_p = [f32::NAN; 3];
     let sum = score_targets(&logits, toy.vocabulary, &targets, &mut log_p).unwrap();
     let mut expected = 0.0;
@@ -731,27 +549,14 @@ fn random_settings_never_panic() {
                 .map(|i| pick(seed, what * 50 + i as u32, if what == 25 { 12 } else { 11 }) as u32)
                 .collect()
         };
-        let bad = [
-            0.0,
-            -1.0,
-            f64::NAN,
-            f64::INFINITY,
-            1e300,
-            0.5,
-            0.9,
-            1.0,
-            1.5,
-        ];
+        let bad = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 0.5, 0.9, 1.0, 1.5];
         let strategy = match pick(seed, 1, 3) {
             0 => Strategy::Greedy,
             1 => Strategy::Beam(BeamOptions {
                 beams: pick(seed, 2, 7) as usize,
                 length_penalty: maybe(3, &bad).unwrap_or(1.0),
-                early_stopping: [
-                    EarlyStopping::True,
-                    EarlyStopping::False,
-                    EarlyStopping::Never,
-                ][pick(seed, 4, 3) as usize],
+                early_stopping: [EarlyStopping::True, EarlyStopping::False, EarlyStopping::Never]
+                    [pick(seed, 4, 3) as usize],
                 groups: 1 + pick(seed, 5, 3) as usize,
                 diversity_penalty: maybe(6, &bad).unwrap_or(0.0),
             }),
@@ -780,10 +585,7 @@ fn random_settings_never_panic() {
                 .collect(),
             repetition_penalty: maybe(22, &[0.5, 1e-30, 1e30]).unwrap_or(1.0),
             no_repeat_ngram: maybe(23, &[1.0, 2.0, 50.0]).map(|n| n as usize),
-            bad_words: maybe(24, &[0.0, 0.0])
-                .map(|_| list(25, 4))
-                .into_iter()
-                .collect(),
+            bad_words: maybe(24, &[0.0, 0.0]).map(|_| list(25, 4)).into_iter().collect(),
             forced_bos: maybe(26, &[3.0]).map(|t| t as u32),
             forced_eos: list(27, 2),
             exponential_decay: maybe(28, &[1.5, 0.5]).map(|f| (1, f)),
@@ -793,20 +595,10 @@ fn random_settings_never_panic() {
             remove_invalid: pick(seed, 32, 4) == 0,
             ..SearchOptions::default()
         };
-        let model = Toy {
-            vocabulary: 11,
-            ..toy(seed)
-        };
+        let model = Toy { vocabulary: 11, ..toy(seed) };
         let prefix = list(33, 3);
-        let request = Request {
-            prefix: &prefix,
-            ..Request::default()
-        };
-        match run(
-            &options,
-            &[(model, request), (model, Request::default())],
-            9,
-        ) {
+        let request = Request { prefix: &prefix, ..Request::default() };
+        match run(&options, &[(model, request), (model, Request::default())], 9) {
             Ok(outcomes) => {
                 fine += 1;
                 for outcome in outcomes {
@@ -815,9 +607,7 @@ fn random_settings_never_panic() {
                     for (tokens, score) in &outcome.hypotheses {
                         assert!(!score.is_nan(), "{options:?} {tokens:?}");
                         assert!(
-                            tokens
-                                .iter()
-                                .all(|&t| t < 11 && !options.suppress.contains(&t)),
+                            tokens.iter().all(|&t| t < 11 && !options.suppress.contains(&t)),
                             "{options:?} {tokens:?}"
                         );
                     }
@@ -826,8 +616,5 @@ fn random_settings_never_panic() {
             Err(_) => refused += 1,
         }
     }
-    assert!(
-        fine > 500 && refused > 500,
-        "{fine} fine, {refused} refused"
-    );
+    assert!(fine > 500 && refused > 500, "{fine} fine, {refused} refused");
 }

@@ -123,17 +123,8 @@ fn no_strategy_allocates() {
     };
     let mut memory = vec![u32::MAX; words(&limits).unwrap()];
     let mut logits = vec![f32::NAN; 12 * vocabulary];
-    let mut even = Even(
-        (0..vocabulary as u32)
-            .filter(|t| t % 2 == 0 || *t < 4)
-            .collect(),
-    );
-    let toy = Toy {
-        seed: 3,
-        vocabulary,
-        scale: 1.5,
-        end: 1.0,
-    };
+    let mut even = Even((0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect());
+    let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0 };
     // Panics of a failing assertion must not be counted on another thread's behalf: one test only.
     for options in &strategies {
         let mut streamed = 0usize;
@@ -142,12 +133,7 @@ fn no_strategy_allocates() {
         let before = CALLS.load(Ordering::SeqCst);
         let mut search = Search::new(options, &limits, &mut memory).unwrap();
         for prefix in [&[][..], &[5, 6], &[7]] {
-            search
-                .admit(&Request {
-                    prefix,
-                    ..Request::default()
-                })
-                .unwrap();
+            search.admit(&Request { prefix, ..Request::default() }).unwrap();
         }
         while !search.rows().is_empty() {
             let rows = search.rows();
@@ -170,18 +156,12 @@ fn no_strategy_allocates() {
             steps += 1;
         }
         for slot in 0..3 {
-            tokens += search
-                .hypotheses(slot)
-                .map(|h| h.tokens.len())
-                .sum::<usize>();
+            tokens += search.hypotheses(slot).map(|h| h.tokens.len()).sum::<usize>();
             search.release(slot).unwrap();
         }
         let calls = CALLS.load(Ordering::SeqCst) - before;
         assert_eq!(calls, 0, "{options:?}");
-        assert!(
-            steps > 5 && tokens > 10 && streamed > 5,
-            "{steps} steps, {tokens} tokens"
-        );
+        assert!(steps > 5 && tokens > 10 && streamed > 5, "{steps} steps, {tokens} tokens");
     }
     // The counter works.
     let before = CALLS.load(Ordering::SeqCst);

@@ -59,10 +59,7 @@ fn process(line: &Value) -> Vec<f32> {
     for &token in &history[1..] {
         let mut lead = Lead(Some(token));
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut lead];
-        let mut hooks = Hooks {
-            processors: &mut processors,
-            ..Hooks::default()
-        };
+        let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
         let mut logits = vec![0.0; limits.vocabulary];
         let progress = search.advance(&mut logits, &mut hooks).unwrap();
         assert_eq!(progress.rows, 1);
@@ -79,10 +76,7 @@ fn process(line: &Value) -> Vec<f32> {
 
 #[test]
 fn processors_agree_with_transformers() {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/golden/search/processors.jsonl"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/search/processors.jsonl");
     let text = std::fs::read_to_string(path).expect("the goldens of the processors");
     let (mut lines, mut tied, mut changed, mut banned) = (0, 0, 0, 0);
     let mut worst = 0.0f32;

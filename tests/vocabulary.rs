@@ -35,12 +35,7 @@ fn held_out() -> Vec<HeldOut> {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| value[key].as_str().unwrap().to_string();
         let ids = |key: &str| {
-            value[key]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|id| id.as_u64().unwrap() as u32)
-                .collect()
+            value[key].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
         };
         HeldOut {
             source: text("source"),
@@ -82,16 +77,9 @@ fn written_sentences_round_trip() {
     for sentence in held_out() {
         let typed = vocabulary.decode(&sentence.source_ids);
         assert_eq!(typed, written(&sentence.source));
-        let shouted = typed
-            .to_uppercase()
-            .replace('\'', "’")
-            .replace('?', "\u{202f}?");
+        let shouted = typed.to_uppercase().replace('\'', "’").replace('?', "\u{202f}?");
         for text in [&typed, &shouted] {
-            assert_eq!(
-                vocabulary.encode(text).unwrap(),
-                sentence.source_ids,
-                "{text}"
-            );
+            assert_eq!(vocabulary.encode(text).unwrap(), sentence.source_ids, "{text}");
         }
     }
 }
@@ -100,14 +88,9 @@ fn written_sentences_round_trip() {
 fn recorded_translations_are_the_targets() {
     let vocabulary = vocabulary();
     let sentences = held_out();
-    let exact = sentences
-        .iter()
-        .filter(|s| vocabulary.decode(&s.greedy_ids) == written(&s.target))
-        .count();
-    assert!(
-        exact >= 990,
-        "expected at least 990 of 1000 exact, found {exact}"
-    );
+    let exact =
+        sentences.iter().filter(|s| vocabulary.decode(&s.greedy_ids) == written(&s.target)).count();
+    assert!(exact >= 990, "expected at least 990 of 1000 exact, found {exact}");
 }
 
 #[test]
@@ -123,11 +106,7 @@ fn sentences_people_try_first_are_known() {
         "Comment t'appelles-tu ?",
         "Mon père a-t-il acheté une voiture rouge ?",
     ] {
-        assert!(
-            vocabulary.encode(text).is_ok(),
-            "{text}: {:?}",
-            vocabulary.encode(text)
-        );
+        assert!(vocabulary.encode(text).is_ok(), "{text}: {:?}", vocabulary.encode(text));
     }
 }
 
@@ -137,10 +116,7 @@ fn unknown_words_are_named() {
     let error = vocabulary.encode("J'ai vu un elefant").unwrap_err();
     assert_eq!(error.word, "elefant");
     let error = vocabulary.encode("la voitture est rouge").unwrap_err();
-    assert_eq!(
-        (error.word.as_str(), error.nearest[0].as_str()),
-        ("voitture", "voiture")
-    );
+    assert_eq!((error.word.as_str(), error.nearest[0].as_str()), ("voitture", "voiture"));
     // English words are in the shared vocabulary, yet no source words.
     assert_eq!(vocabulary.encode("the house").unwrap_err().word, "the");
 }

@@ -113,10 +113,8 @@ impl Vocabulary {
     pub(crate) fn read(folder: &Path) -> Result<Self, VocabularyError> {
         let text = |name: &str| {
             let path = folder.join(name);
-            std::fs::read_to_string(&path).map_err(|error| VocabularyError::Io {
-                path: path.display().to_string(),
-                error,
-            })
+            std::fs::read_to_string(&path)
+                .map_err(|error| VocabularyError::Io { path: path.display().to_string(), error })
         };
         Self::from_json(&text("vocab.json")?, &text("source_vocab.json")?)
     }
@@ -133,13 +131,8 @@ impl Vocabulary {
                 return Err(VocabularyError::Missing { token });
             }
         }
-        if let Some(word) = source
-            .iter()
-            .find(|(word, id)| shared.get(*word) != Some(*id))
-        {
-            return Err(VocabularyError::Source {
-                word: word.0.clone(),
-            });
+        if let Some(word) = source.iter().find(|(word, id)| shared.get(*word) != Some(*id)) {
+            return Err(VocabularyError::Source { word: word.0.clone() });
         }
         let end = shared[END];
         let mut words = vec![None; shared.len()];
@@ -148,19 +141,12 @@ impl Vocabulary {
             match words.get_mut(id as usize) {
                 Some(slot @ None) => *slot = Some(word),
                 _ => {
-                    return Err(VocabularyError::Ids {
-                        expected,
-                        found: id,
-                    });
+                    return Err(VocabularyError::Ids { expected, found: id });
                 }
             }
         }
         // As many distinct ids below the length as there are words: every slot is filled.
-        Ok(Self {
-            words: words.into_iter().flatten().collect(),
-            source,
-            end,
-        })
+        Ok(Self { words: words.into_iter().flatten().collect(), source, end })
     }
 
     /// The ids of a sentence as a person types it, ended by `</s>`.
@@ -201,11 +187,7 @@ impl Vocabulary {
             piece = rest;
         }
         // `-t-il` holds two hyphens, so the one before the last is tried first.
-        let mut cuts: Vec<usize> = piece
-            .rmatch_indices('-')
-            .take(2)
-            .map(|(at, _)| at)
-            .collect();
+        let mut cuts: Vec<usize> = piece.rmatch_indices('-').take(2).map(|(at, _)| at).collect();
         cuts.retain(|at| *at > 0);
         for at in cuts.into_iter().rev() {
             let (verb, subject) = piece.split_at(at);
@@ -223,9 +205,7 @@ impl Vocabulary {
             return None;
         }
         let found = self.source.get(word);
-        found
-            .or_else(|| self.source.get(&word.replace("oe", "œ")))
-            .copied()
+        found.or_else(|| self.source.get(&word.replace("oe", "œ"))).copied()
     }
 
     /// The error for a word, with at most three neighbours, none further than a third of its letters
@@ -241,15 +221,8 @@ impl Vocabulary {
             .filter(|(far, _)| *far <= limit)
             .collect();
         near.sort_unstable();
-        let nearest = near
-            .into_iter()
-            .take(3)
-            .map(|(_, known)| known.to_string())
-            .collect();
-        UnknownWord {
-            word: word.to_string(),
-            nearest,
-        }
+        let nearest = near.into_iter().take(3).map(|(_, known)| known.to_string()).collect();
+        UnknownWord { word: word.to_string(), nearest }
     }
 
     /// The sentence of some ids as a person writes it, up to the first `</s>`, in lower case.
@@ -305,13 +278,10 @@ fn composed(plain: char, accent: char) -> impl Iterator<Item = char> {
         ('\u{308}', "eiu", "ëïü"),
         ('\u{327}', "c", "ç"),
     ];
-    let one = ACCENTS
-        .iter()
-        .filter(|row| row.0 == accent)
-        .find_map(|row| {
-            let at = row.1.chars().position(|letter| letter == plain)?;
-            row.2.chars().nth(at)
-        });
+    let one = ACCENTS.iter().filter(|row| row.0 == accent).find_map(|row| {
+        let at = row.1.chars().position(|letter| letter == plain)?;
+        row.2.chars().nth(at)
+    });
     let two = if one.is_none() { Some(accent) } else { None };
     [Some(one.unwrap_or(plain)), two].into_iter().flatten()
 }
@@ -376,12 +346,7 @@ mod tests {
     }
 
     fn tokens(text: &str) -> Vec<&'static str> {
-        small()
-            .encode(text)
-            .unwrap()
-            .into_iter()
-            .map(|id| WORDS[id as usize])
-            .collect()
+        small().encode(text).unwrap().into_iter().map(|id| WORDS[id as usize]).collect()
     }
 
     #[test]
@@ -395,16 +360,10 @@ mod tests {
             ("L'E\u{301}TUDIANT", &["l'", "étudiant"]),
             ("Où\u{a0}est-il\u{202f}?", &["où", "est", "-il", "?"]),
             ("Qu'est-ce que?!", &["qu'", "est-ce", "que", "?"]),
-            (
-                "a\u{2011}t\u{2011}il mange-tu",
-                &["a", "-t-il", "mange", "-tu"],
-            ),
+            ("a\u{2011}t\u{2011}il mange-tu", &["a", "-t-il", "mange", "-tu"]),
             ("mange -t-il", &["mange", "-t-il"]),
             ("d'aujourd'hui...", &["d'", "aujourd'hui", "."]),
-            (
-                "« Ma soeur », ma sœur !",
-                &["ma", "sœur", "ma", "sœur", "."],
-            ),
+            ("« Ma soeur », ma sœur !", &["ma", "sœur", "ma", "sœur", "."]),
             ("", &[]),
             (" ?! . ", &[]),
         ];
@@ -420,28 +379,16 @@ mod tests {
         let error = small().encode("l'etudient").unwrap_err();
         assert_eq!(
             error,
-            UnknownWord {
-                word: "etudient".into(),
-                nearest: vec!["étudiant".into()]
-            }
+            UnknownWord { word: "etudient".into(), nearest: vec!["étudiant".into()] }
         );
         assert_eq!(
             error.to_string(),
             "the model does not know the word \"etudient\"; near it: étudiant"
         );
         // Neither words of the other side nor special tokens are source words.
-        for text in [
-            "teacher",
-            "<pad>",
-            "<unk>x",
-            "xyzzyxyzzy",
-            "'",
-            "-",
-            "j'x",
-            "</s>",
-            "-tu-x",
-            "123",
-        ] {
+        for text in
+            ["teacher", "<pad>", "<unk>x", "xyzzyxyzzy", "'", "-", "j'x", "</s>", "-tu-x", "123"]
+        {
             let error = small().encode(text).unwrap_err();
             assert!(
                 !error.word.is_empty() && !error.nearest.iter().any(|n| n.starts_with('<')),
@@ -458,10 +405,7 @@ mod tests {
         }
         // A verb is inverted once, and its unknown half is the one named.
         assert_eq!(small().encode("mange-tu-tu").unwrap_err().word, "mange-tu");
-        assert_eq!(
-            small().encode("mangue-t-il").unwrap_err().nearest,
-            ["mange"]
-        );
+        assert_eq!(small().encode("mangue-t-il").unwrap_err().nearest, ["mange"]);
     }
 
     #[test]
@@ -469,35 +413,23 @@ mod tests {
         let id = |word: &str| WORDS.iter().position(|w| *w == word).unwrap() as u32;
         let join =
             |words: &[&str]| small().decode(&words.iter().map(|w| id(w)).collect::<Vec<_>>());
-        assert_eq!(
-            join(&["a", "teacher", "'s", "book", "?", END, "book"]),
-            "a teacher's book?"
-        );
+        assert_eq!(join(&["a", "teacher", "'s", "book", "?", END, "book"]), "a teacher's book?");
         assert_eq!(
             join(&[PAD, "qu'", "est-ce", "que", "mange", "-t-il", "?"]),
             "qu'est-ce que mange-t-il?"
         );
-        assert_eq!(
-            small().decode(&[id("book"), 26, u32::MAX]),
-            "book <unk> <unk>"
-        );
+        assert_eq!(small().decode(&[id("book"), 26, u32::MAX]), "book <unk> <unk>");
         assert_eq!(small().decode(&[]), "");
     }
 
     #[test]
     fn refuses_a_broken_vocabulary() {
         let broken = |shared: &str, source: &str| {
-            Vocabulary::from_json(shared, source)
-                .err()
-                .unwrap()
-                .to_string()
+            Vocabulary::from_json(shared, source).err().unwrap().to_string()
         };
         assert!(broken("[1]", "{}").starts_with("expected a JSON object"));
         assert!(broken(r#"{"a":-1}"#, "{}").starts_with("expected a JSON object"));
-        assert_eq!(
-            broken(&json(&WORDS[..25], 0), "{}"),
-            "expected the token <pad>, found none"
-        );
+        assert_eq!(broken(&json(&WORDS[..25], 0), "{}"), "expected the token <pad>, found none");
         let gap = json(&WORDS, 0).replace("\"book\":24", "\"book\":26");
         assert_eq!(
             broken(&gap, "{}"),

@@ -57,9 +57,7 @@ impl Search<'_> {
             self.commit(s);
         } else {
             let m = &self.memory;
-            let none = m.finished_count[s * groups..][..groups]
-                .iter()
-                .all(|&count| count == 0);
+            let none = m.finished_count[s * groups..][..groups].iter().all(|&count| count == 0);
             let finish = match none {
                 true => Finish::Exhausted,
                 false if m.len[s] + 1 == m.max_len[s] => Finish::Length,
@@ -159,10 +157,7 @@ impl Search<'_> {
         let mut next = 0;
         for rank in 0..count {
             let m = &mut self.memory;
-            let (parent, token) = (
-                m.candidate[rank] / vocabulary,
-                m.candidate[rank] % vocabulary,
-            );
+            let (parent, token) = (m.candidate[rank] / vocabulary, m.candidate[rank] % vocabulary);
             let score = m.candidate_score[rank];
             if reached || self.options.eos.contains(&token) {
                 if rank < width {
@@ -340,10 +335,7 @@ impl Search<'_> {
         let mut kept = 0;
         for rank in 0..total {
             let place = order[rank];
-            if !order[..kept]
-                .iter()
-                .any(|&earlier| text(earlier) == text(place))
-            {
+            if !order[..kept].iter().any(|&earlier| text(earlier) == text(place)) {
                 order[kept] = place;
                 kept += 1;
             }
@@ -387,9 +379,7 @@ impl Search<'_> {
             &m.finished[slot * target..][..m.finished_len[slot] as usize]
         };
         if m.phase[s] != ACTIVE {
-            return finished(m.order[slots.start])
-                .get(from..)
-                .unwrap_or_default();
+            return finished(m.order[slots.start]).get(from..).unwrap_or_default();
         }
         let groups = self.shape.groups;
         let best = (0..groups)
@@ -397,11 +387,7 @@ impl Search<'_> {
             .map(|g| m.order[slots.start + g * self.shape.group_width()])
             .reduce(|best, place| {
                 let score = |place: u32| m.finished_score[slots.start + place as usize];
-                if score(place) > score(best) {
-                    place
-                } else {
-                    best
-                }
+                if score(place) > score(best) { place } else { best }
             });
         let live = slots.filter(|&slot| m.alive[slot] == 1);
         let live = live.map(|slot| &m.history[slot * target..][..m.len[s] as usize]);

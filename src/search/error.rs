@@ -126,90 +126,44 @@ impl fmt::Display for SearchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Zero { setting } => write!(f, "{setting}: expected at least 1, found 0"),
-            Self::Number {
-                setting,
-                expected,
-                found,
-            } => {
+            Self::Number { setting, expected, found } => {
                 write!(f, "{setting}: expected a number {expected}, found {found}")
             }
-            Self::TooMany {
-                setting,
-                expected_at_most,
-                found,
-            } => {
-                write!(
-                    f,
-                    "{setting}: expected at most {expected_at_most}, found {found}"
-                )
+            Self::TooMany { setting, expected_at_most, found } => {
+                write!(f, "{setting}: expected at most {expected_at_most}, found {found}")
             }
             Self::Groups { beams, groups } => {
-                write!(
-                    f,
-                    "expected groups that divide {beams} beams, found {groups}"
-                )
+                write!(f, "expected groups that divide {beams} beams, found {groups}")
             }
-            Self::Token {
-                setting,
-                vocabulary,
-                found,
-            } => {
-                write!(
-                    f,
-                    "{setting}: expected a token below {vocabulary}, found {found}"
-                )
+            Self::Token { setting, vocabulary, found } => {
+                write!(f, "{setting}: expected a token below {vocabulary}, found {found}")
             }
             Self::EmptySequence { setting } => {
-                write!(
-                    f,
-                    "{setting}: expected at least one token, found an empty sequence"
-                )
+                write!(f, "{setting}: expected at least one token, found an empty sequence")
             }
             Self::DuplicateBias { entry } => {
-                write!(
-                    f,
-                    "expected one bias per sequence, entry {entry} repeats an earlier one"
-                )
+                write!(f, "expected one bias per sequence, entry {entry} repeats an earlier one")
             }
             Self::EverythingSuppressed => {
-                write!(
-                    f,
-                    "expected a token that may be chosen, found all suppressed"
-                )
+                write!(f, "expected a token that may be chosen, found all suppressed")
             }
             Self::TooLarge => write!(f, "the limits need more memory than can be addressed"),
             Self::Memory { expected, found } => {
                 write!(f, "search memory: expected {expected} words, found {found}")
             }
             Self::Scratch { expected, found } => {
-                write!(
-                    f,
-                    "processor scratch: expected {expected} words, found {found}"
-                )
+                write!(f, "processor scratch: expected {expected} words, found {found}")
             }
-            Self::PromptTooLong {
-                expected_at_most,
-                found,
-            } => {
-                write!(
-                    f,
-                    "prompt: expected at most {expected_at_most} tokens, found {found}"
-                )
+            Self::PromptTooLong { expected_at_most, found } => {
+                write!(f, "prompt: expected at most {expected_at_most} tokens, found {found}")
             }
             Self::NoFreeSlot { sentences } => {
-                write!(
-                    f,
-                    "expected a free sentence slot, found all {sentences} taken"
-                )
+                write!(f, "expected a free sentence slot, found all {sentences} taken")
             }
             Self::Sentence { expected, found } => {
                 write!(f, "expected {expected} sentence, sentence {found} is not")
             }
-            Self::Length {
-                slice,
-                expected,
-                found,
-            } => {
+            Self::Length { slice, expected, found } => {
                 write!(f, "{slice}: expected length {expected}, found {found}")
             }
             Self::NotFinite { sentence, position } => {

@@ -33,11 +33,7 @@ fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Sea
     let mut best = Best::new(&mut first[..k], &mut second[..k]);
     best.scan(scores, 0.0, 0);
     let found = best.sort();
-    Ok(if found < k {
-        f32::NEG_INFINITY
-    } else {
-        first[k - 1]
-    })
+    Ok(if found < k { f32::NEG_INFINITY } else { first[k - 1] })
 }
 
 /// A total order (NaN included) in which 0 equals -0.
@@ -251,9 +247,7 @@ impl LogitsProcessor for Typical {
             }
         }
         // `last` counts the tokens that do not yet hold the mass, so it is the first that does.
-        let threshold = order
-            .get(last)
-            .map_or(f32::INFINITY, |&id| distances[id as usize]);
+        let threshold = order.get(last).map_or(f32::INFINITY, |&id| distances[id as usize]);
         for &id in order.iter().skip(self.keep) {
             if distances[id as usize] > threshold {
                 scores[id as usize] = f32::NEG_INFINITY;
@@ -282,9 +276,7 @@ fn probability_cutoff(
 ) -> Result<(), SearchError> {
     let log_sum = log_sum_exp(scores);
     let floor = kth_largest(scores, keep, scratch)?;
-    ban_where(scores, floor, |score| {
-        exp((f64::from(score) - log_sum) as f32) < cutoff
-    });
+    ban_where(scores, floor, |score| exp((f64::from(score) - log_sum) as f32) < cutoff);
     Ok(())
 }
 

@@ -190,11 +190,7 @@ impl<'m> TopK<'m> {
     /// An empty heap of as many places as the shorter slice has.
     pub(super) fn new(scores: &'m mut [f32], indices: &'m mut [u32]) -> Self {
         let k = scores.len().min(indices.len());
-        Self {
-            scores: &mut scores[..k],
-            indices: &mut indices[..k],
-            len: 0,
-        }
+        Self { scores: &mut scores[..k], indices: &mut indices[..k], len: 0 }
     }
 
     /// Offers `score + offset` of a whole row, indexed from `base`. Returns whether all scores were
@@ -296,10 +292,7 @@ impl<'m> TopK<'m> {
 /// Whether the rules that hold at every step leave no token of `row.len()`; overwrites `row`.
 pub(super) fn all_banned(options: &SearchOptions, row: &mut [f32]) -> bool {
     row.fill(0.0);
-    let biased = options
-        .sequence_bias
-        .iter()
-        .filter(|entry| entry.1 == f32::NEG_INFINITY);
+    let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
     let bad = options
         .bad_words
         .iter()
@@ -328,10 +321,7 @@ mod tests {
             worst = worst.max(error);
             assert!(error <= 2.0 * f64::from(f32::EPSILON), "exp({x}): {error}");
             let double = exp_f64(f64::from(x));
-            assert!(
-                (double - exact).abs() <= 1e-15 * exact * 4.0,
-                "exp_f64({x})"
-            );
+            assert!((double - exact).abs() <= 1e-15 * exact * 4.0, "exp_f64({x})");
             assert!(
                 (ln_f64(exact) - f64::from(x)).abs() <= 4e-16 * f64::from(x.abs()).max(1.0) * 4.0,
                 "ln_f64({exact})"
@@ -351,9 +341,7 @@ mod tests {
     #[test]
     fn log_softmax_is_close_to_f64_and_keeps_infinities() {
         for n in [1, 2, 15, 16, 17, 63, 64, 65, 513, 1000] {
-            let mut row: Vec<f32> = (0..n)
-                .map(|i| ((i * 37) % 101) as f32 * 0.21 - 9.0)
-                .collect();
+            let mut row: Vec<f32> = (0..n).map(|i| ((i * 37) % 101) as f32 * 0.21 - 9.0).collect();
             if n > 3 {
                 row[n / 2] = f32::NEG_INFINITY;
             }

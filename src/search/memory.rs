@@ -60,9 +60,7 @@ fn candidates(end_tokens: usize, beams: usize) -> usize {
 }
 
 fn product(factors: &[usize]) -> Option<usize> {
-    factors
-        .iter()
-        .try_fold(1usize, |total, &factor| total.checked_mul(factor))
+    factors.iter().try_fold(1usize, |total, &factor| total.checked_mul(factor))
 }
 
 /// One list of fields gives the struct, its size and how it is carved, so these cannot drift apart.

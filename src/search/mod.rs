@@ -86,10 +86,7 @@ mod pipeline;
 mod processors;
 mod random;
 mod scoring;
-#[expect(
-    clippy::module_inception,
-    reason = "the state machine that the module is named after"
-)]
+#[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
 mod sequences;
 

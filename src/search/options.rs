@@ -185,32 +185,16 @@ fn number(
     found: f64,
     holds: bool,
 ) -> Result<(), SearchError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(SearchError::Number {
-            setting,
-            expected,
-            found,
-        })
-    }
+    if holds { Ok(()) } else { Err(SearchError::Number { setting, expected, found }) }
 }
 
 fn at_least_one(setting: &'static str, found: usize) -> Result<(), SearchError> {
-    if found == 0 {
-        Err(SearchError::Zero { setting })
-    } else {
-        Ok(())
-    }
+    if found == 0 { Err(SearchError::Zero { setting }) } else { Ok(()) }
 }
 
 fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), SearchError> {
     if found > most {
-        Err(SearchError::TooMany {
-            setting,
-            expected_at_most: most,
-            found,
-        })
+        Err(SearchError::TooMany { setting, expected_at_most: most, found })
     } else {
         Ok(())
     }
@@ -222,11 +206,7 @@ pub(super) fn tokens(
     ids: &[u32],
 ) -> Result<(), SearchError> {
     match ids.iter().find(|&&id| id as usize >= vocabulary) {
-        Some(&found) => Err(SearchError::Token {
-            setting,
-            vocabulary,
-            found,
-        }),
+        Some(&found) => Err(SearchError::Token { setting, vocabulary, found }),
         None => Ok(()),
     }
 }
@@ -313,29 +293,17 @@ impl SearchOptions {
         tokens("begin_suppress", vocabulary, &self.begin_suppress)?;
         for word in &self.bad_words {
             if word.is_empty() {
-                return Err(SearchError::EmptySequence {
-                    setting: "bad_words",
-                });
+                return Err(SearchError::EmptySequence { setting: "bad_words" });
             }
             tokens("bad_words", vocabulary, word)?;
         }
         for (entry, (sequence, bias)) in self.sequence_bias.iter().enumerate() {
             if sequence.is_empty() {
-                return Err(SearchError::EmptySequence {
-                    setting: "sequence_bias",
-                });
+                return Err(SearchError::EmptySequence { setting: "sequence_bias" });
             }
             tokens("sequence_bias", vocabulary, sequence)?;
-            number(
-                "sequence_bias",
-                "below +inf",
-                f64::from(*bias),
-                *bias < f32::INFINITY,
-            )?;
-            if self.sequence_bias[..entry]
-                .iter()
-                .any(|(earlier, _)| earlier == sequence)
-            {
+            number("sequence_bias", "below +inf", f64::from(*bias), *bias < f32::INFINITY)?;
+            if self.sequence_bias[..entry].iter().any(|(earlier, _)| earlier == sequence) {
                 return Err(SearchError::DuplicateBias { entry });
             }
         }
@@ -350,10 +318,7 @@ impl BeamOptions {
         at_most("beams", vocabulary, self.beams)?;
         at_most("num_return", self.beams, num_return)?;
         if !self.beams.is_multiple_of(self.groups) {
-            return Err(SearchError::Groups {
-                beams: self.beams,
-                groups: self.groups,
-            });
+            return Err(SearchError::Groups { beams: self.beams, groups: self.groups });
         }
         number(
             "length_penalty",

@@ -52,16 +52,9 @@ impl Pipeline<'_> {
         let min_length = o.min_length;
         MinLength { min_length, eos }.process(context, scores, scratch)?;
         let min_new_tokens = o.min_new_tokens;
-        MinNewTokens {
-            min_new_tokens,
-            eos,
-        }
-        .process(context, scores, scratch)?;
+        MinNewTokens { min_new_tokens, eos }.process(context, scores, scratch)?;
         if let Some(tokens) = &mut hooks.allowed {
-            AllowedPrefix {
-                tokens: &mut **tokens,
-            }
-            .process(context, scores, scratch)?;
+            AllowedPrefix { tokens: &mut **tokens }.process(context, scores, scratch)?;
         }
         Ok(())
     }
@@ -151,10 +144,7 @@ impl Pipeline<'_> {
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
         match &mut hooks.allowed {
-            Some(tokens) => AllowedPrefix {
-                tokens: &mut **tokens,
-            }
-            .force(context, scores),
+            Some(tokens) => AllowedPrefix { tokens: &mut **tokens }.force(context, scores),
             None => Ok(()),
         }
     }

@@ -52,10 +52,7 @@ pub trait AllowedTokens {
 }
 
 pub(super) fn short(expected: usize, scratch: &[u32]) -> SearchError {
-    SearchError::Scratch {
-        expected,
-        found: scratch.len(),
-    }
+    SearchError::Scratch { expected, found: scratch.len() }
 }
 
 fn ban(scores: &mut [f32], tokens: &[u32]) {
@@ -128,11 +125,7 @@ impl LogitsProcessor for RepetitionPenalty {
         // All scores are read before any is written, so a repeated token is penalized once.
         for (kept, &token) in before.iter_mut().zip(history) {
             let score = scores.get(token as usize).copied().unwrap_or(0.0);
-            let penalized = if score < 0.0 {
-                score * self.penalty
-            } else {
-                score / self.penalty
-            };
+            let penalized = if score < 0.0 { score * self.penalty } else { score / self.penalty };
             *kept = penalized.to_bits();
         }
         for (kept, &token) in before.iter().zip(history) {
@@ -270,10 +263,7 @@ impl AllowedPrefix<'_> {
 }
 
 fn nothing_allowed(context: &Context<'_>) -> SearchError {
-    SearchError::NothingAllowed {
-        sentence: context.sentence,
-        position: context.history.len(),
-    }
+    SearchError::NothingAllowed { sentence: context.sentence, position: context.history.len() }
 }
 
 impl LogitsProcessor for AllowedPrefix<'_> {
@@ -356,11 +346,7 @@ impl LogitsProcessor for RemoveInvalid {
         _: &mut [u32],
     ) -> Result<(), SearchError> {
         for score in scores {
-            *score = if score.is_nan() {
-                0.0
-            } else {
-                score.clamp(f32::MIN, f32::MAX)
-            };
+            *score = if score.is_nan() { 0.0 } else { score.clamp(f32::MIN, f32::MAX) };
         }
         Ok(())
     }

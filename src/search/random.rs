@@ -18,10 +18,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
             (first >> 32) as u32 ^ counter[3] ^ key[1],
             first as u32,
         ];
-        key = [
-            key[0].wrapping_add(KEY_STEPS[0]),
-            key[1].wrapping_add(KEY_STEPS[1]),
-        ];
+        key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
     }
     counter
 }
@@ -42,10 +39,7 @@ mod tests {
     /// The known-answer vectors published with the paper's library.
     #[test]
     fn philox_known_answers() {
-        assert_eq!(
-            philox([0; 4], [0; 2]),
-            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
-        );
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox([u32::MAX; 4], [u32::MAX; 2]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
@@ -61,13 +55,8 @@ mod tests {
 
     #[test]
     fn uniform_stays_in_range_and_differs() {
-        let mut seen: Vec<u64> = (0..1000)
-            .map(|step| uniform(7, 3, 1, step).to_bits())
-            .collect();
-        assert!(
-            seen.iter()
-                .all(|&bits| (0.0..1.0).contains(&f64::from_bits(bits)))
-        );
+        let mut seen: Vec<u64> = (0..1000).map(|step| uniform(7, 3, 1, step).to_bits()).collect();
+        assert!(seen.iter().all(|&bits| (0.0..1.0).contains(&f64::from_bits(bits))));
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 1000);

@@ -20,20 +20,9 @@ pub fn score_targets(
     log_probabilities: &mut [f32],
 ) -> Result<f64, SearchError> {
     let length = |slice, expected, found| {
-        if expected == found {
-            Ok(())
-        } else {
-            Err(SearchError::Length {
-                slice,
-                expected,
-                found,
-            })
-        }
+        if expected == found { Ok(()) } else { Err(SearchError::Length { slice, expected, found }) }
     };
-    let expected = targets
-        .len()
-        .checked_mul(vocabulary)
-        .ok_or(SearchError::TooLarge)?;
+    let expected = targets.len().checked_mul(vocabulary).ok_or(SearchError::TooLarge)?;
     length("logits", expected, logits.len())?;
     length("log_probabilities", targets.len(), log_probabilities.len())?;
     super::options::tokens("targets", vocabulary, targets)?;
@@ -43,18 +32,11 @@ pub fn score_targets(
     for (position, ((row, &target), out)) in rows.zip(targets).zip(log_probabilities).enumerate() {
         let log_sum = log_sum_exp(row);
         if log_sum.is_nan() || log_sum == f64::INFINITY {
-            return Err(SearchError::NotFinite {
-                sentence: 0,
-                position,
-            });
+            return Err(SearchError::NotFinite { sentence: 0, position });
         }
         let score = f64::from(row[target as usize]);
         // A row of -inf only has no distribution; every token of it is impossible.
-        let log_p = if score == f64::NEG_INFINITY {
-            score
-        } else {
-            score - log_sum
-        };
+        let log_p = if score == f64::NEG_INFINITY { score } else { score - log_sum };
         *out = log_p as f32;
         sum += log_p;
     }

@@ -94,12 +94,7 @@ impl<'s> Rows<'s> {
 
     /// The rows one by one, in the order of the logits.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Row> + use<'s> {
-        let Self {
-            tokens,
-            sentences,
-            parents,
-            positions,
-        } = *self;
+        let Self { tokens, sentences, parents, positions } = *self;
         (0..tokens.len()).map(move |i| Row {
             sentence: sentences[i],
             token: tokens[i],
@@ -162,10 +157,7 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     let index = shape.width.checked_mul(shape.vocabulary);
     let rows = shape.width.checked_mul(shape.sentences);
     let small = [index, rows, Some(shape.target)];
-    if small
-        .into_iter()
-        .any(|n| n.is_none_or(|n| n >= NONE as usize))
-    {
+    if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
         return Err(SearchError::TooLarge);
     }
     Memory::words(&shape).ok_or(SearchError::TooLarge)
@@ -193,12 +185,7 @@ impl<'a> Search<'a> {
             Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
-        Ok(Self {
-            options,
-            shape,
-            memory,
-            rows: 0,
-        })
+        Ok(Self { options, shape, memory, rows: 0 })
     }
 
     /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
@@ -209,23 +196,15 @@ impl<'a> Search<'a> {
     /// [`SearchError::NoFreeSlot`], [`SearchError::PromptTooLong`], [`SearchError::Token`]; nothing
     /// is changed.
     pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, SearchError> {
-        let Shape {
-            sentences,
-            width,
-            groups,
-            target,
-            vocabulary,
-            ..
-        } = self.shape;
+        let Shape { sentences, width, groups, target, vocabulary, .. } = self.shape;
         let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
         let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
         tokens("prefix", vocabulary, request.prefix)?;
         tokens("forced_bos", vocabulary, request.forced_bos.as_slice())?;
         let prompt = request.prefix.len() + 1;
         let new = self.options.max_new_tokens.unwrap_or(target);
-        let longest = target
-            .min(self.options.max_length.unwrap_or(target))
-            .min(prompt.saturating_add(new));
+        let longest =
+            target.min(self.options.max_length.unwrap_or(target)).min(prompt.saturating_add(new));
         if prompt >= longest {
             return Err(SearchError::PromptTooLong {
                 expected_at_most: longest - 1,
@@ -239,10 +218,7 @@ impl<'a> Search<'a> {
         m.max_len[s] = longest as u32;
         m.stream_low[s] = request.stream as u32;
         m.stream_high[s] = (request.stream >> 32) as u32;
-        m.forced_bos[s] = request
-            .forced_bos
-            .or(self.options.forced_bos)
-            .unwrap_or(NONE);
+        m.forced_bos[s] = request.forced_bos.or(self.options.forced_bos).unwrap_or(NONE);
         m.emitted[s] = 0;
         let slots = s * width..(s + 1) * width;
         m.score[slots.clone()].fill(0.0);
@@ -265,10 +241,7 @@ impl<'a> Search<'a> {
     /// # Errors
     /// [`SearchError::Sentence`] unless the sentence is at its first row.
     pub fn skip_prompt(&mut self, sentence: u32) -> Result<(), SearchError> {
-        let error = SearchError::Sentence {
-            expected: "a just admitted",
-            found: sentence,
-        };
+        let error = SearchError::Sentence { expected: "a just admitted", found: sentence };
         let s = sentence as usize;
         let m = &mut self.memory;
         if m.phase.get(s) != Some(&ACTIVE) || m.len[s] != 1 {
@@ -350,10 +323,7 @@ impl<'a> Search<'a> {
             }
         }
         self.make_rows();
-        Ok(Progress {
-            rows: self.rows,
-            finished: before - self.active(),
-        })
+        Ok(Progress { rows: self.rows, finished: before - self.active() })
     }
 
     /// Ends a sentence with what it has: finished hypotheses, and the open ones scored at the length
@@ -365,10 +335,7 @@ impl<'a> Search<'a> {
     pub fn stop(&mut self, sentence: u32) -> Result<(), SearchError> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
-            return Err(SearchError::Sentence {
-                expected: "an unfinished",
-                found: sentence,
-            });
+            return Err(SearchError::Sentence { expected: "an unfinished", found: sentence });
         }
         self.end(s, Finish::Stopped);
         if self.active() == 0 {
@@ -408,12 +375,7 @@ impl<'a> Search<'a> {
     /// was never fed whole: beam search best first and all different, samples in the order of their
     /// numbers. Empty for an unfinished sentence.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
-        let Shape {
-            width,
-            target,
-            groups,
-            ..
-        } = self.shape;
+        let Shape { width, target, groups, .. } = self.shape;
         let (s, m) = (sentence as usize, &self.memory);
         let count = match (self.finish(sentence), &self.options.strategy) {
             (None, _) => 0,
@@ -424,29 +386,17 @@ impl<'a> Search<'a> {
             let prompt = m.prompt_len[s] as usize;
             let (slot, text, len, score) = if let Strategy::Beam(_) = self.options.strategy {
                 let slot = s * width + m.order[s * width + rank] as usize;
-                (
-                    slot,
-                    &*m.finished,
-                    m.finished_len[slot],
-                    m.finished_score[slot],
-                )
+                (slot, &*m.finished, m.finished_len[slot], m.finished_score[slot])
             } else {
                 let slot = s * width + rank;
                 (slot, &*m.history, m.sequence_len[slot], m.score[slot])
             };
-            Hypothesis {
-                tokens: &text[slot * target..][prompt..len as usize],
-                score,
-            }
+            Hypothesis { tokens: &text[slot * target..][prompt..len as usize], score }
         })
     }
 
     fn active(&self) -> usize {
-        self.memory
-            .phase
-            .iter()
-            .filter(|&&phase| phase == ACTIVE)
-            .count()
+        self.memory.phase.iter().filter(|&&phase| phase == ACTIVE).count()
     }
 
     fn stop_all(&mut self) {

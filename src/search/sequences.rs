@@ -101,20 +101,14 @@ impl Search<'_> {
             max_length: m.max_len[s] as usize,
         };
         let forced_bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
-        let pipeline = Pipeline {
-            options: self.options,
-            forced_bos,
-        };
+        let pipeline = Pipeline { options: self.options, forced_bos };
         pipeline.restrict(&context, scores, m.scratch, hooks)?;
         if hooks.allowed.is_some() && argmax(scores).is_none() {
             pipeline.insist(&context, scores, hooks)?;
         }
         pipeline.shape(&context, scores, m.scratch, hooks)?;
         if !below_infinity(scores) {
-            return Err(SearchError::NotFinite {
-                sentence: s as u32,
-                position: len,
-            });
+            return Err(SearchError::NotFinite { sentence: s as u32, position: len });
         }
         Ok(())
     }

@@ -14,22 +14,14 @@ pub(crate) fn ids(value: &Value) -> Vec<u32> {
 /// Scores with null for minus infinity.
 pub(crate) fn scores(value: &Value) -> Vec<f32> {
     let list = value.as_array().expect("scores").iter();
-    list.map(|x| x.as_f64().map_or(f32::NEG_INFINITY, |x| x as f32))
-        .collect()
+    list.map(|x| x.as_f64().map_or(f32::NEG_INFINITY, |x| x as f32)).collect()
 }
 
 /// The options of one golden case. Panics on a name it does not know.
 pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> SearchOptions {
-    let mut options = SearchOptions {
-        start,
-        eos: eos.to_vec(),
-        ..SearchOptions::default()
-    };
+    let mut options = SearchOptions { start, eos: eos.to_vec(), ..SearchOptions::default() };
     let mut sample = SampleOptions::default();
-    let mut beam = BeamOptions {
-        beams: 1,
-        ..BeamOptions::default()
-    };
+    let mut beam = BeamOptions { beams: 1, ..BeamOptions::default() };
     let mut sampled = false;
     for (name, value) in given {
         let number = value.as_f64();

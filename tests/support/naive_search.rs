@@ -177,9 +177,7 @@ pub(crate) fn beam_search(
     beams: Beams,
 ) -> Vec<(Vec<u32>, f32)> {
     let size = beams.beams / beams.groups;
-    let mut groups: Vec<Group> = (0..beams.groups)
-        .map(|_| Group::new(prompt, size))
-        .collect();
+    let mut groups: Vec<Group> = (0..beams.groups).map(|_| Group::new(prompt, size)).collect();
     for len in prompt.len()..max_length {
         let mut chosen: Vec<u32> = vec![];
         for group in &mut groups {
@@ -194,11 +192,8 @@ pub(crate) fn beam_search(
             break;
         }
     }
-    let mut all: Vec<Finished> = groups
-        .into_iter()
-        .flat_map(|g| g.finished)
-        .filter(|f| f.real)
-        .collect();
+    let mut all: Vec<Finished> =
+        groups.into_iter().flat_map(|g| g.finished).filter(|f| f.real).collect();
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut out: Vec<(Vec<u32>, f32)> = vec![];
     for f in all {
@@ -219,15 +214,9 @@ struct Group {
 
 impl Group {
     fn new(prompt: &[u32], size: usize) -> Self {
-        let running = |i: usize| Running {
-            text: prompt.to_vec(),
-            score: if i == 0 { 0.0 } else { NEVER },
-        };
-        let empty = Finished {
-            text: prompt.to_vec(),
-            score: NEVER,
-            real: false,
-        };
+        let running =
+            |i: usize| Running { text: prompt.to_vec(), score: if i == 0 { 0.0 } else { NEVER } };
+        let empty = Finished { text: prompt.to_vec(), score: NEVER, real: false };
         Self {
             running: (0..size).map(running).collect(),
             finished: vec![empty; size],
@@ -271,10 +260,9 @@ impl Group {
             .iter()
             .map(|(_, score, ended)| score + if *ended { NEVER } else { 0.0 })
             .collect();
-        let running = top(&pushed, size).into_iter().map(|i| Running {
-            text: candidates[i].0.clone(),
-            score: pushed[i],
-        });
+        let running = top(&pushed, size)
+            .into_iter()
+            .map(|i| Running { text: candidates[i].0.clone(), score: pushed[i] });
         self.running = running.collect();
 
         let was_full = self.finished.iter().all(|f| f.real);
@@ -292,17 +280,10 @@ impl Group {
             if !real {
                 score += NEVER;
             }
-            merged.push(Finished {
-                text: text.clone(),
-                score,
-                real,
-            });
+            merged.push(Finished { text: text.clone(), score, real });
         }
         let scores: Vec<f32> = merged.iter().map(|f| f.score).collect();
-        self.finished = top(&scores, size)
-            .into_iter()
-            .map(|i| merged[i].clone())
-            .collect();
+        self.finished = top(&scores, size).into_iter().map(|i| merged[i].clone()).collect();
 
         let now = len + 1;
         let hoped = if beams.early == Early::Never && beams.length_penalty > 0.0 {
@@ -311,11 +292,7 @@ impl Group {
             now - prompt
         };
         let best = self.running[0].score / (hoped as f64).powf(beams.length_penalty) as f32;
-        let least = self
-            .finished
-            .iter()
-            .map(|f| f.score)
-            .fold(f32::INFINITY, f32::min);
+        let least = self.finished.iter().map(|f| f.score).fold(f32::INFINITY, f32::min);
         let full = self.finished.iter().all(|f| f.real);
         let worst = if full { least } else { NEVER };
         self.improvable &= best > worst;

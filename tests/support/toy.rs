@@ -119,24 +119,14 @@ pub(crate) fn run_until(
         let mut on_token = |token: Token| {
             let list = &mut streamed[token.sentence as usize];
             list.push(token);
-            if list.len() < stop_after {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            if list.len() < stop_after { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let mut hooks = Hooks {
-            on_token: Some(&mut on_token),
-            ..Hooks::default()
-        };
+        let mut hooks = Hooks { on_token: Some(&mut on_token), ..Hooks::default() };
         search.advance(&mut logits, &mut hooks)?;
     }
     let outcome = |slot: u32| Outcome {
         finish: search.finish(slot),
-        hypotheses: search
-            .hypotheses(slot)
-            .map(|h| (h.tokens.to_vec(), h.score))
-            .collect(),
+        hypotheses: search.hypotheses(slot).map(|h| (h.tokens.to_vec(), h.score)).collect(),
         streamed: streamed[slot as usize].clone(),
         steps: steps[slot as usize],
     };
