@@ -128,6 +128,8 @@ class Runner:
         for i in range(len(sources)):
             sequences, scores, crossed = [], [], False
             for row in range(i * n, (i + 1) * n):
+                if options["num_beams"] > 1 and out.sequences_scores[row] < -1e8:
+                    continue  # Fewer hypotheses exist than were asked for: the library fills up with impossible ones.
                 sequence = out.sequences[row, 1:].tolist()
                 while sequence[-1] == self.ids["pad_token_id"]:
                     sequence.pop()
