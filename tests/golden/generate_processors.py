@@ -6,9 +6,9 @@ One line a case: `{"options": {...}, "vocab": n, "eos": id or ids, "max_length":
 "expected": [...], "order_matters": bool}`. Options carry the names of `GenerationConfig`, plus `allowed`: the ids that
 the allowed-prefix function returns. `history` is what the decoder has read, decoder start included (prompt length 1);
 minus infinity is null. The list of processors and its order are transformers' own (`_get_logits_processor`), so a line
-with several options also tests the order. `order_matters` marks a case where equal logits straddle the threshold of top-p: the
-reference leaves their ranking to an unstable sort, so it is made stable here (ascending, ids in order among equals),
-and only the sorted values of `expected` are the reference's own.
+with several options also tests the order. `order_matters` marks a case where equal logits straddle the threshold of
+top-p: the reference leaves their ranking to an unstable sort, so it is made stable here (ascending, ids in order among
+equals), and only the sorted values of `expected` are the reference's own.
 """
 
 import contextlib
