@@ -24,10 +24,22 @@ a = p.parse_args()
 torch.manual_seed(0)
 pad = a.vocab - 1
 config = MarianConfig(
-    vocab_size=a.vocab, d_model=a.width, encoder_layers=a.layers, decoder_layers=a.layers,
-    encoder_attention_heads=a.heads, decoder_attention_heads=a.heads, encoder_ffn_dim=a.ffn, decoder_ffn_dim=a.ffn,
-    activation_function="relu", max_position_embeddings=512, scale_embedding=True, pad_token_id=pad, eos_token_id=0,
-    decoder_start_token_id=pad, forced_eos_token_id=None, bos_token_id=None,
+    vocab_size=a.vocab,
+    d_model=a.width,
+    encoder_layers=a.layers,
+    decoder_layers=a.layers,
+    encoder_attention_heads=a.heads,
+    decoder_attention_heads=a.heads,
+    encoder_ffn_dim=a.ffn,
+    decoder_ffn_dim=a.ffn,
+    activation_function="relu",
+    max_position_embeddings=512,
+    scale_embedding=True,
+    pad_token_id=pad,
+    eos_token_id=0,
+    decoder_start_token_id=pad,
+    forced_eos_token_id=None,
+    bos_token_id=None,
 )
 model = MarianMTModel(config).eval()
 model.save_pretrained(os.path.join(a.out, "hf"))

@@ -4,8 +4,8 @@ seconds, rate, unit.
 Usage: python peers.py {gemm,attention,norm,encode,decode,all} [--threads 1] [--models DIR from make_marian_base.py]
                        [--engine NAME] [--runs 7] [--floor 0.1]
 
-A time is the median of `--runs` rounds of at least `--floor` seconds. `--engine` keeps the engines whose name begins so.
-`encode` and `decode` need `--models`.
+A time is the median of `--runs` rounds of at least `--floor` seconds. `--engine` keeps the engines whose name begins
+with NAME. `encode` and `decode` need `--models`.
 """
 
 import argparse
@@ -22,14 +22,30 @@ import torch
 import torch.nn.functional as F
 
 GEMM_SHAPES = [
-    (1024, 1024, 1024), (512, 512, 512), (256, 512, 512), (256, 2048, 512), (256, 512, 2048), (1, 512, 512),
-    (1, 2048, 512), (1, 512, 2048), (4, 2048, 512), (8, 2048, 512), (16, 2048, 512), (1, 32000, 512),
-    (8, 32000, 512), (64, 32000, 512),
+    (1024, 1024, 1024),
+    (512, 512, 512),
+    (256, 512, 512),
+    (256, 2048, 512),
+    (256, 512, 2048),
+    (1, 512, 512),
+    (1, 2048, 512),
+    (1, 512, 2048),
+    (4, 2048, 512),
+    (8, 2048, 512),
+    (16, 2048, 512),
+    (1, 32000, 512),
+    (8, 32000, 512),
+    (64, 32000, 512),
 ]
 # Batch, heads, queries, keys, head size.
 ATTENTION_SHAPES = [
-    (1, 8, 128, 128, 64), (1, 8, 512, 512, 64), (1, 8, 1024, 1024, 64), (1, 8, 2048, 2048, 64), (8, 8, 128, 128, 64),
-    (1, 8, 1, 512, 64), (32, 8, 1, 128, 64),
+    (1, 8, 128, 128, 64),
+    (1, 8, 512, 512, 64),
+    (1, 8, 1024, 1024, 64),
+    (1, 8, 2048, 2048, 64),
+    (8, 8, 128, 128, 64),
+    (1, 8, 1, 512, 64),
+    (32, 8, 1, 128, 64),
 ]
 NORM_SHAPES = [(128, 512), (1024, 512), (4096, 1024)]
 
@@ -47,8 +63,15 @@ class Bench:
         if not self.wants(engine):
             return
         seconds = self.median_seconds(f, min(self.runs, runs or self.runs))
-        line = {"engine": engine, "what": what, "shape": list(shape), "threads": self.threads, "seconds": seconds,
-                "rate": round(amount / seconds, 2), "unit": unit}
+        line = {
+            "engine": engine,
+            "what": what,
+            "shape": list(shape),
+            "threads": self.threads,
+            "seconds": seconds,
+            "rate": round(amount / seconds, 2),
+            "unit": unit,
+        }
         print(json.dumps(line), flush=True)
 
     def median_seconds(self, f, runs):
@@ -104,7 +127,8 @@ def ort_gemm(x, w, b, threads):
 
     m, n, k = x.shape[0], *w.shape
     graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)], "gemm",
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)],
+        "gemm",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, k])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, n])],
         [numpy_helper.from_array(w.numpy(), "w"), numpy_helper.from_array(b.numpy(), "b")],
@@ -174,7 +198,13 @@ def ort_encoder(encoder, x, threads):
         # Inference tensors cannot be exported, so the ids are copied outside inference mode.
         example = torch.tensor(x.tolist())
         torch.onnx.export(
-            Encoder().eval(), (example,), path, dynamo=True, verbose=False, input_names=["input_ids"], output_names=["memory"]
+            Encoder().eval(),
+            (example,),
+            path,
+            dynamo=True,
+            verbose=False,
+            input_names=["input_ids"],
+            output_names=["memory"],
         )
         session = ort_session(path, threads)
         expected = Encoder()(example).numpy()
@@ -228,7 +258,10 @@ def decode(bench, source=32, target=64):
             if not bench.wants("ctranslate2"):
                 continue
             translator = ctranslate2.Translator(
-                f"{bench.models}/ct2_{kind}", device="cpu", inter_threads=1, intra_threads=bench.threads,
+                f"{bench.models}/ct2_{kind}",
+                device="cpu",
+                inter_threads=1,
+                intra_threads=bench.threads,
                 compute_type=compute,
             )
             for beams in (1, 4):
@@ -241,7 +274,11 @@ def decode(bench, source=32, target=64):
         if b <= 8:
             x = torch.tensor(ids(b, source, vocab))
             run = lambda: model.generate(
-                x, attention_mask=torch.ones_like(x), num_beams=1, do_sample=False, min_new_tokens=target,
+                x,
+                attention_mask=torch.ones_like(x),
+                num_beams=1,
+                do_sample=False,
+                min_new_tokens=target,
                 max_new_tokens=target,
             )
             bench.time("hf-torch", "decode f32, 1 beam(s)", (b, source, target), run, b * target, "tok/s", runs=3)

@@ -42,8 +42,12 @@ def marian(name, config, seed, eos_push, pad_push=None):
             model.final_logits_bias[0, config.eos_token_id] = eos_push
             model.final_logits_bias[0, config.pad_token_id] = pad_push
     model.generation_config = GenerationConfig(
-        bad_words_ids=[[config.pad_token_id]], decoder_start_token_id=config.decoder_start_token_id,
-        eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id, max_length=512, num_beams=1,
+        bad_words_ids=[[config.pad_token_id]],
+        decoder_start_token_id=config.decoder_start_token_id,
+        eos_token_id=config.eos_token_id,
+        pad_token_id=config.pad_token_id,
+        max_length=512,
+        num_beams=1,
     )
     model.save_pretrained(folder)
     weights = os.path.join(folder, "model.safetensors")
@@ -62,9 +66,16 @@ def marian(name, config, seed, eos_push, pad_push=None):
         x, y = torch.tensor([source]), torch.tensor([target])
         mask = torch.ones_like(x)
         out, rough = (m(input_ids=x, attention_mask=mask, decoder_input_ids=y) for m in (double, single))
-        errors.append(golden.check_close(f"{name} encoder {i}", rough.encoder_last_hidden_state, out.encoder_last_hidden_state, BOUND))
+        errors.append(
+            golden.check_close(
+                f"{name} encoder {i}", rough.encoder_last_hidden_state, out.encoder_last_hidden_state, BOUND
+            )
+        )
         errors.append(golden.check_close(f"{name} logits {i}", rough.logits, out.logits, BOUND))
-        answers = [m.generate(x, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)[0] for m in (single, double)]
+        answers = [
+            m.generate(x, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)[0]
+            for m in (single, double)
+        ]
         assert answers[0].tolist() == answers[1].tolist(), f"{name} {i}: float32 and float64 decode differently"
         answer = answers[0]
         assert answer[0] == config.decoder_start_token_id
@@ -74,14 +85,20 @@ def marian(name, config, seed, eos_push, pad_push=None):
         margins.append(golden.check_margin(f"{name} greedy {i}", scores, answer[1:]))
         greedy.append(answer[1:].tolist())
         expected |= {
-            f"input_ids.{i}": source, f"encoder.{i}": out.encoder_last_hidden_state[0],
-            f"decoder_input_ids.{i}": target, f"logits.{i}": out.logits[0], f"greedy.{i}": greedy[-1],
+            f"input_ids.{i}": source,
+            f"encoder.{i}": out.encoder_last_hidden_state[0],
+            f"decoder_input_ids.{i}": target,
+            f"logits.{i}": out.logits[0],
+            f"greedy.{i}": greedy[-1],
         }
     if pad_push is not None:
         assert bans >= 1, f"{name}: the pad never wins, so nothing shows that it is banned"
     told = golden.check_greedy(name, greedy, config.eos_token_id, MAX_NEW_TOKENS)
     golden.write_tensors(os.path.join(folder, "expected.safetensors"), expected)
-    print(f"{name}: torch f32 error {max(errors):.1e}, smallest margin {min(margins):.1e}, steps where the banned pad leads {bans}, greedy {told}")
+    print(
+        f"{name}: torch f32 error {max(errors):.1e}, smallest margin {min(margins):.1e}, "
+        f"steps where the banned pad leads {bans}, greedy {told}"
+    )
 
 
 def marian_config(**changes):
@@ -89,20 +106,52 @@ def marian_config(**changes):
 
 
 def marian_odd():
-    marian("marian_odd", marian_config(
-        vocab_size=997, d_model=48, encoder_layers=3, decoder_layers=2, encoder_attention_heads=6,
-        decoder_attention_heads=6, encoder_ffn_dim=101, decoder_ffn_dim=107, activation_function="swish",
-        max_position_embeddings=64, eos_token_id=0, pad_token_id=996, decoder_start_token_id=996,
-    ), seed=975, eos_push=5.0, pad_push=4.0)
+    marian(
+        "marian_odd",
+        marian_config(
+            vocab_size=997,
+            d_model=48,
+            encoder_layers=3,
+            decoder_layers=2,
+            encoder_attention_heads=6,
+            decoder_attention_heads=6,
+            encoder_ffn_dim=101,
+            decoder_ffn_dim=107,
+            activation_function="swish",
+            max_position_embeddings=64,
+            eos_token_id=0,
+            pad_token_id=996,
+            decoder_start_token_id=996,
+        ),
+        seed=975,
+        eos_push=5.0,
+        pad_push=4.0,
+    )
 
 
 def marian_untied():
-    marian("marian_untied", marian_config(
-        vocab_size=211, decoder_vocab_size=173, share_encoder_decoder_embeddings=False, d_model=40, encoder_layers=2,
-        decoder_layers=3, encoder_attention_heads=5, decoder_attention_heads=5, encoder_ffn_dim=93, decoder_ffn_dim=77,
-        activation_function="relu", max_position_embeddings=64, eos_token_id=0, pad_token_id=172,
-        decoder_start_token_id=172,
-    ), seed=30, eos_push=3.5)
+    marian(
+        "marian_untied",
+        marian_config(
+            vocab_size=211,
+            decoder_vocab_size=173,
+            share_encoder_decoder_embeddings=False,
+            d_model=40,
+            encoder_layers=2,
+            decoder_layers=3,
+            encoder_attention_heads=5,
+            decoder_attention_heads=5,
+            encoder_ffn_dim=93,
+            decoder_ffn_dim=77,
+            activation_function="relu",
+            max_position_embeddings=64,
+            eos_token_id=0,
+            pad_token_id=172,
+            decoder_start_token_id=172,
+        ),
+        seed=30,
+        eos_push=3.5,
+    )
 
 
 class Translator(nn.Module):
@@ -114,15 +163,25 @@ class Translator(nn.Module):
         self.src_embed = nn.Embedding(c["src_vocab_size"], c["d_model"])
         self.tgt_embed = nn.Embedding(c["tgt_vocab_size"], c["d_model"])
         self.transformer = nn.Transformer(
-            c["d_model"], c["nhead"], c["num_encoder_layers"], c["num_decoder_layers"], c["dim_feedforward"], 0.0,
-            c["activation"], layer_norm_eps=c["layer_norm_eps"], batch_first=True, norm_first=c["norm_first"],
+            c["d_model"],
+            c["nhead"],
+            c["num_encoder_layers"],
+            c["num_decoder_layers"],
+            c["dim_feedforward"],
+            0.0,
+            c["activation"],
+            layer_norm_eps=c["layer_norm_eps"],
+            batch_first=True,
+            norm_first=c["norm_first"],
         )
         self.generator = nn.Linear(c["d_model"], c["tgt_vocab_size"])
 
     def embed(self, table, tokens):
         """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same angle (Vaswani et al. 2017, 3.5)."""
         d = table.embedding_dim
-        angle = torch.arange(tokens.shape[1], dtype=torch.float64)[:, None] / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
+        angle = torch.arange(tokens.shape[1], dtype=torch.float64)[:, None] / 10000 ** (
+            torch.arange(0, d, 2, dtype=torch.float64) / d
+        )
         position = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
         return table(tokens) * self.scale + position.to(table.weight.dtype)
 
@@ -142,8 +201,15 @@ class Translator(nn.Module):
 def nn_transformer(name, seed, eos_push, **changes):
     folder = os.path.join(HERE, name)
     os.makedirs(folder, exist_ok=True)
-    c = {"model_type": "nn_transformer", "layer_norm_eps": 1e-5, "positions": "interleaved", "scale_embedding": True,
-         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0} | changes
+    c = {
+        "model_type": "nn_transformer",
+        "layer_norm_eps": 1e-5,
+        "positions": "interleaved",
+        "scale_embedding": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    } | changes
     model = Translator(c).eval()
     golden.fill(model, seed, "transformer.decoder.norm")
     with torch.no_grad():
@@ -165,12 +231,21 @@ def nn_transformer(name, seed, eos_push, **changes):
         errors.append(golden.check_close(f"{name} encoder {i}", rough[0], memory, BOUND))
         errors.append(golden.check_close(f"{name} logits {i}", rough[1], logits, BOUND))
         answer = model.greedy(x, c["bos_token_id"], c["eos_token_id"])
-        assert answer == double.greedy(x, c["bos_token_id"], c["eos_token_id"]), f"{name} {i}: float32 and float64 decode differently"
-        margins.append(golden.check_margin(f"{name} greedy {i}", double(x, torch.tensor([answer[:-1]]))[1][0], torch.tensor(answer[1:])))
+        assert answer == double.greedy(x, c["bos_token_id"], c["eos_token_id"]), (
+            f"{name} {i}: float32 and float64 decode differently"
+        )
+        margins.append(
+            golden.check_margin(
+                f"{name} greedy {i}", double(x, torch.tensor([answer[:-1]]))[1][0], torch.tensor(answer[1:])
+            )
+        )
         greedy.append(answer[1:])
         expected |= {
-            f"input_ids.{i}": source, f"encoder.{i}": memory[0], f"decoder_input_ids.{i}": target,
-            f"logits.{i}": logits[0], f"greedy.{i}": greedy[-1],
+            f"input_ids.{i}": source,
+            f"encoder.{i}": memory[0],
+            f"decoder_input_ids.{i}": target,
+            f"logits.{i}": logits[0],
+            f"greedy.{i}": greedy[-1],
         }
     told = golden.check_greedy(name, greedy, c["eos_token_id"], MAX_NEW_TOKENS)
     golden.write_tensors(os.path.join(folder, "expected.safetensors"), expected)
@@ -178,15 +253,37 @@ def nn_transformer(name, seed, eos_push, **changes):
 
 
 def nn_transformer_post():
-    nn_transformer("nn_transformer_post", seed=194, eos_push=1.5, d_model=42, nhead=3, num_encoder_layers=2,
-                   num_decoder_layers=3, dim_feedforward=89, activation="relu", norm_first=False, src_vocab_size=139,
-                   tgt_vocab_size=151)
+    nn_transformer(
+        "nn_transformer_post",
+        seed=194,
+        eos_push=1.5,
+        d_model=42,
+        nhead=3,
+        num_encoder_layers=2,
+        num_decoder_layers=3,
+        dim_feedforward=89,
+        activation="relu",
+        norm_first=False,
+        src_vocab_size=139,
+        tgt_vocab_size=151,
+    )
 
 
 def nn_transformer_pre():
-    nn_transformer("nn_transformer_pre", seed=662, eos_push=1.0, d_model=40, nhead=5, num_encoder_layers=3,
-                   num_decoder_layers=2, dim_feedforward=71, activation="gelu", norm_first=True, src_vocab_size=127,
-                   tgt_vocab_size=113)
+    nn_transformer(
+        "nn_transformer_pre",
+        seed=662,
+        eos_push=1.0,
+        d_model=40,
+        nhead=5,
+        num_encoder_layers=3,
+        num_decoder_layers=2,
+        dim_feedforward=71,
+        activation="gelu",
+        norm_first=True,
+        src_vocab_size=127,
+        tgt_vocab_size=113,
+    )
 
 
 if __name__ == "__main__":

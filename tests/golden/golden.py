@@ -68,9 +68,7 @@ def ids(seed, lengths, low, high, first=(), last=()):
     generator = torch.Generator().manual_seed(seed)
     inner = len(first) + len(last)
     assert all(n >= inner for n in lengths), "a length has no room for the first and last ids"
-    return [
-        [*first, *torch.randint(low, high, (n - inner,), generator=generator).tolist(), *last] for n in lengths
-    ]
+    return [[*first, *torch.randint(low, high, (n - inner,), generator=generator).tolist(), *last] for n in lengths]
 
 
 def write_tensors(path, tensors):
@@ -89,9 +87,11 @@ def write_json(path, value):
 
 
 def check_close(what, f32, f64, bound):
-    """The f32 result of the same model must lie well inside the bound the tests use, or the model is ill-conditioned."""
+    """The f32 result of the same model must lie well inside the bound of the tests, or the model is ill-conditioned."""
     error = float((f32.double() - f64).abs().max() / f64.abs().max())
-    assert error <= bound, f"{what}: f32 differs from f64 by {error:.2e} of the largest magnitude, more than {bound:.0e}"
+    assert error <= bound, (
+        f"{what}: f32 differs from f64 by {error:.2e} of the largest magnitude, more than {bound:.0e}"
+    )
     return error
 
 
