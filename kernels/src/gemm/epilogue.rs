@@ -2,6 +2,7 @@
 
 use super::microkernel::{MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
+use crate::isa::Kernel;
 use crate::lanes::{Lanes, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 
@@ -125,8 +126,8 @@ impl Store {
                     }
                 }
             }
-            // The others take many instructions each: a loop over a tile on the stack instead of
-            // MR * NV copies of them.
+            // The others take many instructions each: a loop over a tile on the stack, in one place,
+            // instead of MR * NV copies of them in every tile.
             activation => {
                 let mut room = [0.0f32; MAX_ROWS * MAX_PANEL];
                 for i in 0..MR {
@@ -137,8 +138,8 @@ impl Store {
                         };
                     }
                 }
-                // SAFETY: the tile that was just stored.
-                unsafe { apply_row(s, activation, room.as_mut_ptr(), MR * NV * S::LANES) };
+                let tile = &mut room[..MR * NV * S::LANES];
+                s.outlined(Activate { activation, tile });
                 for i in 0..MR {
                     for v in 0..NV {
                         // SAFETY: as above.
@@ -216,5 +217,21 @@ impl Store {
                 }
             }
         }
+    }
+}
+
+/// Applies an activation to a tile on the stack.
+struct Activate<'a> {
+    activation: Activation,
+    tile: &'a mut [f32],
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        // SAFETY: the whole slice, and nothing else.
+        unsafe { apply_row(s, self.activation, self.tile.as_mut_ptr(), self.tile.len()) };
     }
 }

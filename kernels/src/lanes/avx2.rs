@@ -1,6 +1,7 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
 use super::{Lanes, PanelKernel};
+use crate::isa::{Enter, Kernel};
 use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
 use pulp::x86::V3;
 
@@ -24,6 +25,11 @@ unsafe impl Lanes for V3 {
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 2>(self)
+    }
+
+    #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        self.vectorize(Enter(kernel, self))
     }
 
     #[inline(always)]

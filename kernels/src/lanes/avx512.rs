@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
 
 use super::{Lanes, PanelKernel};
+use crate::isa::{Enter, Kernel};
 use core::arch::x86_64::{__m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
 use pulp::x86::V4;
 
@@ -19,6 +20,11 @@ unsafe impl Lanes for V4 {
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 4>(self)
+    }
+
+    #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        self.vectorize(Enter(kernel, self))
     }
 
     #[inline(always)]

@@ -22,6 +22,8 @@ pub(crate) const MAX_LANES: usize = 16;
 /// Most columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
 
+use crate::isa::Kernel;
+
 /// Vectors of f32 of one instruction set.
 ///
 /// # Safety
@@ -40,6 +42,9 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
 
     /// Runs `kernel` with the number of vectors in a panel as a constant.
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output;
+    /// Runs `kernel` as a function of its own, compiled for this instruction set: for code that is
+    /// used in many places and long enough that a call does not matter.
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;

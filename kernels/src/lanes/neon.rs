@@ -1,6 +1,7 @@
 //! NEON: 4 lanes, 32 registers.
 
 use super::{Lanes, PanelKernel};
+use crate::isa::{Enter, Kernel};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
 use pulp::aarch64::Neon;
 
@@ -16,6 +17,11 @@ unsafe impl Lanes for Neon {
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 4>(self)
+    }
+
+    #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        self.vectorize(Enter(kernel, self))
     }
 
     #[inline(always)]

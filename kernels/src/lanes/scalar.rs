@@ -4,6 +4,7 @@
 //! targets without FMA. Results therefore differ from the other instruction sets in the last bits.
 
 use super::{Lanes, PanelKernel};
+use crate::isa::Kernel;
 use pulp::Scalar;
 
 #[derive(Clone, Copy)]
@@ -31,6 +32,11 @@ unsafe impl Lanes for Scalar {
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 1>(self)
+    }
+
+    #[inline(never)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
     }
 
     #[inline(always)]
