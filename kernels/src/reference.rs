@@ -115,7 +115,7 @@ pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, 
         PositionEncoding::Interleaved => {
             let k = column / 2;
             let angle = angle(position, 2.0 * k as f64 / d as f64);
-            if column % 2 == 0 { libm::sin(angle) } else { libm::cos(angle) }
+            if column.is_multiple_of(2) { libm::sin(angle) } else { libm::cos(angle) }
         }
         PositionEncoding::Learned { table, offset } => table.at(position + offset, column).into(),
     }
