@@ -11,6 +11,7 @@ pub(crate) mod lanes;
 mod math;
 mod matrix;
 mod parallel;
+pub mod reference;
 mod softmax;
 
 pub use activation::Activation;
