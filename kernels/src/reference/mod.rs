@@ -4,6 +4,7 @@
 //! Everything here is safe code on the same views that the kernels take; results go into the
 //! caller's slices, as f64, so that the oracle's own error is some `2^-29` of what is judged by it.
 
+pub mod attention;
 pub mod gemm;
 
 use crate::Activation;

@@ -2,6 +2,8 @@
 //! was touched, and the ways to run a kernel.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod batch;
+
 use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
 
 /// The unit roundoff of f32, `2^-24`.
@@ -140,6 +142,114 @@ impl Strided {
             assert!(
                 inside || x.to_bits() == POISON.to_bits(),
                 "float {at}, outside the matrix, was written: {x}"
+            );
+        }
+    }
+}
+
+/// `[tokens, heads, head_dim]` in memory that holds [`POISON`] wherever the tensor does not, and in
+/// every token until it is filled.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub data: Vec<f32>,
+    pub shape: [usize; 3],
+    pub token_stride: usize,
+    pub head_stride: usize,
+}
+
+impl Tensor {
+    /// `layout` 0 is dense, 1 has gaps after heads and tokens, 2 lays head after head, with gaps.
+    pub fn new(shape: [usize; 3], layout: usize) -> Self {
+        let [tokens, heads, head_dim] = shape;
+        let (token_stride, head_stride) = match layout {
+            0 => (heads * head_dim, head_dim),
+            1 => (heads * (head_dim + 3) + 2, head_dim + 3),
+            _ => (head_dim + 1, tokens * (head_dim + 1) + 5),
+        };
+        let reach = match tokens * heads * head_dim {
+            0 => 0,
+            _ => (tokens - 1) * token_stride + (heads - 1) * head_stride + head_dim,
+        };
+        Self { data: vec![POISON; reach], shape, token_stride, head_stride }
+    }
+
+    pub fn filled(shape: [usize; 3], layout: usize, random: &mut Random) -> Self {
+        let mut tensor = Self::new(shape, layout);
+        tensor.fill(0..shape[0], || random.value());
+        tensor
+    }
+
+    pub fn start(&self, token: usize, head: usize) -> usize {
+        token * self.token_stride + head * self.head_stride
+    }
+
+    pub fn row(&self, token: usize, head: usize) -> &[f32] {
+        &self.data[self.start(token, head)..][..self.shape[2]]
+    }
+
+    pub fn row_mut(&mut self, token: usize, head: usize) -> &mut [f32] {
+        let start = self.start(token, head);
+        &mut self.data[start..][..self.shape[2]]
+    }
+
+    pub fn fill(&mut self, tokens: core::ops::Range<usize>, mut element: impl FnMut() -> f32) {
+        for token in tokens {
+            for head in 0..self.shape[1] {
+                for x in self.row_mut(token, head) {
+                    *x = element();
+                }
+            }
+        }
+    }
+
+    pub fn view(&self) -> simdformer_kernels::Heads<'_> {
+        simdformer_kernels::Heads::strided(
+            &self.data,
+            self.shape,
+            self.token_stride,
+            self.head_stride,
+        )
+        .expect("a view of a tensor that was laid out for it")
+    }
+
+    pub fn view_mut(&mut self) -> simdformer_kernels::HeadsMut<'_> {
+        simdformer_kernels::HeadsMut::strided(
+            &mut self.data,
+            self.shape,
+            self.token_stride,
+            self.head_stride,
+        )
+        .expect("a view of a tensor that was laid out for it")
+    }
+
+    /// Tokens `tokens` as a tensor of their own, dense.
+    pub fn tokens(&self, tokens: core::ops::Range<usize>) -> Self {
+        let mut part = Self::new([tokens.len(), self.shape[1], self.shape[2]], 0);
+        for (to, from) in tokens.enumerate() {
+            for head in 0..self.shape[1] {
+                part.row_mut(to, head).copy_from_slice(self.row(from, head));
+            }
+        }
+        part
+    }
+
+    /// The elements in order, without the gaps.
+    pub fn dense(&self) -> Vec<f32> {
+        self.tokens(0..self.shape[0]).data
+    }
+
+    /// Panics when memory outside the tokens for which `inside` holds has changed.
+    pub fn check_untouched(&self, inside: impl Fn(usize) -> bool) {
+        let mut touched = vec![false; self.data.len()];
+        for token in (0..self.shape[0]).filter(|&token| inside(token)) {
+            for head in 0..self.shape[1] {
+                touched[self.start(token, head)..][..self.shape[2]].fill(true);
+            }
+        }
+        for (at, (x, touched)) in self.data.iter().zip(touched).enumerate() {
+            assert!(
+                touched || x.to_bits() == POISON.to_bits(),
+                "float {at}, outside the tensor, was written: {x}"
             );
         }
     }
