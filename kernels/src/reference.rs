@@ -2,6 +2,9 @@
 //! formula. The tests hold the kernels to these; they are also a place to look up what exactly a
 //! kernel does. Inputs are f32, as the kernels get them, and results are f64.
 
+pub mod attention;
+pub mod gemm;
+
 // ---- Activations ----
 
 use crate::activation::Activation;
