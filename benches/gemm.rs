@@ -51,15 +51,10 @@ fn main() {
 }
 
 /// A bench of what `build` makes; nothing is built when the filter leaves it out.
-fn add(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    who: &str,
-    shape: &str,
-    build: impl FnOnce() -> Work,
-) {
-    let mut build = Some(build);
+fn add(group: &mut BenchmarkGroup<'_, WallTime>, who: &str, shape: &str, build: impl Fn() -> Work) {
+    let mut built = None;
     group.bench_function(BenchmarkId::new(who, shape), |bencher| {
-        let mut work = build.take().expect("called once")();
+        let work = built.get_or_insert_with(&build);
         bencher.iter(|| (work.run)(Parallelism::Serial));
     });
 }
