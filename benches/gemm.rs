@@ -134,7 +134,13 @@ fn epilogue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("epilogue");
     let shape = Shape(256, 2048, 512);
     group.throughput(Throughput::Elements(shape.flops() as u64));
-    for (name, activation) in [("none", Activation::Identity), ("relu", Activation::Relu)] {
+    for (name, activation) in [
+        ("none", Activation::Identity),
+        ("relu", Activation::Relu),
+        ("gelu", Activation::Gelu),
+        ("gelu-tanh", Activation::GeluTanh),
+        ("silu", Activation::Silu),
+    ] {
         let epilogue = Epilogue { activation, ..Epilogue::default() };
         add(&mut group, name, &shape.name(), || matmul::ours(Isa::detect(), shape, epilogue));
     }

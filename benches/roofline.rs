@@ -24,7 +24,7 @@
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
-use support::{buffer, catalog, clock, heads, limits, matmul, options, report, work};
+use support::{buffer, catalog, clock, heads, limits, matmul, options, report, rows, work};
 
 mod support {
     pub(crate) mod buffer;
@@ -36,6 +36,7 @@ mod support {
     pub(crate) mod measure;
     pub(crate) mod options;
     pub(crate) mod report;
+    pub(crate) mod rows;
     pub(crate) mod work;
 }
 

@@ -5,8 +5,9 @@ use crate::heads::{self, Mask};
 use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
+use crate::rows::{self, Scores};
 use crate::work::Work;
-use simdformer_kernels::{Epilogue, Isa};
+use simdformer_kernels::{Activation, Epilogue, Isa};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -42,6 +43,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     machine(options, &mut groups);
     gemm(options, &mut groups);
     attention(options, &mut groups);
+    elementwise(options, &mut groups);
     groups
 }
 
@@ -106,6 +108,13 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         }
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
+        // What the epilogue costs where depth is least.
+        if shape.2 == 512 && shape.0 >= 256 {
+            let epilogue = Epilogue { activation: Activation::Gelu, ..Epilogue::default() };
+            kernels.extend(family(options, "gemm/gelu", move |isa| {
+                matmul::ours(isa, shape, epilogue)
+            }));
+        }
         // It has one thread and chooses its own instructions.
         if options.threads == 1 && options.isa == Isa::best() {
             kernels.push(Kernel {
@@ -165,6 +174,40 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             shape: shape.name(),
             limits: vec![Limit::Fma, Limit::Read(heads::step_bytes(shape) as usize)],
             kernels: family(options, "attention/step", move |isa| heads::step(isa, shape)),
+        });
+    }
+}
+
+fn elementwise(options: &Options, groups: &mut Vec<Group>) {
+    for (r, c) in [(128, 512), (1024, 512), (4096, 1024)] {
+        let shape = format!("{r}x{c}");
+        let bytes = rows::bytes(r, c, 3);
+        groups.push(Group {
+            shape: shape.clone(),
+            limits: vec![Limit::Copy { bytes, inputs: 2 }],
+            kernels: family(options, "add_layer_norm", move |isa| rows::add_layer_norm(isa, r, c)),
+        });
+        let mut kernels = Vec::new();
+        for (name, scores) in [("softmax", Scores::Near), ("softmax/far", Scores::Far)] {
+            kernels.extend(family(options, name, move |isa| rows::softmax(isa, r, c, scores)));
+        }
+        for (name, activation) in [
+            ("gelu", Activation::Gelu),
+            ("gelu_tanh", Activation::GeluTanh),
+            ("silu", Activation::Silu),
+        ] {
+            let build = move |isa| rows::activation(isa, r, c, activation);
+            kernels.extend(family(options, name, build));
+        }
+        let bytes = rows::bytes(r, c, 2);
+        groups.push(Group { shape, limits: vec![Limit::Copy { bytes, inputs: 1 }], kernels });
+    }
+    for (r, c) in [(1, 32000), (8, 32000), (1, 256_000)] {
+        let bytes = rows::bytes(r, c, 2);
+        groups.push(Group {
+            shape: format!("{r}x{c}"),
+            limits: vec![Limit::Copy { bytes, inputs: 1 }],
+            kernels: family(options, "log_softmax", move |isa| rows::log_softmax(isa, r, c)),
         });
     }
 }
