@@ -12,6 +12,7 @@
 //!   --cpu-time          count the thread's CPU time, on a machine that is busy with other things
 //!   --footprint BYTES   also the bandwidths at this footprint; may be repeated
 //!   --shape MxNxK       also this GEMM; may be repeated
+//!   --test              everything once, to see that it runs
 //!   --list              names and shapes only
 //! ```
 //!

@@ -108,6 +108,11 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         }
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
+        // What a Linear layer computes, for the comparison with engines that offer no less.
+        kernels.extend(family(options, "gemm/bias", move |isa| {
+            let bias = Some(&*vec![0.5; shape.1].leak());
+            matmul::ours(isa, shape, Epilogue { bias, ..Epilogue::default() })
+        }));
         // What the epilogue costs where depth is least.
         if shape.2 == 512 && shape.0 >= 256 {
             let epilogue = Epilogue { activation: Activation::Gelu, ..Epilogue::default() };

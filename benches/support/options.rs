@@ -30,7 +30,8 @@ impl Options {
             filters: Vec::new(),
             json: false,
             list: false,
-            smoke: false,
+            // `cargo test --benches` builds with assertions, and its numbers would mean nothing.
+            smoke: cfg!(debug_assertions),
             forced: false,
             isa: Isa::from_environment().map_err(|e| e.to_string())?.unwrap_or_else(Isa::best),
             threads: 1,
