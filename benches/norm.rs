@@ -1,143 +1,64 @@
-//! Softmax, log-softmax, layer norm, activations and selection: one thread, bytes read and written.
+//! Throughput of norm, softmax and activations, one thread: bytes per second, each stream counted
+//! once.
 //!
-//! The rows are those of a Transformer's hidden states, feed-forward blocks and vocabularies. The
-//! copy rows are the roof for what does not fit the caches: plain copies with the same traffic.
+//! For the fraction of what the machine can do, see the bench `roofline`.
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use simdformer_kernels::activation::{Activation, apply};
-use simdformer_kernels::norm::{LayerNorm, add_layer_norm, layer_norm};
-use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
-use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
-use std::hint::black_box;
+use criterion::{BenchmarkId, Criterion, Throughput};
+use simdformer_kernels::{Activation, Isa, Parallelism};
+use std::time::Duration;
+use support::rows::{self, Scores};
+use support::work::Work;
+use support::{buffer, work};
 
-const SERIAL: Parallelism<'_> = Parallelism::Serial;
-const SHAPES: [[usize; 2]; 3] = [[128, 512], [1024, 512], [4096, 1024]];
-
-/// Numbers between -2 and 2, the same every time.
-fn numbers(count: usize) -> Vec<f32> {
-    let mut state = 1u32;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 22) as f32 - 2.0
-    };
-    (0..count).map(|_| next()).collect()
+mod support {
+    pub(crate) mod buffer;
+    pub(crate) mod rows;
+    #[allow(dead_code, reason = "the shapes here know their own work")]
+    pub(crate) mod work;
 }
 
-fn bench(c: &mut Criterion, name: &str, shape: [usize; 2], arrays: usize, mut work: impl FnMut()) {
-    let [rows, columns] = shape;
-    let mut group = c.benchmark_group(name);
-    group.throughput(Throughput::Bytes((4 * arrays * rows * columns) as u64));
-    group.bench_function(BenchmarkId::from_parameter(format!("{rows}x{columns}")), |b| {
-        b.iter(&mut work);
-    });
-    group.finish();
-}
+const HIDDEN: [(usize, usize); 3] = [(128, 512), (1024, 512), (4096, 1024)];
+const LOGITS: [(usize, usize); 3] = [(1, 32000), (8, 32000), (1, 256_000)];
 
-/// The best rate at which this footprint moves: `out = a` and `out = a + b` in plain loops.
-fn copies(c: &mut Criterion) {
-    for shape in SHAPES {
-        let count = shape[0] * shape[1];
-        let (a, b, mut out) = (numbers(count), numbers(count), vec![0.0f32; count]);
-        bench(c, "copy_one_in", shape, 2, || black_box(&mut out).copy_from_slice(black_box(&a)));
-        bench(c, "copy_two_in", shape, 3, || {
-            for ((out, a), b) in black_box(&mut out).iter_mut().zip(black_box(&a)).zip(&b) {
-                *out = a + b;
-            }
-        });
-    }
-}
-
-fn softmaxes(c: &mut Criterion) {
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
     let isa = Isa::detect();
-    let zeros = FullyMasked::Zeros;
-    let run = |c: &mut Criterion, name: &str, shape: [usize; 2], log: bool, scores: &[f32]| {
-        let [rows, columns] = shape;
-        let mut out = vec![0.0; rows * columns];
-        bench(c, name, shape, 2, || {
-            let x = Matrix::new(black_box(scores), rows, columns).unwrap();
-            let y = MatrixMut::new(&mut out, rows, columns).unwrap();
-            if log {
-                log_softmax(isa, x, None, zeros, y, SERIAL).unwrap();
-            } else {
-                softmax(isa, x, None, zeros, y, SERIAL).unwrap();
-            }
-            black_box(&mut out);
-        });
-    };
-    for shape in SHAPES {
-        let scores = numbers(shape[0] * shape[1]);
-        run(c, "softmax", shape, false, &scores);
-        run(c, "log_softmax", shape, true, &scores);
-        // One entry at 0, the others where exp would be subnormal: the slow path of the CPU.
-        let below: Vec<f32> = scores
-            .iter()
-            .enumerate()
-            .map(|(i, x)| if i % shape[1] == 0 { 0.0 } else { x * 2.0 - 93.0 })
-            .collect();
-        run(c, "softmax_90_below", shape, false, &below);
-    }
-    for columns in [32_000, 256_000] {
-        let shape = [1, columns];
-        let scores = numbers(columns);
-        run(c, "softmax", shape, false, &scores);
-        run(c, "log_softmax", shape, true, &scores);
-        let matrix = Matrix::new(&scores, 1, columns).unwrap();
-        let mut total = [0.0];
-        bench(c, "log_sum_exp", shape, 1, || {
-            log_sum_exp(isa, black_box(matrix), None, &mut total, SERIAL).unwrap();
-        });
-        let mut best = [0];
-        bench(c, "argmax", shape, 1, || argmax(isa, black_box(matrix), &mut best, SERIAL).unwrap());
-        let (mut values, mut indices) = ([0.0; 8], [0; 8]);
-        bench(c, "top_8", shape, 1, || {
-            top_k(isa, black_box(matrix), 8, &mut values, &mut indices, SERIAL).unwrap();
-        });
-    }
-}
-
-fn norms(c: &mut Criterion) {
-    let isa = Isa::detect();
-    for shape in SHAPES {
-        let [rows, columns] = shape;
-        let (x, residual) = (numbers(rows * columns), numbers(rows * columns));
-        let mut out = vec![0.0; rows * columns];
-        let (weight, bias) = (vec![1.0; columns], vec![0.0; columns]);
-        let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-5 };
-        let x = Matrix::new(&x, rows, columns).unwrap();
-        let residual = Matrix::new(&residual, rows, columns).unwrap();
-        bench(c, "layer_norm", shape, 2, || {
-            let y = MatrixMut::new(&mut out, rows, columns).unwrap();
-            layer_norm(isa, norm, black_box(x), y, SERIAL).unwrap();
-            black_box(&mut out);
-        });
-        bench(c, "add_layer_norm", shape, 3, || {
-            let y = MatrixMut::new(&mut out, rows, columns).unwrap();
-            add_layer_norm(isa, norm, black_box(x), residual, y, SERIAL).unwrap();
-            black_box(&mut out);
-        });
-    }
-}
-
-fn activations(c: &mut Criterion) {
-    let isa = Isa::detect();
-    for shape in SHAPES {
-        let [rows, columns] = shape;
-        // In place, again and again: so far to the right every activation is the identity, and none
-        // takes a different path for it.
-        let mut x: Vec<f32> = numbers(rows * columns).iter().map(|x| x + 30.0).collect();
+    for (r, c) in HIDDEN {
+        add(&mut criterion, "add_layer_norm", (r, c), 3, || rows::add_layer_norm(isa, r, c));
+        add(&mut criterion, "softmax", (r, c), 2, || rows::softmax(isa, r, c, Scores::Near));
+        add(&mut criterion, "softmax-far", (r, c), 2, || rows::softmax(isa, r, c, Scores::Far));
         for (name, activation) in [
             ("gelu", Activation::Gelu),
-            ("gelu_tanh", Activation::GeluTanh),
+            ("gelu-tanh", Activation::GeluTanh),
             ("silu", Activation::Silu),
         ] {
-            bench(c, name, shape, 2, || {
-                let view = MatrixMut::new(black_box(&mut x), rows, columns).unwrap();
-                apply(isa, activation, view, SERIAL).unwrap();
-            });
+            let build = || rows::activation(isa, r, c, activation);
+            add(&mut criterion, name, (r, c), 2, build);
         }
     }
+    for (r, c) in LOGITS {
+        add(&mut criterion, "log_softmax", (r, c), 2, || rows::log_softmax(isa, r, c));
+    }
+    criterion.final_summary();
 }
 
-criterion_group!(benches, copies, softmaxes, norms, activations);
-criterion_main!(benches);
+/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+fn add(
+    criterion: &mut Criterion,
+    group: &str,
+    (rows, columns): (usize, usize),
+    streams: usize,
+    build: impl Fn() -> Work,
+) {
+    let mut group = criterion.benchmark_group(group);
+    let mut built = None;
+    group.throughput(Throughput::Bytes(rows::bytes(rows, columns, streams) as u64));
+    group.bench_function(BenchmarkId::from_parameter(format!("{rows}x{columns}")), |bencher| {
+        let work = built.get_or_insert_with(&build);
+        bencher.iter(|| (work.run)(Parallelism::Serial));
+    });
+}

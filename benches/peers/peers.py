@@ -48,6 +48,7 @@ ATTENTION_SHAPES = [
     (32, 8, 1, 128, 64),
 ]
 NORM_SHAPES = [(128, 512), (1024, 512), (4096, 1024)]
+LOGITS_SHAPES = [(1, 32000), (8, 32000), (1, 256000)]
 
 
 class Bench:
@@ -175,6 +176,10 @@ def norm(bench):
         bench.time("torch", "add + layer_norm", (r, c), lambda: F.layer_norm(x + y, (c,), w, b), 3 * bytes_once, "GB/s")
         bench.time("torch", "softmax", (r, c), lambda: F.softmax(x, -1), 2 * bytes_once, "GB/s")
         bench.time("torch", "gelu", (r, c), lambda: F.gelu(x), 2 * bytes_once, "GB/s")
+        bench.time("torch", "silu", (r, c), lambda: F.silu(x), 2 * bytes_once, "GB/s")
+    for r, c in LOGITS_SHAPES:
+        x = torch.randn(r, c)
+        bench.time("torch", "log_softmax", (r, c), lambda: F.log_softmax(x, -1), 8e-9 * r * c, "GB/s")
 
 
 def ids(batch, length, vocab):
