@@ -25,10 +25,27 @@ const MIN_WORK_TO_FORK: usize = 1 << 19;
 /// Tasks per thread: enough that a thread that is late does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
 
+/// Rows that are few: the weights come from memory faster than they are multiplied from there, so a
+/// block of a panel must come while the one before is multiplied from the first-level cache.
+const FEW_ROWS: usize = 4 * MAX_ROWS;
+
+/// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, a third of a first-level
+/// cache.
+const FEW_ROWS_BLOCK: usize = 64;
+
+/// `k` in a block for many rows: half a MiB, half of a second-level cache.
+const MANY_ROWS_BLOCK: usize = 2048;
+
 /// `k` in one block for `rows` rows in all.
 #[inline(always)]
 const fn block_depth(rows: usize, depth: usize) -> usize {
-    if rows <= MAX_ROWS { depth } else { 2048 }
+    if rows <= MAX_ROWS {
+        depth
+    } else if rows <= FEW_ROWS {
+        FEW_ROWS_BLOCK
+    } else {
+        MANY_ROWS_BLOCK
+    }
 }
 
 pub(super) fn run(
@@ -181,7 +198,7 @@ impl Part<'_> {
                     let next = self.operands::<S>(start, k + steps, panel).b;
                     let lines = match tiles {
                         1 => 4,
-                        2 => 2,
+                        2..=3 => 2,
                         _ => 1,
                     };
                     for index in 0..tiles {
@@ -200,19 +217,23 @@ impl Part<'_> {
                             }),
                         };
                         match (tiles, local.len()) {
-                            (1, 1) => self.step::<S, 1, NV, 4>(s, &step),
-                            (1, 2) => self.step::<S, 2, NV, 4>(s, &step),
-                            (1, 3) => self.step::<S, 3, NV, 4>(s, &step),
-                            (1, 4) => self.step::<S, 4, NV, 4>(s, &step),
-                            (1, 5) => self.step::<S, 5, NV, 4>(s, &step),
-                            (1, _) => self.step::<S, 6, NV, 4>(s, &step),
-                            (2, 3) => self.step::<S, 3, NV, 2>(s, &step),
-                            (2, 4) => self.step::<S, 4, NV, 2>(s, &step),
-                            (2, 5) => self.step::<S, 5, NV, 2>(s, &step),
-                            (2, _) => self.step::<S, 6, NV, 2>(s, &step),
-                            (_, 4) => self.step::<S, 4, NV, 1>(s, &step),
-                            (_, 5) => self.step::<S, 5, NV, 1>(s, &step),
-                            (_, _) => self.step::<S, 6, NV, 1>(s, &step),
+                            (1, 1) => self.step::<S, 1, NV, 4, true>(s, &step),
+                            (1, 2) => self.step::<S, 2, NV, 4, true>(s, &step),
+                            (1, 3) => self.step::<S, 3, NV, 4, true>(s, &step),
+                            (1, 4) => self.step::<S, 4, NV, 4, true>(s, &step),
+                            (1, 5) => self.step::<S, 5, NV, 4, true>(s, &step),
+                            (1, _) => self.step::<S, 6, NV, 4, true>(s, &step),
+                            (2..=3, 3) => self.step::<S, 3, NV, 2, true>(s, &step),
+                            (2..=3, 4) => self.step::<S, 4, NV, 2, true>(s, &step),
+                            (2..=3, 5) => self.step::<S, 5, NV, 2, true>(s, &step),
+                            (2..=3, _) => self.step::<S, 6, NV, 2, true>(s, &step),
+                            (4, 4) => self.step::<S, 4, NV, 1, true>(s, &step),
+                            (4, 5) => self.step::<S, 5, NV, 1, true>(s, &step),
+                            (4, _) => self.step::<S, 6, NV, 1, true>(s, &step),
+                            (_, 5) => self.step::<S, 5, NV, 1, false>(s, &step),
+                            (_, 6) => self.step::<S, 6, NV, 1, false>(s, &step),
+                            // Five or more balanced tiles have at least five rows each.
+                            (_, _) => self.step::<S, 4, NV, 1, false>(s, &step),
                         }
                     }
                     k += steps;
@@ -227,7 +248,7 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
+    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize, const NEAR: bool>(
         &self,
         s: S,
         step: &Step,
@@ -245,7 +266,8 @@ impl Part<'_> {
                 }
             }
             let operands = self.operands::<S>(step.row, step.k, step.panel);
-            let acc = tile_ahead::<S, MR, NV, AHEAD>(s, acc, step.steps, operands, step.ahead);
+            let acc =
+                tile_ahead::<S, MR, NV, AHEAD, NEAR>(s, acc, step.steps, operands, step.ahead);
             if step.last {
                 let (column, valid) = (step.panel * S::PANEL, self.valid::<S>(step.panel));
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
