@@ -10,12 +10,44 @@ use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 use std::hint::black_box;
+use std::ops::{Deref, DerefMut};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 const SHAPES: [[usize; 2]; 3] = [[128, 512], [1024, 512], [4096, 1024]];
 
+/// Floats that start at a cache line, as planned memory does.
+struct Aligned(Vec<f32>, usize);
+
+impl FromIterator<f32> for Aligned {
+    fn from_iter<I: IntoIterator<Item = f32>>(numbers: I) -> Self {
+        let numbers: Vec<f32> = numbers.into_iter().collect();
+        let mut room = vec![0.0; numbers.len() + 16];
+        let start = room.as_ptr().align_offset(64);
+        room.truncate(start + numbers.len());
+        room[start..].copy_from_slice(&numbers);
+        Self(room, start)
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        &self.0[self.1..]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.0[self.1..]
+    }
+}
+
+fn constants(value: f32, count: usize) -> Aligned {
+    std::iter::repeat_n(value, count).collect()
+}
+
 /// Numbers between -2 and 2, the same every time.
-fn numbers(count: usize) -> Vec<f32> {
+fn numbers(count: usize) -> Aligned {
     let mut state = 1u32;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -38,10 +70,10 @@ fn bench(c: &mut Criterion, name: &str, shape: [usize; 2], arrays: usize, mut wo
 fn copies(c: &mut Criterion) {
     for shape in SHAPES {
         let count = shape[0] * shape[1];
-        let (a, b, mut out) = (numbers(count), numbers(count), vec![0.0f32; count]);
+        let (a, b, mut out) = (numbers(count), numbers(count), constants(0.0, count));
         bench(c, "copy_one_in", shape, 2, || black_box(&mut out).copy_from_slice(black_box(&a)));
         bench(c, "copy_two_in", shape, 3, || {
-            for ((out, a), b) in black_box(&mut out).iter_mut().zip(black_box(&a)).zip(&b) {
+            for ((out, a), b) in black_box(&mut out).iter_mut().zip(black_box(&*a)).zip(&*b) {
                 *out = a + b;
             }
         });
@@ -53,7 +85,7 @@ fn softmaxes(c: &mut Criterion) {
     let zeros = FullyMasked::Zeros;
     let run = |c: &mut Criterion, name: &str, shape: [usize; 2], log: bool, scores: &[f32]| {
         let [rows, columns] = shape;
-        let mut out = vec![0.0; rows * columns];
+        let mut out = constants(0.0, rows * columns);
         bench(c, name, shape, 2, || {
             let x = Matrix::new(black_box(scores), rows, columns).unwrap();
             let y = MatrixMut::new(&mut out, rows, columns).unwrap();
@@ -70,7 +102,7 @@ fn softmaxes(c: &mut Criterion) {
         run(c, "softmax", shape, false, &scores);
         run(c, "log_softmax", shape, true, &scores);
         // One entry at 0, the others where exp would be subnormal: the slow path of the CPU.
-        let below: Vec<f32> = scores
+        let below: Aligned = scores
             .iter()
             .enumerate()
             .map(|(i, x)| if i % shape[1] == 0 { 0.0 } else { x * 2.0 - 93.0 })
@@ -101,8 +133,8 @@ fn norms(c: &mut Criterion) {
     for shape in SHAPES {
         let [rows, columns] = shape;
         let (x, residual) = (numbers(rows * columns), numbers(rows * columns));
-        let mut out = vec![0.0; rows * columns];
-        let (weight, bias) = (vec![1.0; columns], vec![0.0; columns]);
+        let mut out = constants(0.0, rows * columns);
+        let (weight, bias) = (constants(1.0, columns), constants(0.0, columns));
         let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-5 };
         let x = Matrix::new(&x, rows, columns).unwrap();
         let residual = Matrix::new(&residual, rows, columns).unwrap();
@@ -125,7 +157,7 @@ fn activations(c: &mut Criterion) {
         let [rows, columns] = shape;
         // In place, again and again: so far to the right every activation is the identity, and none
         // takes a different path for it.
-        let mut x: Vec<f32> = numbers(rows * columns).iter().map(|x| x + 30.0).collect();
+        let mut x: Aligned = numbers(rows * columns).iter().map(|x| x + 30.0).collect();
         for (name, activation) in [
             ("gelu", Activation::Gelu),
             ("gelu_tanh", Activation::GeluTanh),
