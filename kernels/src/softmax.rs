@@ -452,8 +452,9 @@ fn run(
 /// `lengths` holds, if given, one number for each row: how many of its first columns are valid.
 /// The others are not read and get 0. `fully_masked` says what a row with no valid entry gets.
 ///
-/// Error: each probability `p` is within `p (d + 8) 2^-24 + 2^-126` of the exact softmax of the
-/// scores as given, with `d` half the terms that one lane sums, at most `4096 / (4 lanes)`.
+/// Error: the probability `p` of a score `x` in a row of maximum `m` is within
+/// `p (d + 12 + |x - m|) 2^-24 + 2^-126` of the exact softmax of the scores as given, with
+/// `d = min(columns, 4096) / (4 lanes)` the additions that one lane makes.
 ///
 /// # Errors
 /// Shapes or number of lengths disagree, a length exceeds the columns, or the elements of a row are
@@ -507,8 +508,8 @@ pub fn softmax_in_place(
 /// masked columns, and rows with no valid entry under [`FullyMasked::Zeros`], get negative
 /// infinity. The other arguments are those of [`softmax`].
 ///
-/// Error: within `(d + 4) 2^-24 + 2^-24 (|x - m| + 2 |result|)` of the exact value for a score `x`
-/// in a row of maximum `m`, with `d` as in [`softmax`].
+/// Error: within `(d + 8 + |x - m| + 2 |result|) 2^-24` of the exact value, in the terms of
+/// [`softmax`].
 ///
 /// # Errors
 /// As [`softmax`].
@@ -569,7 +570,7 @@ impl Kernel for LogSumExpRows<'_> {
 /// `ln(sum of e^x)` of each row of `scores` `[rows, columns]` into `out` `[rows]`; negative infinity
 /// for a row with no valid entry. `lengths` as in [`softmax`].
 ///
-/// Error: within `(d + 4) 2^-24 + 2^-24 |result|` of the exact value, with `d` as in [`softmax`].
+/// Error: within `(d + 8 + |result|) 2^-24` of the exact value, in the terms of [`softmax`].
 ///
 /// # Errors
 /// As [`softmax`], or there is not one output for each row.

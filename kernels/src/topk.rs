@@ -118,8 +118,16 @@ impl Kernel for ArgmaxRow<'_> {
         let (max, block) = best;
         // With no number above negative infinity, the first block may lack even that.
         let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
-        let found = self.0[start..].iter().position(|&x| x == max);
-        found.map_or(0, |at| start + at) as u32
+        let group = GROUP * S::LANES;
+        for (index, entries) in self.0[start..].chunks(group).enumerate() {
+            // SAFETY: the pointer and length of a slice.
+            if unsafe { block_max(s, entries.as_ptr(), entries.len()) } == max
+                && let Some(at) = entries.iter().position(|&x| x == max)
+            {
+                return (start + index * group + at) as u32;
+            }
+        }
+        0
     }
 }
 

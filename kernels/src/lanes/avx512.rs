@@ -16,6 +16,7 @@ fn mask_of(count: usize) -> __mmask16 {
 unsafe impl Lanes for V4 {
     const LANES: usize = 16;
     const PANEL: usize = 64;
+    const FUSED: bool = true;
     type F32 = __m512;
     type Mask = __mmask16;
 

@@ -35,6 +35,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Columns in a packed panel: the width of the GEMM tile.
     const PANEL: usize;
+    /// Whether `mul_add` rounds once.
+    const FUSED: bool;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.

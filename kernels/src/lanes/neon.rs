@@ -11,6 +11,7 @@ static INDEX: [u32; 4] = [0, 1, 2, 3];
 unsafe impl Lanes for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
+    const FUSED: bool = true;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 

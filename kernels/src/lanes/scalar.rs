@@ -26,6 +26,7 @@ fn each(f: impl Fn(usize) -> f32) -> Eight {
 unsafe impl Lanes for Scalar {
     const LANES: usize = 8;
     const PANEL: usize = 8;
+    const FUSED: bool = false;
     type F32 = Eight;
     type Mask = EightBools;
 
