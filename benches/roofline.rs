@@ -13,6 +13,7 @@
 //!   --footprint BYTES   also the bandwidths at this footprint; may be repeated
 //!   --shape MxNxK       also this GEMM; may be repeated
 //!   --test              everything once, to see that it runs
+//!   --exact             a filter must be all of a name or shape
 //!   --list              names and shapes only
 //! ```
 //!
@@ -60,8 +61,10 @@ fn main() -> ExitCode {
     }
 
     let mut report = report::Report::new(options.json);
+    let mut found = false;
     for group in catalog::groups(&options) {
         let wanted = group.keep(|name| options.wants(name, &group.shape));
+        found |= !wanted.is_empty();
         if options.list {
             wanted.iter().for_each(|&i| println!("{} {}", group.kernels[i].name, group.shape));
         } else if !wanted.is_empty() {
@@ -69,6 +72,10 @@ fn main() -> ExitCode {
                 report.row(&row);
             }
         }
+    }
+    if !found {
+        eprintln!("roofline: no kernel and shape have {:?}; see --list", options.filters);
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

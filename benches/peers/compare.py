@@ -12,6 +12,7 @@ import argparse
 import datetime
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 import statistics
@@ -167,12 +168,16 @@ def main():
         parser.error(f"unknown family {unknown[0]}" if unknown else "rounds and threads must be at least 1")
     options.families = options.families or list(FAMILIES)
 
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    if not load < 0.5:
+        print(f"compare: the load of this machine is {load:.1f}: nothing below is to be relied on", file=sys.stderr)
     subprocess.run(["cargo", "bench", "--quiet", "--bench", "roofline", "--no-run"], cwd=ROOT, check=True)
     times, fractions = measure(options)
     now = datetime.datetime.now(datetime.timezone.utc)
     text = "\n".join(
         [
-            f"{now:%Y-%m-%d %H:%M} UTC, {processor()}, threads: {options.threads}, rounds: {options.rounds}",
+            f"{now:%Y-%m-%d %H:%M} UTC, {processor()}, threads: {options.threads}, rounds: {options.rounds}, "
+            f"load at start: {load:.1f}",
             "",
             versions(),
             "",
