@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench --bench roofline                     every kernel, as a table
 //! cargo bench --bench roofline -- gemm 512x512     kernels whose name and shape contain both words
+//! cargo bench --bench roofline -- 'softmax|gelu'   or one of these
 //!   --json              one JSON object a line instead of a table
 //!   --isa NAME          scalar, avx2, avx512 or neon instead of the best
 //!   --threads N         N threads; the limit is N independent copies running at once
@@ -22,7 +23,9 @@
 //! within a round. `limit_of` names the limit that leaves the kernel the least room: `fma_peak`
 //! (multiply-adds in registers) or a bandwidth at the kernel's footprint; `rate` and `limit` are in
 //! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
-//! one-threaded calls running at once, and `NAME/serial` is one.
+//! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
+//! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
+//! its padding.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};

@@ -22,11 +22,11 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
-# Family: filters for our bench, and which of our kernels does what the peers call by another name.
+# Family: arguments for our bench, and which of our kernels does what the peers call by another name.
 FAMILIES = {
-    "gemm": ([["gemm"]], {"gemm/bias": "linear f32", "gemm/matrixmultiply": "linear f32"}),
+    "gemm": (["gemm/bias|gemm/matrixmultiply"], {"gemm/bias": "linear f32", "gemm/matrixmultiply": "linear f32"}),
     "attention": (
-        [["attention"]],
+        ["attention"],
         {
             "attention": "attention f32",
             "attention/causal": "attention f32 causal",
@@ -35,7 +35,7 @@ FAMILIES = {
         },
     ),
     "norm": (
-        [["add_layer_norm"], ["softmax"], ["gelu"], ["silu"]],
+        ["--exact", "add_layer_norm|softmax|log_softmax|gelu|silu"],
         {
             "add_layer_norm": "add + layer_norm",
             "softmax": "softmax",
@@ -61,11 +61,10 @@ def lines(command):
 
 
 def ours(family, options):
-    filters, _ = FAMILIES[family]
+    arguments, _ = FAMILIES[family]
     command = ["cargo", "bench", "--quiet", "--bench", "roofline", "--", "--json", "--threads", str(options.threads)]
     command += ["--rounds", "3" if options.quick else "7"]
-    # A name may match two filters; the last measurement counts.
-    return [row for words in filters for row in lines(command + words)]
+    return lines(command + arguments)
 
 
 def theirs(family, options):

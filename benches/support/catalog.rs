@@ -42,6 +42,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
+    odd(options, &mut groups);
     attention(options, &mut groups);
     elementwise(options, &mut groups);
     groups
@@ -142,6 +143,20 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
                 matmul::packing(isa, columns, depth, false)
             })],
         });
+    }
+}
+
+/// Shapes around the edges of the tiles.
+fn odd(options: &Options, groups: &mut Vec<Group>) {
+    let (panel, lanes) = (options.isa.panel(), options.isa.lanes());
+    for Shape(m, n, k) in matmul::odd_shapes(panel, lanes) {
+        let whole = Shape(m, n.next_multiple_of(panel), k);
+        let kernel = single(options, "gemm/odd", Mode::Together, move |isa| {
+            let work = matmul::ours(isa, Shape(m, n, k), Epilogue::default());
+            Work { flops: whole.flops(), bytes: whole.weight_bytes(), ..work }
+        });
+        let limits = vec![Limit::Fma];
+        groups.push(Group { shape: Shape(m, n, k).name(), limits, kernels: vec![kernel] });
     }
 }
 

@@ -95,15 +95,16 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether every filter is, or occurs in, the kernel's name or shape.
+    /// Whether every filter, or one of its alternatives, is or occurs in the kernel's name or shape.
     pub(crate) fn wants(&self, kernel: &str, shape: &str) -> bool {
-        self.filters.iter().all(|filter| {
+        let fits = |word: &str| {
             if self.exact {
-                filter == kernel || filter == shape
+                word == kernel || word == shape
             } else {
-                kernel.contains(filter) || shape.contains(filter)
+                kernel.contains(word) || shape.contains(word)
             }
-        })
+        };
+        self.filters.iter().all(|filter| filter.split('|').any(fits))
     }
 }
 
