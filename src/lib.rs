@@ -5,6 +5,7 @@ mod cache;
 pub mod checkpoint;
 pub mod config;
 mod decoder;
+mod defaults;
 mod encoder;
 mod error;
 mod generate;

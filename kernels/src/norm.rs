@@ -20,6 +20,8 @@ use core::fmt;
 
 /// Vectors in flight in a reduction.
 const UNROLL: usize = 4;
+/// Elements in one cache line.
+const LINE: usize = 16;
 /// Variances plus eps that f32 handles: outside, squares may have overflowed or vanished.
 const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
@@ -120,140 +122,235 @@ impl<const ADD: bool> Kernel for NormRows<'_, ADD> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
+        let len = self.norm.weight.len();
+        let inverse = 1.0 / len as f32;
+        let at = |place: Place, row: usize| place.start.wrapping_add(row * place.stride);
+        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias
+        // at every place, none of them empty.
+        let start = |row: usize| unsafe {
+            Start::new::<ADD>(at(self.x, row), at(self.residual, row), at(self.sum, row))
+        };
+        let mut next = start(0);
+        let ahead = at(self.x, 1).cast_const();
+        // SAFETY: as above.
+        let mut total =
+            unsafe { pass::<S, ADD, false, true>(s, &self.norm, None, Some(&next), ahead) };
         for row in 0..self.rows {
-            // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the
-            // bias at every place.
-            unsafe {
-                let at = |place: Place| place.start.wrapping_add(row * place.stride);
-                norm_row::<S, ADD>(
-                    s,
-                    &self.norm,
-                    at(self.x),
-                    at(self.residual),
-                    at(self.sum),
-                    at(self.out),
-                );
+            let mean = next.origin + total * inverse;
+            let x = if ADD { next.sum.cast_const() } else { next.x };
+            // SAFETY: as above; the sum was written on the way.
+            let (total_deviation, squares) = unsafe {
+                if ADD {
+                    let ahead = [at(self.residual, row + 1).cast_const()];
+                    deviations(s, x, len, mean, ahead)
+                } else {
+                    deviations(s, x, len, mean, [at(self.out, row).cast_const()])
+                }
+            };
+            let correction = total_deviation * inverse;
+            let variance = (squares - total_deviation * correction) * inverse;
+            // Rounding can leave a tiny negative number.
+            let variance = if variance < 0.0 { 0.0 } else { variance } + self.norm.eps;
+            let out = at(self.out, row);
+            let end = if COMFORTABLE.contains(&variance) {
+                let scale = 1.0 / math::sqrt(variance);
+                Some(End { x, out, mean, scale, shift: -correction * scale })
+            } else {
+                // SAFETY: as above.
+                unsafe { norm_row_wide(&self.norm, x, out) };
+                None
+            };
+            let another = row + 1 < self.rows;
+            if another {
+                next = start(row + 1);
             }
+            let ahead = at(self.x, row + 2).cast_const();
+            // SAFETY: as above.
+            total = unsafe {
+                match (&end, another) {
+                    (Some(_), true) => {
+                        pass::<S, ADD, true, true>(s, &self.norm, end.as_ref(), Some(&next), ahead)
+                    }
+                    (Some(_), false) => {
+                        pass::<S, ADD, true, false>(s, &self.norm, end.as_ref(), None, ahead)
+                    }
+                    (None, true) => {
+                        pass::<S, ADD, false, true>(s, &self.norm, None, Some(&next), ahead)
+                    }
+                    (None, false) => 0.0,
+                }
+            };
         }
     }
 }
 
-/// # Safety
-/// The weight and bias have the same length; `x` is valid for reads and `out` for writes of as many
-/// floats; if `ADD`, `residual` for reads and `sum` for writes. Any two are the same or disjoint,
-/// and `sum` is not `x` unless it is `residual` too.
-#[inline(always)]
-unsafe fn norm_row<S: Lanes, const ADD: bool>(
-    s: S,
-    norm: &LayerNorm<'_>,
+/// A row of which the approximate mean is to be found, and the sum with the residual written.
+struct Start {
     x: *const f32,
     residual: *const f32,
     sum: *mut f32,
-    out: *mut f32,
-) {
-    let len = norm.weight.len();
-    let inverse = 1.0 / len as f32;
-    let step = UNROLL * S::LANES;
-    let zero = s.splat(0.0);
+    /// The row's first entry: what the others are compared with.
+    origin: f32,
+}
 
-    // The approximate mean, from the differences to the first entry; the sum of the two rows is
-    // written on the way.
-    // SAFETY: rows are not empty.
-    let first = unsafe { if ADD { *x + *residual } else { *x } };
-    let origin = s.splat(first);
+impl Start {
+    /// # Safety
+    /// The pointers that `ADD` says are used point to at least one float.
+    #[inline(always)]
+    unsafe fn new<const ADD: bool>(x: *const f32, residual: *const f32, sum: *mut f32) -> Self {
+        // SAFETY: the caller's contract.
+        let origin = unsafe { if ADD { *x + *residual } else { *x } };
+        Self { x, residual, sum, origin }
+    }
+}
+
+/// A row whose mean and variance are known.
+struct End {
+    x: *const f32,
+    out: *mut f32,
+    mean: f32,
+    /// One over the standard deviation.
+    scale: f32,
+    /// The correction of the mean, scaled.
+    shift: f32,
+}
+
+/// Asks for the cache lines of `UNROLL` vectors at `from + i`.
+#[inline(always)]
+fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
+    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
+        s.prefetch(from.wrapping_add(line));
+    }
+}
+
+/// One vector: all of it, or the first `count` lanes with zeros behind.
+///
+/// # Safety
+/// `from` is valid for reads of as many floats.
+#[inline(always)]
+unsafe fn load<S: Lanes, const FULL: bool>(s: S, from: *const f32, count: usize) -> S::F32 {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.load(from) } else { s.load_first(from, count) } }
+}
+
+/// # Safety
+/// `to` is valid for writes of as many floats.
+#[inline(always)]
+unsafe fn store<S: Lanes, const FULL: bool>(s: S, to: *mut f32, v: S::F32, count: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
+}
+
+/// Writes the result of one row, if `END`, while the next one is read for the first time, if
+/// `START`; returns the sum of the latter's differences to its first entry. The two rows share a
+/// loop so that memory is busy all the time; neither's arithmetic depends on the other.
+///
+/// # Safety
+/// `end` is given if `END`, `start` if `START`. Their pointers are valid for the norm's columns:
+/// `x` and, if `ADD`, `residual` for reads, `out` and, if `ADD`, `sum` for writes. Pointers of one
+/// row are the same or disjoint, and `sum` is not `x` unless it is `residual` too.
+#[inline(always)]
+unsafe fn pass<S: Lanes, const ADD: bool, const END: bool, const START: bool>(
+    s: S,
+    norm: &LayerNorm<'_>,
+    end: Option<&End>,
+    start: Option<&Start>,
+    ahead: *const f32,
+) -> f32 {
+    let zero = s.splat(0.0);
+    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
+    let none = (core::ptr::null(), core::ptr::null_mut(), zero, zero, zero);
+    let (x, out, mean, scale, shift) = end.map_or(none, |end| {
+        (end.x, end.out, s.splat(end.mean), s.splat(end.scale), s.splat(end.shift))
+    });
+    let none = (core::ptr::null(), core::ptr::null(), core::ptr::null_mut(), zero);
+    let (next, residual, sum, origin) =
+        start.map_or(none, |start| (start.x, start.residual, start.sum, s.splat(start.origin)));
+
+    macro_rules! vector {
+        ($full:literal, $at:expr, $count:expr, $total:expr) => {{
+            let (at, count) = ($at, $count);
+            if END {
+                let d = s.sub(load::<S, $full>(s, x.add(at), count), mean);
+                let y = s.mul_add(d, scale, shift);
+                let w = load::<S, $full>(s, weight.add(at), count);
+                let b = load::<S, $full>(s, bias.add(at), count);
+                store::<S, $full>(s, out.add(at), s.mul_add(y, w, b), count);
+            }
+            if START {
+                let mut v = load::<S, $full>(s, next.add(at), count);
+                if ADD {
+                    v = s.add(v, load::<S, $full>(s, residual.add(at), count));
+                    store::<S, $full>(s, sum.add(at), v, count);
+                }
+                let d = s.sub(v, origin);
+                let d = if $full { d } else { s.select(s.first(count), d, zero) };
+                $total = s.add($total, d);
+            }
+        }};
+    }
+
+    let len = norm.weight.len();
     let mut total = [zero; UNROLL];
     let mut i = 0;
-    while i + step <= len {
-        for (j, total) in total.iter_mut().enumerate() {
-            let at = i + j * S::LANES;
-            // SAFETY: `i + step <= len`.
-            unsafe {
-                let mut v = s.load(x.add(at));
-                if ADD {
-                    v = s.add(v, s.load(residual.add(at)));
-                    s.store(sum.add(at), v);
-                }
-                *total = s.add(*total, s.sub(v, origin));
-            }
+    while i + UNROLL * S::LANES <= len {
+        if START {
+            prefetch_step(s, ahead, i);
         }
-        i += step;
+        for (j, total) in total.iter_mut().enumerate() {
+            // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+            unsafe { vector!(true, i + j * S::LANES, S::LANES, *total) };
+        }
+        i += UNROLL * S::LANES;
     }
     while i < len {
         let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        unsafe {
-            let mut v = s.load_first(x.add(i), count);
-            if ADD {
-                v = s.add(v, s.load_first(residual.add(i), count));
-                s.store_first(sum.add(i), v, count);
-            }
-            total[0] = s.add(total[0], s.select(s.first(count), s.sub(v, origin), zero));
-        }
+        // SAFETY: `i + count <= len`, within all rows.
+        unsafe { vector!(false, i, count, total[0]) };
         i += count;
     }
-    let mean = first + reduce(s, total) * inverse;
-    let x = if ADD { sum.cast_const() } else { x };
+    reduce(s, total)
+}
 
-    // Sums of the deviations and of their squares.
-    let middle = s.splat(mean);
+/// The sum of the deviations from `mean` and the sum of their squares.
+///
+/// # Safety
+/// `x` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn deviations<S: Lanes, const AHEAD: usize>(
+    s: S,
+    x: *const f32,
+    len: usize,
+    mean: f32,
+    ahead: [*const f32; AHEAD],
+) -> (f32, f32) {
+    let zero = s.splat(0.0);
+    let mean = s.splat(mean);
     let mut total = [zero; UNROLL];
     let mut squares = [zero; UNROLL];
     let mut i = 0;
-    while i + step <= len {
+    while i + UNROLL * S::LANES <= len {
+        for ahead in ahead {
+            prefetch_step(s, ahead, i);
+        }
         for j in 0..UNROLL {
-            // SAFETY: `i + step <= len`.
-            let d = s.sub(unsafe { s.load(x.add(i + j * S::LANES)) }, middle);
+            // SAFETY: `i + UNROLL * LANES <= len`.
+            let d = s.sub(unsafe { s.load(x.add(i + j * S::LANES)) }, mean);
             total[j] = s.add(total[j], d);
             squares[j] = s.mul_add(d, d, squares[j]);
         }
-        i += step;
+        i += UNROLL * S::LANES;
     }
     while i < len {
         let count = (len - i).min(S::LANES);
         // SAFETY: `i + count <= len`.
-        let d = s.sub(unsafe { s.load_first(x.add(i), count) }, middle);
+        let d = s.sub(unsafe { s.load_first(x.add(i), count) }, mean);
         let d = s.select(s.first(count), d, zero);
         total[0] = s.add(total[0], d);
         squares[0] = s.mul_add(d, d, squares[0]);
         i += count;
     }
-    let total = reduce(s, total);
-    let correction = total * inverse;
-    let variance = (reduce(s, squares) - total * correction) * inverse;
-    // Rounding can leave a tiny negative number.
-    let variance = if variance < 0.0 { 0.0 } else { variance } + norm.eps;
-    if !COMFORTABLE.contains(&variance) {
-        // SAFETY: the caller's contract.
-        return unsafe { norm_row_wide(norm, x, out) };
-    }
-    let scale = 1.0 / math::sqrt(variance);
-
-    let (scale, shift) = (s.splat(scale), s.splat(-correction * scale));
-    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
-    let mut i = 0;
-    while i + step <= len {
-        for j in 0..UNROLL {
-            let at = i + j * S::LANES;
-            // SAFETY: `i + step <= len`.
-            unsafe {
-                let d = s.sub(s.load(x.add(at)), middle);
-                let y = s.mul_add(d, scale, shift);
-                s.store(out.add(at), s.mul_add(y, s.load(weight.add(at)), s.load(bias.add(at))));
-            }
-        }
-        i += step;
-    }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        unsafe {
-            let d = s.sub(s.load_first(x.add(i), count), middle);
-            let y = s.mul_add(d, scale, shift);
-            let (w, b) = (s.load_first(weight.add(i), count), s.load_first(bias.add(i), count));
-            s.store_first(out.add(i), s.mul_add(y, w, b), count);
-        }
-        i += count;
-    }
+    (reduce(s, total), reduce(s, squares))
 }
 
 #[inline(always)]
@@ -264,7 +361,7 @@ fn reduce<S: Lanes>(s: S, v: [S::F32; UNROLL]) -> f32 {
 /// The row in f64, where no square of an f32 overflows or vanishes.
 ///
 /// # Safety
-/// As [`norm_row`] without `ADD`.
+/// `x` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
 #[cold]
 #[inline(never)]
 unsafe fn norm_row_wide(norm: &LayerNorm<'_>, x: *const f32, out: *mut f32) {

@@ -2,6 +2,9 @@
 //! formula. The tests hold the kernels to these; they are also a place to look up what exactly a
 //! kernel does. Inputs are f32, as the kernels get them, and results are f64.
 
+pub mod attention;
+pub mod gemm;
+
 // ---- Activations ----
 
 use crate::activation::Activation;
@@ -115,7 +118,7 @@ pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, 
         PositionEncoding::Interleaved => {
             let k = column / 2;
             let angle = angle(position, 2.0 * k as f64 / d as f64);
-            if column % 2 == 0 { libm::sin(angle) } else { libm::cos(angle) }
+            if column.is_multiple_of(2) { libm::sin(angle) } else { libm::cos(angle) }
         }
         PositionEncoding::Learned { table, offset } => table.at(position + offset, column).into(),
     }

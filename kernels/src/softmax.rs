@@ -421,13 +421,15 @@ fn run(
     let shared = to.shared();
     let &Settings { isa, form, lengths, fully_masked, parallelism } = settings;
     for_rows(parallelism, rows, columns, &|range| {
-        // SAFETY: the view was checked to hold every row, and each task has its own.
-        let to = unsafe { shared.as_ptr().add(range.start * to_stride) };
-        let (from, from_stride) = match source {
-            Source::Same => (to.cast_const(), to_stride),
-            // SAFETY: as above.
-            Source::Other(from) => {
-                (unsafe { from.as_ptr().add(range.start * from.row_stride()) }, from.row_stride())
+        // SAFETY: the views were checked to hold every row, and each task has its own.
+        let (to, from, from_stride) = unsafe {
+            let to = shared.as_ptr().add(range.start * to_stride);
+            match source {
+                Source::Same => (to, to.cast_const(), to_stride),
+                Source::Other(from) => {
+                    let stride = from.row_stride();
+                    (to, from.as_ptr().add(range.start * stride), stride)
+                }
             }
         };
         isa.dispatch(SoftmaxRows {

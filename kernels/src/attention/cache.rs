@@ -5,7 +5,7 @@
 //! writing into its own slot and remembers, position by position, which slot holds its past: see
 //! [`super::attention_step`].
 
-use super::panels::{key_panels, value_row, write_keys, write_values};
+use super::panels::{key_panels, value_row, value_rows, write_keys, write_values};
 use super::{AttentionError, Heads};
 use crate::isa::{Isa, Kernel};
 use crate::lanes::Lanes;
@@ -30,7 +30,7 @@ impl CacheShape {
     /// The product overflows.
     pub fn len(self, isa: Isa) -> Result<usize, AttentionError> {
         let keys = key_panels(isa.lanes(), self.capacity, self.head_dim);
-        let values = value_row(isa.lanes(), self.head_dim).checked_mul(self.capacity);
+        let values = value_rows(isa.lanes(), self.capacity, self.head_dim);
         keys.zip(values)
             .and_then(|(keys, values)| keys.checked_add(values))
             .and_then(|head| head.checked_mul(self.heads))

@@ -480,7 +480,8 @@ impl Head {
     /// As [`Head::attend`].
     #[inline(always)]
     unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, maximum: f32, sum: f32) {
-        let to = self.weights.wrapping_add(row * self.weights_row);
+        // Without columns the stride is not checked, and the address not used.
+        let to = self.weights.wrapping_add(row.wrapping_mul(self.weights_row));
         let uniform = sum == 0.0 && self.fully_masked == FullyMasked::Uniform;
         let limit = self.limit(row);
         let panel = self.head_dim * S::LANES;

@@ -87,9 +87,20 @@ impl<'a> Heads<'a> {
         self.head_stride
     }
 
-    /// The address of `(token, head, 0)`, which may be one past the end.
+    /// The address of `(token, head, 0)`, which may lie outside when there is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
-        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
+        let token = token.wrapping_mul(self.token_stride);
+        self.data.as_ptr().wrapping_add(token.wrapping_add(head.wrapping_mul(self.head_stride)))
+    }
+
+    /// The elements of head `head` of token `token`; `None` when there is no such token or head.
+    pub fn row(&self, token: usize, head: usize) -> Option<&'a [f32]> {
+        if token >= self.tokens() || head >= self.heads() {
+            return None;
+        }
+        let start = token.wrapping_mul(self.token_stride);
+        let start = start.wrapping_add(head.wrapping_mul(self.head_stride));
+        if self.head_dim() == 0 { Some(&[]) } else { self.data.get(start..start + self.head_dim()) }
     }
 }
 

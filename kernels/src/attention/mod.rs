@@ -36,7 +36,7 @@ use crate::parallel::Parallelism;
 use crate::softmax::FullyMasked;
 use core::fmt;
 use flash::{Head, QUERY_BLOCK};
-use panels::{key_panels, value_row, write_keys, write_values};
+use panels::{key_panels, value_row, value_rows, write_keys, write_values};
 use step::Past;
 
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -144,6 +144,11 @@ pub enum AttentionError {
         /// The head asked for.
         found: usize,
     },
+    /// The weights of one head were asked for twice.
+    WeightsRepeated {
+        /// The head.
+        found: usize,
+    },
     /// The buffer of a cache is too short.
     CacheLength {
         /// Floats needed.
@@ -228,6 +233,9 @@ impl fmt::Display for AttentionError {
             }
             Self::WeightsHead { heads, found } => {
                 write!(f, "weights of head {found} were asked for, but there are {heads} heads")
+            }
+            Self::WeightsRepeated { found } => {
+                write!(f, "weights of head {found} were asked for twice")
             }
             Self::CacheLength { expected, found } => {
                 write!(f, "the cache takes {expected} floats; the buffer has {found}")
@@ -335,7 +343,7 @@ pub struct Bias<'a> {
 pub struct Weights<'a> {
     /// Receives the weights.
     pub data: &'a mut [f32],
-    /// The heads wanted, in the order of their output.
+    /// The heads wanted, each once, in the order of their output.
     pub heads: &'a [usize],
     /// Elements from one head to the next.
     pub head_stride: usize,
@@ -387,7 +395,7 @@ fn sequence_scratch(isa: Isa, tokens: usize, heads: usize, head_dim: usize) -> O
     let values = if head_dim.is_multiple_of(isa.lanes()) {
         0
     } else {
-        tokens.checked_mul(value_row(isa.lanes(), head_dim))?
+        value_rows(isa.lanes(), tokens, head_dim)?
     };
     keys.checked_add(values)?.checked_mul(heads)
 }
@@ -479,7 +487,7 @@ pub fn attention(
     if scratch.len() < expected {
         return Err(AttentionError::Scratch { expected, found: scratch.len() });
     }
-    if query.heads() == 0 || head_dim == 0 {
+    if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
         return Ok(());
     }
 
@@ -569,7 +577,7 @@ pub fn attention_cached(
     for sequence in sequences {
         check_slot(&shape, sequence.slot, sequence.key_len)?;
     }
-    if query.heads() == 0 || shape.head_dim == 0 {
+    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
     let row = value_row(isa.lanes(), shape.head_dim);
@@ -643,7 +651,7 @@ pub fn attention_step(
             return Err(AttentionError::Slot { slots: shape.slots, found: found as usize });
         }
     }
-    if query.heads() == 0 || shape.head_dim == 0 {
+    if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
     let call = Call::new(&query, shape.heads, options, &mut out, None);
@@ -726,6 +734,11 @@ fn check_sequences(
         if let Some(&found) = weights.heads.iter().find(|&&head| head >= heads) {
             return Err(AttentionError::WeightsHead { heads, found });
         }
+        for (index, &found) in weights.heads.iter().enumerate() {
+            if weights.heads[..index].contains(&found) {
+                return Err(AttentionError::WeightsRepeated { found });
+            }
+        }
         let chosen = weights.heads.len();
         let expected = reach(chosen, weights.head_stride, weights.query_stride, weights.keys)
             .ok_or(AttentionError::TooLarge)?;
@@ -756,6 +769,12 @@ fn chunked(
     }
     let chunks = tasks.min(threads * CHUNKS_PER_THREAD);
     parallelism.for_each(chunks, &|index| chunk(crate::gemm::share(tasks, chunks, index)));
+}
+
+/// Where a head's row starts. Strides that were not checked because there is nothing to read may
+/// overflow; then the address is not used.
+fn offset(head: usize, head_stride: usize, row: usize, row_stride: usize) -> usize {
+    head.wrapping_mul(head_stride).wrapping_add(row.wrapping_mul(row_stride))
 }
 
 /// Puts the keys of one head of one sequence into panels, and its values into rows.
@@ -851,14 +870,14 @@ impl<'a> Call<'a> {
         let start = source.query_start;
         let (bias, bias_row) = match self.options.bias {
             Some(bias) => {
-                let at = head * bias.head_stride + start * bias.query_stride;
+                let at = offset(head, bias.head_stride, start, bias.query_stride);
                 (bias.data.as_ptr().wrapping_add(at), bias.query_stride)
             }
             None => (core::ptr::null(), 0),
         };
         let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
         let weights = chosen.map_or(core::ptr::null_mut(), |index| {
-            self.weights.wrapping_add(index * self.weights_head + start * self.weights_query)
+            self.weights.wrapping_add(offset(index, self.weights_head, start, self.weights_query))
         });
         let (first_limit, limit_step) = if self.options.causal {
             (source.key_len as isize - source.query_len as isize + 1, 1)

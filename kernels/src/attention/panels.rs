@@ -5,9 +5,18 @@
 use super::Heads;
 use crate::lanes::Lanes;
 
-/// Elements of a value row: `head_dim` rounded up to whole vectors.
+/// Elements of a value row: `head_dim` rounded up to whole vectors. A size that overflows, which
+/// only tensors without tokens can have, is as large as can be.
 pub(super) const fn value_row(lanes: usize, head_dim: usize) -> usize {
-    head_dim.next_multiple_of(lanes)
+    match head_dim.checked_next_multiple_of(lanes) {
+        Some(row) => row,
+        None => usize::MAX,
+    }
+}
+
+/// Elements of the value rows of `tokens` tokens, or `None` on overflow.
+pub(super) fn value_rows(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
+    head_dim.checked_next_multiple_of(lanes)?.checked_mul(tokens)
 }
 
 /// Elements of the key panels of one head with room for `tokens`, or `None` on overflow.

@@ -1,0 +1,169 @@
+//! Attention as equation 1 of "Attention Is All You Need" has it: all scores of a query, their
+//! softmax, the weighted mean of the values.
+
+use crate::{AttentionError, AttentionOptions, FullyMasked, Heads, Sequence};
+
+/// Keys that query `i` of `sequence` may see, counted from the sequence's first. Causality is
+/// aligned to the end: the last query sees every valid key, the one before it one fewer.
+pub fn visible(sequence: Sequence, causal: bool, i: usize) -> usize {
+    if causal {
+        (i + 1 + sequence.key_len).saturating_sub(sequence.query_len).min(sequence.key_len)
+    } else {
+        sequence.key_len
+    }
+}
+
+/// What is added to the score of query `i` and key `j` of `sequence` in query head `head`: zero
+/// without a bias, minus infinity where the bias has no such element.
+fn bias(
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    head: usize,
+    i: usize,
+    j: usize,
+) -> f32 {
+    let Some(bias) = options.bias else { return 0.0 };
+    let token = sequence.query_start + i;
+    let at = head * bias.head_stride + token * bias.query_stride + j;
+    bias.data.get(at).copied().unwrap_or(f32::NEG_INFINITY)
+}
+
+/// Whether key `j` is hidden from query `i` of `sequence` in query head `head`: past the sequence's
+/// length, in the query's future, or under a bias of minus infinity.
+pub fn hidden(
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    head: usize,
+    i: usize,
+    j: usize,
+) -> bool {
+    j >= visible(sequence, options.causal, i)
+        || bias(sequence, options, head, i, j) == f32::NEG_INFINITY
+}
+
+/// `scale * (q . k) + bias` of query `i` and key `j` of `sequence` in query head `head`, or `None`
+/// where the key is [`hidden`] from the query or one of them does not exist.
+pub fn score(
+    query: Heads<'_>,
+    key: Heads<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    head: usize,
+    i: usize,
+    j: usize,
+) -> Option<f64> {
+    if hidden(sequence, options, head, i, j) {
+        return None;
+    }
+    let group = query.heads() / key.heads().max(1);
+    let q = query.row(sequence.query_start + i, head)?;
+    let k = key.row(sequence.key_start + j, head / group.max(1))?;
+    let dot: f64 = q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
+    Some(f64::from(options.scale) * dot + f64::from(bias(sequence, options, head, i, j)))
+}
+
+/// Turns the scores in `row` into weights that sum to 1. `hidden` says which keys to leave out: they
+/// get 0 whatever their score is. Returns false, with zeros in `row`, when nothing is left.
+fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
+    let mut maximum = f64::NEG_INFINITY;
+    for (j, &score) in row.iter().enumerate() {
+        if !hidden(j) {
+            maximum = maximum.max(score);
+        }
+    }
+    // Without a maximum (nothing to see, or only scores of minus infinity) nothing is subtracted.
+    let base = if maximum == f64::NEG_INFINITY { 0.0 } else { maximum };
+    let mut sum = 0.0;
+    for (j, x) in row.iter_mut().enumerate() {
+        *x = if hidden(j) { 0.0 } else { libm::exp(*x - base) };
+        sum += *x;
+    }
+    if sum == 0.0 {
+        return false;
+    }
+    for x in row {
+        *x /= sum;
+    }
+    true
+}
+
+/// Attention of one sequence: `query` is `[tokens, heads, head_dim]`, `key` and `value` are
+/// `[tokens, kv_heads, head_dim]`, and query head `h` reads key-value head `h / (heads / kv_heads)`.
+///
+/// `out` receives `[query_len, heads, head_dim]`, `weights` `[heads, query_len, padded_len]`.
+/// A hidden key has weight 0 and its value is not looked at. A query that sees no key gets zeros,
+/// or under [`FullyMasked::Uniform`] the mean of all `padded_len` values.
+///
+/// # Errors
+/// Heads that do not go together, a sequence that the tensors do not have, or outputs of another
+/// length.
+pub fn attention(
+    query: Heads<'_>,
+    key: Heads<'_>,
+    value: Heads<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    out: &mut [f64],
+    weights: &mut [f64],
+) -> Result<(), AttentionError> {
+    let (heads, head_dim) = (query.heads(), query.head_dim());
+    let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
+    if heads > 0 && (key.heads() == 0 || !heads.is_multiple_of(key.heads())) {
+        return Err(AttentionError::HeadGroups { query: heads, key: key.heads() });
+    }
+    if key.head_dim() != head_dim {
+        return Err(AttentionError::HeadDim { expected: key.head_dim(), found: head_dim });
+    }
+    let found = (value.heads(), value.head_dim());
+    if found != (key.heads(), head_dim) {
+        return Err(AttentionError::KeyValueShape { expected: (key.heads(), head_dim), found });
+    }
+    let found = query_start.saturating_add(query_len);
+    if found > query.tokens() {
+        return Err(AttentionError::QueryRange { sequence: 0, tokens: query.tokens(), found });
+    }
+    let found = key_start.saturating_add(padded_len);
+    let tokens = key.tokens().min(value.tokens());
+    if found > tokens {
+        return Err(AttentionError::KeyRange { sequence: 0, tokens, found });
+    }
+    if key_len > padded_len {
+        return Err(AttentionError::KeyLength { sequence: 0, padded: padded_len, found: key_len });
+    }
+    if out.len() != query_len * heads * head_dim {
+        let expected = [query_len, heads, head_dim];
+        return Err(AttentionError::OutputShape { expected, found: [out.len(), 1, 1] });
+    }
+    if weights.len() != heads * query_len * padded_len {
+        let expected = heads * query_len * padded_len;
+        return Err(AttentionError::Weights { expected, found: weights.len() });
+    }
+
+    let group = heads / key.heads().max(1);
+    for head in 0..heads {
+        for i in 0..query_len {
+            let row = &mut weights[(head * query_len + i) * padded_len..][..padded_len];
+            for (j, x) in row.iter_mut().enumerate() {
+                *x = score(query, key, sequence, options, head, i, j).unwrap_or(f64::NEG_INFINITY);
+            }
+            let hidden = |j| hidden(sequence, options, head, i, j);
+            let any = softmax(row, hidden);
+            let uniform = !any && options.fully_masked == FullyMasked::Uniform;
+            if uniform {
+                row.fill(1.0 / padded_len as f64);
+            }
+            let mean = &mut out[(i * heads + head) * head_dim..][..head_dim];
+            mean.fill(0.0);
+            for (j, &weight) in row.iter().enumerate() {
+                if hidden(j) && !uniform {
+                    continue;
+                }
+                let values = value.row(key_start + j, head / group).unwrap_or(&[]);
+                for (sum, &v) in mean.iter_mut().zip(values) {
+                    *sum += weight * f64::from(v);
+                }
+            }
+        }
+    }
+    Ok(())
+}

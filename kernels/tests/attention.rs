@@ -1,0 +1,514 @@
+//! Attention against its oracle, on every instruction set of the machine: any head size, any
+//! lengths, every mask, in strided memory that holds NaN wherever a query may not look.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use proptest::prelude::*;
+use simdformer_kernels::{
+    AttentionOptions, FullyMasked, Heads, HeadsMut, Parallelism, Sequence, attention,
+    attention_scratch, attention_scratch_bound, reference,
+};
+use support::batch::{Batch, OwnedBias};
+use support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
+
+/// Lengths with the edges of vectors, query blocks and key blocks among them.
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        6 => 0usize..=20,
+        3 => prop::sample::select(vec![
+            31usize, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513,
+        ]),
+        1 => 0usize..=600,
+    ]
+}
+
+fn batches() -> impl Strategy<Value = Batch> {
+    (
+        prop_oneof![4 => 1usize..=70, 1 => prop::sample::select(vec![64usize, 80, 128])],
+        (1usize..=3, prop::sample::select(vec![1usize, 2, 3, 5, 8])),
+        prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
+        [0usize..=2, 0usize..=2, 0usize..=2],
+        0usize..=2,
+        (any::<bool>(), 0usize..4, any::<bool>()),
+        prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
+        any::<u64>(),
+    )
+        .prop_map(
+            |(head_dim, (kv_heads, group), mut lens, layouts, out_layout, kind, scale, seed)| {
+                let (causal, bias, uniform) = kind;
+                let heads = kv_heads * group;
+                for (query_len, key_len, padding) in &mut lens {
+                    // The naive oracle must end some day.
+                    let budget = 4_000_000 / (heads * head_dim * (*key_len + *padding).max(1));
+                    *query_len = (*query_len).min(budget.max(2));
+                }
+                let mut batch = Batch::new(&lens, [heads, kv_heads, head_dim], layouts, seed);
+                let mut random = Random::new(!seed);
+                batch.scale *= scale;
+                batch.causal = causal;
+                batch.out_layout = out_layout;
+                if uniform {
+                    // Then padding is part of the mean.
+                    batch.fully_masked = FullyMasked::Uniform;
+                    for i in 0..batch.sequences.len() {
+                        let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
+                        batch
+                            .value
+                            .fill(key_start + key_len..key_start + padded_len, || random.value());
+                    }
+                }
+                batch.weight_heads = (0..heads).rev().filter(|_| random.below(3) == 0).collect();
+                if bias > 0 {
+                    add_bias(&mut batch, bias, &mut random);
+                }
+                batch
+            },
+        )
+}
+
+/// A bias with some minus infinities: one for all heads, one per head, or one row for all queries.
+/// Keys that are hidden from every query become NaN.
+fn add_bias(batch: &mut Batch, kind: usize, random: &mut Random) {
+    let keys = batch.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
+    let tokens = batch.query.shape[0];
+    let (query_stride, head_stride) = match kind {
+        1 => (keys + 2, 0),
+        2 => (keys + 1, tokens * (keys + 1) + 3),
+        _ => (0, keys),
+    };
+    let reach = if tokens * keys * batch.heads() == 0 {
+        0
+    } else {
+        (batch.heads() - 1) * head_stride + (tokens - 1) * query_stride + keys
+    };
+    let mut data: Vec<f32> = (0..reach)
+        .map(|_| if random.below(5) == 0 { f32::NEG_INFINITY } else { 3.0 * random.value() })
+        .collect();
+    for hidden in [3, 8, 16, 256, 257] {
+        if hidden >= keys {
+            continue;
+        }
+        for head in 0..batch.heads() {
+            for token in 0..tokens {
+                data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
+            }
+        }
+        // A uniform mean would see it.
+        if batch.fully_masked == FullyMasked::Zeros {
+            for i in 0..batch.sequences.len() {
+                let Sequence { key_start, key_len, .. } = batch.sequences[i];
+                if hidden < key_len {
+                    let token = key_start + hidden;
+                    batch.key.fill(token..token + 1, || f32::NAN);
+                    batch.value.fill(token..token + 1, || f32::INFINITY);
+                }
+            }
+        }
+    }
+    batch.bias = Some(OwnedBias { data, head_stride, query_stride });
+}
+
+fn check(batch: &Batch, what: &str) {
+    let exact = batch.exact();
+    for isa in all_isas() {
+        let output = batch.attention(isa, Parallelism::Serial);
+        batch.check(&output, &exact, &format!("{isa}, {what}"));
+        // The cache does not know of padding, which only a uniform mean would see.
+        if batch.fully_masked == FullyMasked::Zeros {
+            let cached = batch.attention_cached(isa, Parallelism::Serial);
+            assert!(cached.bits() == output.bits(), "{isa}, {what}: cached and uncached differ");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_batch_is_within_its_bound_and_reads_nothing_hidden(batch in batches()) {
+        check(&batch, "any batch");
+    }
+}
+
+#[test]
+fn every_head_size_up_to_70_and_some_beyond() {
+    for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
+        for causal in [false, true] {
+            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0)];
+            let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
+            batch.causal = causal;
+            batch.weight_heads = vec![1];
+            check(&batch, &format!("head size {head_dim}, causal {causal}"));
+        }
+    }
+}
+
+#[test]
+fn every_length_around_the_edges_of_blocks() {
+    let edges =
+        [1, 2, 15, 16, 17, 47, 48, 49, 63, 64, 65, 96, 97, 255, 256, 257, 300, 511, 512, 513, 600];
+    for (index, &query_len) in edges.iter().enumerate() {
+        for (other, &key_len) in edges.iter().enumerate() {
+            if brief() && (index + other) % 5 != 0 {
+                continue;
+            }
+            for causal in [false, true] {
+                let mut batch =
+                    Batch::new(&[(query_len, key_len, 3)], [1, 1, 5], [0, 0, 0], key_len as u64);
+                batch.causal = causal;
+                batch.weight_heads = vec![0];
+                check(&batch, &format!("{query_len} x {key_len}, causal {causal}"));
+            }
+        }
+    }
+}
+
+/// End-aligned, as DESIGN has it, for more, as many and fewer queries than keys.
+#[test]
+fn causality_is_aligned_to_the_end_of_the_keys() {
+    for query_len in 0..=9 {
+        for key_len in 0..=9 {
+            let mut batch = Batch::new(&[(query_len, key_len, 1)], [2, 1, 3], [0, 1, 2], 77);
+            batch.causal = true;
+            batch.weight_heads = vec![0, 1];
+            check(&batch, &format!("{query_len} x {key_len}"));
+            for isa in all_isas() {
+                let output = batch.attention(isa, Parallelism::Serial);
+                for i in 0..query_len {
+                    let sees = (i + 1 + key_len).saturating_sub(query_len);
+                    let weights = output.weights(1, i);
+                    assert!(weights[..sees].iter().all(|&x| x > 0.0), "{isa}: {weights:?}");
+                    assert!(weights[sees..].iter().all(|&x| x == 0.0), "{isa}: {weights:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Makes the keys and values from each `cut` on NaN: queries that may not see them keep their bits.
+#[test]
+fn a_future_of_nan_does_not_reach_the_past() {
+    let edges = [1, 2, 15, 16, 17, 40, 63, 64, 65, 255, 256, 257, 290];
+    for head_dim in [5, 16, 64] {
+        for (query_len, key_len) in [(300, 300), (40, 300), (310, 300)] {
+            let mut batch = Batch::new(&[(query_len, key_len, 0)], [1, 1, head_dim], [0, 0, 0], 4);
+            batch.causal = true;
+            batch.weight_heads = vec![0];
+            for isa in all_isas() {
+                let clean = batch.attention(isa, Parallelism::Serial);
+                for cut in edges {
+                    let mut poisoned = batch.clone();
+                    poisoned.key.fill(cut..key_len, || f32::NAN);
+                    poisoned.value.fill(cut..key_len, || f32::NAN);
+                    let found = poisoned.attention(isa, Parallelism::Serial);
+                    for i in 0..query_len {
+                        let sees = (i + 1 + key_len).saturating_sub(query_len);
+                        if sees <= cut {
+                            let (left, right) = (found.out.row(i, 0), clean.out.row(i, 0));
+                            assert_eq!(
+                                difference(left, right),
+                                None,
+                                "{isa}: query {i}, cut {cut}"
+                            );
+                            let (left, right) = (found.weights(0, i), clean.weights(0, i));
+                            assert_eq!(
+                                difference(left, right),
+                                None,
+                                "{isa}: query {i}, cut {cut}"
+                            );
+                        } else {
+                            assert!(found.out.row(i, 0).iter().all(|x| x.is_nan()), "{isa}: {i}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Query, key and value of one `[tokens, 3 * heads * head_dim]` buffer, where they lie.
+#[test]
+fn a_fused_buffer_is_read_in_place() {
+    for (heads, kv_heads, head_dim) in [(3, 3, 16), (2, 2, 7), (4, 2, 64), (1, 1, 33)] {
+        let tokens = 37;
+        let width = (heads + 2 * kv_heads) * head_dim;
+        let mut random = Random::new(6);
+        let fused = random.values(tokens * width);
+        let part = |first: usize, heads: usize| {
+            Heads::strided(&fused[first * head_dim..], [tokens, heads, head_dim], width, head_dim)
+                .expect("a part of the buffer")
+        };
+        let (query, key, value) =
+            (part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads));
+        let sequences = [Sequence::packed(0, 20), Sequence::packed(20, 17)];
+        let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
+        let mut batch = Batch::new(&[], [heads, kv_heads, head_dim], [0, 0, 0], 0);
+        let copy = |from: Heads<'_>| {
+            let mut to = Tensor::new([tokens, from.heads(), head_dim], 0);
+            for token in 0..tokens {
+                for head in 0..from.heads() {
+                    to.row_mut(token, head).copy_from_slice(from.row(token, head).expect("there"));
+                }
+            }
+            to
+        };
+        (batch.query, batch.key, batch.value) = (copy(query), copy(key), copy(value));
+        batch.sequences = sequences.to_vec();
+        batch.causal = true;
+        check(&batch, "copies of a fused buffer");
+        for isa in all_isas() {
+            let floats = attention_scratch(isa, &sequences, kv_heads, head_dim).expect("small");
+            let most = attention_scratch_bound(isa, 2, tokens, kv_heads, head_dim).expect("small");
+            assert!(floats <= most);
+            let mut scratch = vec![POISON; floats];
+            let mut out = vec![POISON; tokens * heads * head_dim];
+            attention(
+                isa,
+                query,
+                key,
+                value,
+                &sequences,
+                &options,
+                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("room"),
+                None,
+                &mut scratch,
+                Parallelism::Serial,
+            )
+            .expect("a fit");
+            let copied = batch.attention(isa, Parallelism::Serial).out.dense();
+            assert_eq!(difference(&out, &copied), None, "{isa}");
+        }
+    }
+}
+
+#[test]
+fn grouped_heads_read_their_own_keys() {
+    for group in [1, 2, 3, 5, 8] {
+        for kv_heads in [1, 2, 3] {
+            let lens = [(9, 30, 0), (1, 70, 2)];
+            let mut batch = Batch::new(&lens, [kv_heads * group, kv_heads, 12], [1, 1, 1], 8);
+            batch.weight_heads = (0..kv_heads * group).collect();
+            check(&batch, &format!("{kv_heads} heads in groups of {group}"));
+            // The same with every key-value head repeated: bits must agree.
+            let mut repeated = batch.clone();
+            let repeat = |from: &Tensor| {
+                let mut to = Tensor::new([from.shape[0], kv_heads * group, 12], 0);
+                for token in 0..from.shape[0] {
+                    for head in 0..kv_heads * group {
+                        to.row_mut(token, head).copy_from_slice(from.row(token, head / group));
+                    }
+                }
+                to
+            };
+            (repeated.key, repeated.value) = (repeat(&batch.key), repeat(&batch.value));
+            for isa in all_isas() {
+                let grouped = batch.attention(isa, Parallelism::Serial).bits();
+                let repeated = repeated.attention(isa, Parallelism::Serial).bits();
+                assert!(grouped == repeated, "{isa}: groups of {group}");
+            }
+        }
+    }
+}
+
+/// Asking for the weights of some heads changes no bit of the output, and nothing is written for
+/// the others.
+#[test]
+fn weights_of_chosen_heads_only() {
+    let mut plain = Batch::new(&[(11, 270, 4), (2, 33, 0)], [4, 2, 20], [0, 0, 0], 21);
+    plain.causal = true;
+    for chosen in [vec![], vec![2], vec![3, 0], vec![1, 0, 3, 2]] {
+        let batch = Batch { weight_heads: chosen.clone(), ..plain.clone() };
+        check(&batch, &format!("weights of {chosen:?}"));
+        for isa in all_isas() {
+            let (with, without) = (
+                batch.attention(isa, Parallelism::Serial).out,
+                plain.attention(isa, Parallelism::Serial).out,
+            );
+            assert_eq!(bits(&with.data), bits(&without.data), "{isa}: weights of {chosen:?}");
+        }
+    }
+}
+
+/// Rows that see nothing, beside rows that do: zeros, or the mean of all values, padding included.
+#[test]
+fn rows_without_a_key_get_zeros_or_the_mean() {
+    let lens = [(3, 0, 0), (3, 0, 6), (9, 5, 2), (2, 4, 0)];
+    for head_dim in [6, 32] {
+        for causal in [false, true] {
+            for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
+                let mut batch = Batch::new(&lens, [2, 1, head_dim], [0, 1, 1], 31);
+                batch.causal = causal;
+                batch.fully_masked = fully_masked;
+                batch.weight_heads = vec![1, 0];
+                if fully_masked == FullyMasked::Uniform {
+                    let mut random = Random::new(32);
+                    batch.value.fill(0..batch.value.shape[0], || random.value());
+                }
+                check(&batch, &format!("{fully_masked:?}, causal {causal}"));
+                for isa in all_isas() {
+                    let output = batch.attention(isa, Parallelism::Serial);
+                    let zeros = fully_masked == FullyMasked::Zeros;
+                    for token in 0..3 {
+                        // No keys at all: zeros either way.
+                        assert!(output.out.row(token, 0).iter().all(|&x| x.to_bits() == 0));
+                    }
+                    let padded_only = batch.sequences[1].query_start;
+                    let row = output.out.row(padded_only, 1);
+                    assert_eq!(row.iter().all(|&x| x.to_bits() == 0), zeros, "{isa}: {row:?}");
+                    if !zeros {
+                        let weights = &output.weights(0, padded_only)[..6];
+                        assert!(weights.iter().all(|&x| x == 1.0 / 6.0), "{isa}: {weights:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A bias of minus infinity on every key of a query is a full mask as well.
+#[test]
+fn a_bias_of_minus_infinity_everywhere_masks_fully() {
+    for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
+        let mut batch = Batch::new(&[(4, 300, 0)], [1, 1, 9], [0, 0, 0], 1);
+        let mut data = vec![0.0; 4 * 300];
+        data[300..600].fill(f32::NEG_INFINITY);
+        // Row 2 sees nothing of the first block, row 3 nothing of the second.
+        data[600..600 + 256].fill(f32::NEG_INFINITY);
+        data[900 + 256..].fill(f32::NEG_INFINITY);
+        batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 300 });
+        batch.fully_masked = fully_masked;
+        batch.weight_heads = vec![0];
+        check(&batch, &format!("{fully_masked:?}"));
+    }
+}
+
+#[test]
+fn nan_in_one_query_stays_in_its_row() {
+    for (causal, bias) in [(false, false), (true, false), (false, true)] {
+        let mut batch = Batch::new(&[(14, 290, 0)], [2, 2, 19], [0, 0, 0], 11);
+        batch.causal = causal;
+        batch.weight_heads = vec![0];
+        if bias {
+            let data = vec![0.25; 290];
+            batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 0 });
+        }
+        for isa in all_isas() {
+            let clean = batch.attention(isa, Parallelism::Serial);
+            for token in 0..14 {
+                let mut poisoned = batch.clone();
+                poisoned.query.row_mut(token, 0)[18] = f32::NAN;
+                let found = poisoned.attention(isa, Parallelism::Serial);
+                for i in 0..14 {
+                    for head in 0..2 {
+                        let row = found.out.row(i, head);
+                        if (i, head) == (token, 0) {
+                            assert!(row.iter().all(|x| x.is_nan()), "{isa}: NaN was lost");
+                            let sees = if causal { 290 - 13 + i } else { 290 };
+                            let weights = &found.weights(0, i)[..sees];
+                            assert!(weights.iter().all(|x| x.is_nan()), "{isa}: {weights:?}");
+                        } else {
+                            assert_eq!(difference(row, clean.out.row(i, head)), None, "{isa}: {i}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One query and keys whose scores are exactly `scores`, with a head size of 1.
+fn scored(scores: &[f32]) -> Batch {
+    let mut batch = Batch::new(&[(1, scores.len(), 0)], [1, 1, 1], [0, 0, 0], 2);
+    batch.scale = 1.0;
+    batch.query.fill(0..1, || 1.0);
+    let mut next = scores.iter();
+    batch.key.fill(0..scores.len(), || *next.next().expect("as many keys as scores"));
+    batch.weight_heads = vec![0];
+    batch
+}
+
+#[test]
+fn scores_far_from_zero_are_weighed_like_any_others() {
+    let mut random = Random::new(44);
+    for offset in [0.0, -1e6, 1e6, -3e38, 3e38, -5e4, -1e4, f32::MIN, f32::MAX] {
+        for len in [1, 5, 40, 256, 257, 600] {
+            let scores: Vec<f32> = (0..len).map(|i| offset + (i % 7) as f32 * 0.5).collect();
+            let batch = scored(&scores);
+            let exact = batch.exact();
+            // The scores are exact, whatever their size, so the bound is that of small ones.
+            let small = scored(&vec![1.0; len]).bound();
+            for isa in all_isas() {
+                let output = batch.attention(isa, Parallelism::Serial);
+                let found = output.out.row(0, 0)[0];
+                assert!(
+                    (f64::from(found) - exact[0].out[0]).abs() <= small,
+                    "{isa}: {len} scores at {offset:e}: {found}, exactly {}",
+                    exact[0].out[0]
+                );
+                let sum: f32 = output.weights(0, 0).iter().sum();
+                assert!((sum - 1.0).abs() <= 1e-5, "{isa}: weights add up to {sum}");
+            }
+        }
+    }
+    // A maximum that arrives late, far above everything before it, and one that comes first.
+    for (len, place) in [(600, 0), (600, 255), (600, 256), (600, 599), (257, 256)] {
+        let mut scores: Vec<f32> = (0..len).map(|_| -1e6 + random.value()).collect();
+        scores[place] = 1e6;
+        let batch = scored(&scores);
+        for isa in all_isas() {
+            let output = batch.attention(isa, Parallelism::Serial);
+            assert_eq!(output.out.row(0, 0)[0], batch.value.row(place, 0)[0], "{isa}: {place}");
+            assert_eq!(output.weights(0, 0)[place], 1.0);
+        }
+    }
+}
+
+#[test]
+fn infinite_scores() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    // A score of minus infinity is a weight of 0; plus infinity, as in the formula, is NaN.
+    for (scores, expected) in [
+        (vec![0.0, -inf, 0.0, -inf], Some(vec![0.5, 0.0, 0.5, 0.0])),
+        (vec![-inf, -inf, 1.0], Some(vec![0.0, 0.0, 1.0])),
+        (vec![-inf, -inf], Some(vec![0.0, 0.0])),
+        (vec![0.0, inf, 0.0], None),
+        (vec![inf, inf], None),
+        (vec![0.0, nan, 1.0], None),
+        (vec![nan, nan], None),
+        (vec![nan, -inf], None),
+    ] {
+        // At the start of a block, at its end, and in a second block behind hidden keys.
+        for shift in [0, 3, 253, 256, 300] {
+            let mut all = vec![-inf; shift];
+            all.extend(&scores);
+            let batch = scored(&all);
+            let exact = batch.exact();
+            for isa in all_isas() {
+                let output = batch.attention(isa, Parallelism::Serial);
+                let (out, weights) = (output.out.row(0, 0)[0], &output.weights(0, 0)[shift..]);
+                match &expected {
+                    Some(expected) => {
+                        assert_eq!(&weights[..expected.len()], expected, "{isa}: {scores:?}");
+                        assert!((f64::from(out) - exact[0].out[0]).abs() <= 1e-6, "{isa}: {out}");
+                    }
+                    None => {
+                        assert!(
+                            out.is_nan() && exact[0].out[0].is_nan(),
+                            "{isa}: {scores:?}: {out}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_oracle_knows_who_sees_what() {
+    let sequence = Sequence { query_len: 5, key_len: 3, padded_len: 4, ..Sequence::default() };
+    let seen: Vec<usize> =
+        (0..5).map(|i| reference::attention::visible(sequence, true, i)).collect();
+    assert_eq!(seen, [0, 0, 1, 2, 3]);
+    assert_eq!(reference::attention::visible(sequence, false, 0), 3);
+}

@@ -1,0 +1,378 @@
+//! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded
+//! token by token, in one slot of a cache or spread over several.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::{
+    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism, Sequence,
+    attention_cached, attention_step,
+};
+use support::batch::{Batch, OwnedBias};
+use support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
+
+/// Several sequences of which some are large enough to be worth a fork.
+fn large(causal: bool, bias: bool, head_dim: usize) -> Batch {
+    let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2)];
+    let mut batch = Batch::new(&lens, [6, 3, head_dim], [0, 1, 2], head_dim as u64);
+    batch.causal = causal;
+    batch.weight_heads = vec![4, 0];
+    if bias {
+        let mut random = Random::new(5);
+        let tokens = batch.query.shape[0];
+        let data = (0..tokens * 300)
+            .map(|_| if random.below(9) == 0 { f32::NEG_INFINITY } else { random.value() })
+            .collect();
+        batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 300 });
+    }
+    batch
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for (causal, bias, head_dim) in
+        [(false, false, 64), (true, false, 64), (true, false, 37), (true, true, 20)]
+    {
+        let batch = large(causal, bias, head_dim);
+        for isa in all_isas() {
+            let serial = batch.attention(isa, Parallelism::Serial).bits();
+            for crew in CREWS {
+                let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
+                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
+                let found = crew.run(|parallelism| batch.attention_cached(isa, parallelism).bits());
+                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}, cached");
+            }
+        }
+    }
+}
+
+/// A part of the queries of one sequence, with the keys that the last of them may see.
+fn rows(batch: &Batch, sequence: Sequence, first: usize, count: usize) -> Option<Batch> {
+    let hidden_after = sequence.query_len - first - count;
+    let key_len = match batch.causal {
+        true => sequence.key_len.checked_sub(hidden_after)?,
+        false => sequence.key_len,
+    };
+    let from = sequence.query_start + first;
+    let mut part = batch.clone();
+    part.query = batch.query.tokens(from..from + count);
+    part.sequences = vec![Sequence { query_start: 0, query_len: count, key_len, ..sequence }];
+    if let Some(bias) = &mut part.bias {
+        bias.data.drain(..from * bias.query_stride);
+    }
+    Some(part)
+}
+
+#[test]
+fn a_row_alone_has_the_bits_it_has_in_the_batch() {
+    for (causal, bias, head_dim) in [(false, false, 64), (true, false, 21), (true, true, 8)] {
+        let batch = large(causal, bias, head_dim);
+        for isa in all_isas() {
+            let together = batch.attention(isa, Parallelism::Serial);
+            for &sequence in &batch.sequences {
+                let mut random = Random::new(head_dim as u64);
+                for _ in 0..if brief() { 2 } else { 12 } {
+                    if sequence.query_len == 0 {
+                        continue;
+                    }
+                    let first = random.below(sequence.query_len);
+                    let count = 1 + random.below((sequence.query_len - first).min(60));
+                    for (first, count) in [(first, 1), (first, count)] {
+                        let Some(part) = rows(&batch, sequence, first, count) else { continue };
+                        let alone = part.attention(isa, Parallelism::Serial);
+                        for i in 0..count {
+                            let token = sequence.query_start + first + i;
+                            for head in 0..batch.heads() {
+                                let difference = difference(
+                                    alone.out.row(i, head),
+                                    together.out.row(token, head),
+                                );
+                                let row = first + i;
+                                assert_eq!(difference, None, "{isa}: row {row} of {sequence:?}");
+                            }
+                            for index in 0..batch.weight_heads.len() {
+                                let n = sequence.key_len;
+                                let (left, right) =
+                                    (alone.weights(index, i), together.weights(index, token));
+                                assert_eq!(difference(&left[..n], &right[..n]), None, "{isa}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One token's keys or values.
+fn token(tensor: &Tensor, at: usize) -> Tensor {
+    tensor.tokens(at..at + 1)
+}
+
+/// A causal prefill of `T` tokens equals `T` decode steps, row for row: with `attention_cached` over
+/// a growing length, with `attention_step`, and with prefills that continue the cache.
+#[test]
+fn a_prefill_has_the_bits_of_its_decode_steps() {
+    for (tokens, head_dim, heads, kv_heads) in
+        [(70, 64, 2, 1), (300, 10, 2, 2), (530, 16, 1, 1), (33, 80, 3, 1)]
+    {
+        let mut batch =
+            Batch::new(&[(tokens, tokens, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 3);
+        batch.causal = true;
+        let options = batch.options();
+        for isa in all_isas() {
+            let prefill = batch.attention(isa, Parallelism::Serial);
+            let shape = CacheShape { slots: 3, capacity: tokens + 1, heads: kv_heads, head_dim };
+            let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+            for at in 0..tokens {
+                let (key, value) = (token(&batch.key, at), token(&batch.value, at));
+                cache.append(&[1], &[at as u32], key.view(), value.view()).expect("a place");
+                let query = token(&batch.query, at);
+                let sequence =
+                    CachedSequence { query_start: 0, query_len: 1, slot: 1, key_len: at + 1 };
+                let (mut cached, mut stepped) =
+                    (Tensor::new(query.shape, 0), Tensor::new(query.shape, 0));
+                attention_cached(
+                    query.view(),
+                    &cache.read(),
+                    &[sequence],
+                    &options,
+                    cached.view_mut(),
+                    None,
+                    Parallelism::Serial,
+                )
+                .expect("a fit");
+                attention_step(
+                    query.view(),
+                    &cache.read(),
+                    &[at as u32 + 1],
+                    &vec![1; at + 1],
+                    at + 1,
+                    &options,
+                    stepped.view_mut(),
+                    Parallelism::Serial,
+                )
+                .expect("a fit");
+                let expected = token(&prefill.out, at);
+                assert_eq!(difference(&cached.data, &expected.data), None, "{isa}: row {at}");
+                assert_eq!(difference(&stepped.data, &expected.data), None, "{isa}: step {at}");
+            }
+            // The rest of a prefill that stopped anywhere.
+            for start in [1, 15, 16, 17, tokens / 2, tokens - 1] {
+                let query = batch.query.tokens(start..tokens);
+                let sequence = CachedSequence {
+                    query_start: 0,
+                    query_len: tokens - start,
+                    slot: 1,
+                    key_len: tokens,
+                };
+                let mut rest = Tensor::new(query.shape, 0);
+                attention_cached(
+                    query.view(),
+                    &cache.read(),
+                    &[sequence],
+                    &options,
+                    rest.view_mut(),
+                    None,
+                    Parallelism::Serial,
+                )
+                .expect("a fit");
+                let expected = prefill.out.tokens(start..tokens);
+                assert_eq!(difference(&rest.data, &expected.data), None, "{isa}: from {start}");
+            }
+        }
+    }
+}
+
+/// Random pasts over several slots against the same keys and values gathered into one.
+fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim: usize) {
+    let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
+    let shape = CacheShape { slots, capacity, heads: kv_heads, head_dim };
+    let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+    let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+    let tensors: Vec<(Tensor, Tensor)> = (0..slots)
+        .map(|_| {
+            let shape = [capacity, kv_heads, head_dim];
+            (Tensor::filled(shape, 0, random), Tensor::filled(shape, 1, random))
+        })
+        .collect();
+    let rows = 1 + random.below(5);
+    let stride = capacity + random.below(3);
+    let lens: Vec<u32> = (0..rows).map(|_| random.below(capacity + 1) as u32).collect();
+    // Runs of random lengths; what lies past a row's length names no slot.
+    let mut ancestry = vec![u32::MAX; rows * stride];
+    let mut used = vec![[false; 4]; capacity];
+    for (row, &len) in lens.iter().enumerate() {
+        let longest = [1, 3, 20, 200][random.below(4)];
+        let mut at = 0;
+        while at < len as usize {
+            let (run, slot) = (1 + random.below(longest), random.below(slots));
+            for position in at..(at + run).min(len as usize) {
+                ancestry[row * stride + position] = slot as u32;
+                used[position][slot] = true;
+            }
+            at += run;
+        }
+    }
+    // A position that is nobody's past is never written: it stays poison.
+    for (position, used) in used.iter().enumerate() {
+        for (slot, (key, value)) in tensors.iter().enumerate().filter(|&(slot, _)| used[slot]) {
+            let (key, value) = (token(key, position), token(value, position));
+            cache
+                .append(&[slot as u32], &[position as u32], key.view(), value.view())
+                .expect("a place");
+        }
+    }
+    let query = Tensor::filled([rows, heads, head_dim], 2, random);
+    let options = AttentionOptions::new(head_dim);
+    let mut found = Tensor::new(query.shape, 1);
+    let step = |found: &mut Tensor, parallelism: Parallelism<'_>| {
+        attention_step(
+            query.view(),
+            &Cache::new(isa, shape, &data).expect("the length"),
+            &lens,
+            &ancestry,
+            stride,
+            &options,
+            found.view_mut(),
+            parallelism,
+        )
+        .expect("a fit");
+    };
+    step(&mut found, Parallelism::Serial);
+    found.check_untouched(|_| true);
+    for crew in [CREWS[3], CREWS[7]] {
+        let mut other = Tensor::new(query.shape, 1);
+        crew.run(|parallelism| step(&mut other, parallelism));
+        assert_eq!(difference(&found.data, &other.data), None, "{isa}: {crew:?}");
+    }
+
+    for (row, &len) in lens.iter().enumerate() {
+        let len = len as usize;
+        let mut batch = Batch::new(&[(1, len, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 0);
+        batch.query = token(&query, row);
+        for position in 0..len {
+            let (key, value) = &tensors[ancestry[row * stride + position] as usize];
+            for head in 0..kv_heads {
+                batch.key.row_mut(position, head).copy_from_slice(key.row(position, head));
+                batch.value.row_mut(position, head).copy_from_slice(value.row(position, head));
+            }
+        }
+        let gathered = batch.attention_cached(isa, Parallelism::Serial).out;
+        let found = token(&found, row);
+        let difference = difference(&found.data, &gathered.data);
+        assert_eq!(difference, None, "{isa}: row {row} of {rows}, {len} keys");
+    }
+}
+
+#[test]
+fn a_past_in_several_slots_has_the_bits_of_one_slot() {
+    for isa in all_isas() {
+        let mut random = Random::new(12);
+        for _ in 0..if brief() { 4 } else { 40 } {
+            let (kv_heads, group) = (1 + random.below(2), [1, 2, 3][random.below(3)]);
+            let head_dim = [1, 5, 16, 33, 64, 70, 128][random.below(7)];
+            spread(isa, &mut random, kv_heads * group, kv_heads, head_dim);
+        }
+    }
+}
+
+/// Writing by runs, token by token, in any order and again over what was there, gives the same cache.
+#[test]
+fn a_cache_forgets_how_it_was_written() {
+    for isa in all_isas() {
+        for head_dim in [1, 7, 16, 40] {
+            let (tokens, heads) = (45, 2);
+            let mut random = Random::new(head_dim as u64);
+            let key = Tensor::filled([tokens, heads, head_dim], 1, &mut random);
+            let value = Tensor::filled([tokens, heads, head_dim], 2, &mut random);
+            let shape = CacheShape { slots: 2, capacity: tokens, heads, head_dim };
+            let floats = shape.len(isa).expect("a small size");
+            let mut at_once = vec![0.0; floats];
+            let mut cache = CacheMut::new(isa, shape, &mut at_once).expect("the length");
+            cache.write(1, 0, key.view(), value.view()).expect("a place");
+
+            let mut singly = vec![0.0; floats];
+            let mut cache = CacheMut::new(isa, shape, &mut singly).expect("the length");
+            for round in 0..2 {
+                for i in 0..tokens {
+                    let at = (i * 17 + round) % tokens;
+                    let (k, v) = (token(&key, at), token(&value, at));
+                    let wrong = if round == 0 { &v } else { &k };
+                    cache.append(&[1], &[at as u32], wrong.view(), v.view()).expect("a place");
+                }
+            }
+            assert_eq!(difference(&at_once, &singly), None, "{isa}: token by token");
+
+            let mut in_pieces = vec![0.0; floats];
+            let mut cache = CacheMut::new(isa, shape, &mut in_pieces).expect("the length");
+            let mut first = 0;
+            while first < tokens {
+                let end = (first + 1 + random.below(30)).min(tokens);
+                let (k, v) = (key.tokens(first..end), value.tokens(first..end));
+                cache.write(1, first, k.view(), v.view()).expect("a place");
+                first = end;
+            }
+            assert_eq!(difference(&at_once, &in_pieces), None, "{isa}: in pieces");
+
+            let mut many = vec![0.0; floats];
+            let mut cache = CacheMut::new(isa, shape, &mut many).expect("the length");
+            let positions: Vec<u32> = (0..tokens as u32).rev().collect();
+            let mut reversed = (Tensor::new(key.shape, 0), Tensor::new(key.shape, 0));
+            for (i, &position) in positions.iter().enumerate() {
+                for head in 0..heads {
+                    let at = position as usize;
+                    reversed.0.row_mut(i, head).copy_from_slice(key.row(at, head));
+                    reversed.1.row_mut(i, head).copy_from_slice(value.row(at, head));
+                }
+            }
+            let slots = vec![1; tokens];
+            cache.append(&slots, &positions, reversed.0.view(), reversed.1.view()).expect("places");
+            assert_eq!(difference(&at_once, &many), None, "{isa}: many at once");
+        }
+    }
+}
+
+/// What other slots and later positions hold cannot reach an answer.
+#[test]
+fn the_rest_of_a_cache_does_not_matter() {
+    for isa in all_isas() {
+        let mut batch = Batch::new(&[(5, 37, 0), (1, 20, 0)], [2, 1, 12], [0, 0, 0], 9);
+        batch.causal = true;
+        let clean = batch.attention(isa, Parallelism::Serial).bits();
+        // The same cache, full of poison, of zeros and of infinities behind its contents.
+        assert!(batch.attention_cached(isa, Parallelism::Serial).bits() == clean, "{isa}");
+        for filling in [0.0, f32::INFINITY, 7.5] {
+            let (shape, data) = batch.cache(isa);
+            let data: Vec<f32> = data
+                .iter()
+                .map(|&x| if x.to_bits() == POISON.to_bits() { filling } else { x })
+                .collect();
+            let cache = Cache::new(isa, shape, &data).expect("the length");
+            let mut output = batch.output();
+            let sequences: Vec<CachedSequence> = batch
+                .sequences
+                .iter()
+                .enumerate()
+                .map(|(i, s)| CachedSequence {
+                    query_start: s.query_start,
+                    query_len: s.query_len,
+                    slot: 1 - i,
+                    key_len: s.key_len,
+                })
+                .collect();
+            attention_cached(
+                batch.query.view(),
+                &cache,
+                &sequences,
+                &batch.options(),
+                output.out.view_mut(),
+                None,
+                Parallelism::Serial,
+            )
+            .expect("a fit");
+            assert!(output.bits() == clean, "{isa}: filled with {filling}");
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Every way in which attention refuses a call: each error reached, each with a message of its own,
+//! nothing written, no panic.
+
+mod support;
+
+use simdformer_kernels::{
+    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence,
+    FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, ViewError, Weights, attention,
+    attention_cached, attention_scratch, attention_scratch_bound, attention_step, reference,
+};
+use std::collections::BTreeSet;
+use support::{POISON, all_isas};
+
+const ZEROS: [f32; 4096] = [0.0; 4096];
+
+fn heads(tokens: usize, heads: usize, head_dim: usize) -> Heads<'static> {
+    Heads::new(&ZEROS, [tokens, heads, head_dim]).expect("a small tensor")
+}
+
+/// A call that fits: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
+#[derive(Clone)]
+struct Call<'a> {
+    query: Heads<'a>,
+    key: Heads<'a>,
+    value: Heads<'a>,
+    sequences: Vec<Sequence>,
+    options: AttentionOptions<'a>,
+    out: [usize; 3],
+    weight_heads: Option<&'a [usize]>,
+    weight_floats: usize,
+    weight_strides: (usize, usize),
+    weight_keys: usize,
+    scratch_less: usize,
+}
+
+const FIRST: Sequence =
+    Sequence { query_start: 0, query_len: 2, key_start: 0, key_len: 3, padded_len: 4 };
+const SECOND: Sequence =
+    Sequence { query_start: 2, query_len: 4, key_start: 4, key_len: 3, padded_len: 3 };
+
+impl Call<'_> {
+    fn good() -> Self {
+        Self {
+            query: heads(6, 4, 8),
+            key: heads(7, 2, 8),
+            value: heads(7, 2, 8),
+            sequences: vec![FIRST, SECOND],
+            options: AttentionOptions::new(8),
+            out: [6, 4, 8],
+            weight_heads: None,
+            weight_floats: 2 * 6 * 4,
+            weight_strides: (24, 4),
+            weight_keys: 4,
+            scratch_less: 0,
+        }
+    }
+
+    /// What the kernel says; panics if it wrote anything along with an error.
+    fn result(&self, isa: Isa) -> Result<(), AttentionError> {
+        let heads = (self.key.heads(), self.key.head_dim());
+        let floats = attention_scratch(isa, &self.sequences, heads.0, heads.1).unwrap_or(0);
+        let mut scratch = vec![POISON; floats.saturating_sub(self.scratch_less)];
+        let mut out = vec![POISON; self.out.iter().product()];
+        let mut weights = vec![POISON; self.weight_floats];
+        let result = attention(
+            isa,
+            self.query,
+            self.key,
+            self.value,
+            &self.sequences,
+            &self.options,
+            HeadsMut::new(&mut out, self.out).expect("room"),
+            self.weight_heads.map(|heads| Weights {
+                data: &mut weights,
+                heads,
+                head_stride: self.weight_strides.0,
+                query_stride: self.weight_strides.1,
+                keys: self.weight_keys,
+            }),
+            &mut scratch,
+            Parallelism::Serial,
+        );
+        if result.is_err() {
+            for x in out.iter().chain(&weights).chain(&scratch) {
+                assert_eq!(x.to_bits(), POISON.to_bits(), "{result:?}: something was written");
+            }
+        }
+        result
+    }
+}
+
+#[test]
+fn every_error_of_attention() {
+    use AttentionError as E;
+    let bias = |floats: usize, head_stride, query_stride| {
+        let data = &ZEROS[..floats];
+        AttentionOptions {
+            bias: Some(Bias { data, head_stride, query_stride }),
+            ..AttentionOptions::new(8)
+        }
+    };
+    let good = Call::good();
+    for isa in all_isas() {
+        assert_eq!(good.result(isa), Ok(()));
+        assert_eq!(Call { weight_heads: Some(&[3, 1]), ..good.clone() }.result(isa), Ok(()));
+        // Three heads further, five queries further, three keys: and not one float more.
+        assert_eq!(
+            Call { options: bias(3 * 30 + 5 * 5 + 3, 30, 5), ..good.clone() }.result(isa),
+            Ok(())
+        );
+        let floats = attention_scratch(isa, &good.sequences, 2, 8).expect("small");
+        let cases: Vec<(Call<'_>, AttentionError)> = vec![
+            (
+                Call { out: [5, 4, 8], ..good.clone() },
+                E::OutputShape { expected: [6, 4, 8], found: [5, 4, 8] },
+            ),
+            (
+                Call { out: [6, 2, 16], ..good.clone() },
+                E::OutputShape { expected: [6, 4, 8], found: [6, 2, 16] },
+            ),
+            (
+                Call { value: heads(7, 1, 8), ..good.clone() },
+                E::KeyValueShape { expected: (2, 8), found: (1, 8) },
+            ),
+            (
+                Call { value: heads(7, 2, 9), ..good.clone() },
+                E::KeyValueShape { expected: (2, 8), found: (2, 9) },
+            ),
+            (
+                Call { value: heads(8, 2, 8), ..good.clone() },
+                E::ValueTokens { expected: 7, found: 8 },
+            ),
+            (
+                Call { query: heads(6, 4, 7), out: [6, 4, 7], ..good.clone() },
+                E::HeadDim { expected: 8, found: 7 },
+            ),
+            (
+                Call { query: heads(6, 3, 8), out: [6, 3, 8], ..good.clone() },
+                E::HeadGroups { query: 3, key: 2 },
+            ),
+            (
+                Call { key: heads(7, 0, 8), value: heads(7, 0, 8), ..good.clone() },
+                E::HeadGroups { query: 4, key: 0 },
+            ),
+            (
+                Call {
+                    sequences: vec![FIRST, Sequence { query_len: 5, ..SECOND }],
+                    ..good.clone()
+                },
+                E::QueryRange { sequence: 1, tokens: 6, found: 7 },
+            ),
+            (
+                Call {
+                    sequences: vec![FIRST, Sequence { query_len: usize::MAX, ..SECOND }],
+                    ..good.clone()
+                },
+                E::QueryRange { sequence: 1, tokens: 6, found: usize::MAX },
+            ),
+            (
+                Call {
+                    sequences: vec![FIRST, Sequence { query_start: 1, ..SECOND }],
+                    ..good.clone()
+                },
+                E::QueryOverlap { sequence: 1 },
+            ),
+            (
+                Call { sequences: vec![SECOND, FIRST], ..good.clone() },
+                E::QueryOverlap { sequence: 1 },
+            ),
+            (
+                Call {
+                    sequences: vec![FIRST, Sequence { key_start: 5, ..SECOND }],
+                    ..good.clone()
+                },
+                E::KeyRange { sequence: 1, tokens: 7, found: 8 },
+            ),
+            (
+                Call {
+                    sequences: vec![Sequence { padded_len: usize::MAX, ..SECOND }],
+                    ..good.clone()
+                },
+                E::KeyRange { sequence: 0, tokens: 7, found: usize::MAX },
+            ),
+            (
+                Call { sequences: vec![Sequence { key_len: 5, ..FIRST }], ..good.clone() },
+                E::KeyLength { sequence: 0, padded: 4, found: 5 },
+            ),
+            (
+                Call { scratch_less: 1, ..good.clone() },
+                E::Scratch { expected: floats, found: floats - 1 },
+            ),
+            (
+                Call { options: bias(3 * 30 + 5 * 5 + 2, 30, 5), ..good.clone() },
+                E::Bias { expected: 118, found: 117 },
+            ),
+            (Call { options: bias(2, 0, 0), ..good.clone() }, E::Bias { expected: 3, found: 2 }),
+            (Call { options: bias(9, usize::MAX, 1), ..good.clone() }, E::TooLarge),
+            (
+                Call { weight_heads: Some(&[4]), ..good.clone() },
+                E::WeightsHead { heads: 4, found: 4 },
+            ),
+            (
+                Call { weight_heads: Some(&[2, 1, 2]), weight_floats: 72, ..good.clone() },
+                E::WeightsRepeated { found: 2 },
+            ),
+            (
+                Call { weight_heads: Some(&[3, 1]), weight_floats: 47, ..good.clone() },
+                E::Weights { expected: 48, found: 47 },
+            ),
+            (
+                // Keys that have no column.
+                Call { weight_heads: Some(&[0]), weight_keys: 2, ..good.clone() },
+                E::Weights { expected: 22, found: 48 },
+            ),
+            (
+                // Rows that run into each other.
+                Call { weight_heads: Some(&[0]), weight_strides: (24, 3), ..good.clone() },
+                E::Weights { expected: 19, found: 48 },
+            ),
+            (
+                // Heads that run into each other.
+                Call { weight_heads: Some(&[0, 1]), weight_strides: (23, 4), ..good.clone() },
+                E::Weights { expected: 47, found: 48 },
+            ),
+            (
+                Call {
+                    weight_heads: Some(&[0, 1]),
+                    weight_strides: (usize::MAX, 4),
+                    ..good.clone()
+                },
+                E::TooLarge,
+            ),
+        ];
+        let mut messages = BTreeSet::new();
+        let mut distinct = BTreeSet::new();
+        for (call, expected) in cases {
+            assert_eq!(call.result(isa), Err(expected), "{isa}");
+            messages.insert(expected.to_string());
+            distinct.insert(format!("{expected:?}"));
+        }
+        assert_eq!(messages.len(), distinct.len(), "every message is distinct: {messages:?}");
+    }
+}
+
+/// A cache of 3 slots of 5 positions, 2 heads of 8.
+const SHAPE: CacheShape = CacheShape { slots: 3, capacity: 5, heads: 2, head_dim: 8 };
+
+#[test]
+fn every_error_of_a_cache() {
+    use AttentionError as E;
+    for isa in all_isas() {
+        let expected = SHAPE.len(isa).expect("a small size");
+        let mut data = vec![POISON; expected];
+        let short = Some(E::CacheLength { expected, found: expected - 1 });
+        assert_eq!(Cache::new(isa, SHAPE, &data[1..]).err(), short);
+        assert_eq!(CacheMut::new(isa, SHAPE, &mut data[1..]).err(), short);
+
+        let mut cache = CacheMut::new(isa, SHAPE, &mut data).expect("the length");
+        let good = heads(2, 2, 8);
+        let shape = |found| Err(E::KeyValueShape { expected: (2, 8), found });
+        assert_eq!(cache.write(0, 0, heads(2, 1, 8), good), shape((1, 8)));
+        assert_eq!(cache.write(0, 0, good, heads(2, 2, 7)), shape((2, 7)));
+        let tokens = Err(E::ValueTokens { expected: 2, found: 3 });
+        assert_eq!(cache.write(0, 0, good, heads(3, 2, 8)), tokens);
+        assert_eq!(cache.append(&[0; 2], &[0; 2], good, heads(3, 2, 8)), tokens);
+        let slot = |found| Err(E::Slot { slots: 3, found });
+        assert_eq!(cache.write(3, 0, good, good), slot(3));
+        assert_eq!(cache.append(&[0, 9], &[0, 0], good, good), slot(9));
+        let capacity = |found| Err(E::Capacity { capacity: 5, found });
+        assert_eq!(cache.write(0, 4, good, good), capacity(6));
+        assert_eq!(cache.write(0, usize::MAX, good, good), capacity(usize::MAX));
+        assert_eq!(cache.append(&[0, 0], &[0, 5], good, good), capacity(6));
+        assert_eq!(
+            cache.append(&[0, 0], &[0, u32::MAX], good, good),
+            capacity(u32::MAX as usize + 1)
+        );
+        let places = |found| Err(E::Places { expected: 2, found });
+        assert_eq!(cache.append(&[0], &[0, 0], good, good), places(1));
+        assert_eq!(cache.append(&[0, 1], &[0, 0, 0], good, good), places(3));
+        assert!(data.iter().all(|x| x.to_bits() == POISON.to_bits()), "the cache was written");
+
+        let huge = 1 << 40;
+        for shape in [
+            CacheShape { capacity: usize::MAX, ..SHAPE },
+            CacheShape { head_dim: usize::MAX, ..SHAPE },
+            CacheShape { head_dim: usize::MAX, capacity: 0, ..SHAPE },
+            CacheShape { heads: usize::MAX, ..SHAPE },
+            CacheShape { slots: usize::MAX, ..SHAPE },
+            CacheShape { slots: huge, capacity: huge, ..SHAPE },
+        ] {
+            assert_eq!(shape.len(isa), Err(E::TooLarge), "{shape:?}");
+            assert_eq!(Cache::new(isa, shape, &ZEROS).err(), Some(E::TooLarge));
+        }
+    }
+}
+
+#[test]
+fn every_error_of_cached_attention_and_of_a_step() {
+    use AttentionError as E;
+    for isa in all_isas() {
+        let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
+        let cache = Cache::new(isa, SHAPE, &data).expect("the length");
+        let options = AttentionOptions::new(8);
+        let fits = CachedSequence { query_start: 0, query_len: 2, slot: 2, key_len: 5 };
+        let cached = |query: Heads<'_>, shape: [usize; 3], sequence| {
+            let mut out = vec![POISON; shape.iter().product()];
+            let view = HeadsMut::new(&mut out, shape).expect("room");
+            let result = attention_cached(
+                query,
+                &cache,
+                &[sequence],
+                &options,
+                view,
+                None,
+                Parallelism::Serial,
+            );
+            let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
+            assert!(result.is_ok() || untouched, "{result:?}: something was written");
+            result
+        };
+        let query = heads(2, 4, 8);
+        let shape = [2, 4, 8];
+        assert_eq!(cached(query, shape, fits), Ok(()));
+        assert_eq!(
+            cached(query, [1, 4, 8], fits),
+            Err(E::OutputShape { expected: shape, found: [1, 4, 8] })
+        );
+        assert_eq!(
+            cached(heads(2, 4, 9), [2, 4, 9], fits),
+            Err(E::HeadDim { expected: 8, found: 9 })
+        );
+        assert_eq!(
+            cached(heads(2, 5, 8), [2, 5, 8], fits),
+            Err(E::HeadGroups { query: 5, key: 2 })
+        );
+        for (sequence, error) in [
+            (CachedSequence { slot: 3, ..fits }, E::Slot { slots: 3, found: 3 }),
+            (CachedSequence { key_len: 6, ..fits }, E::Capacity { capacity: 5, found: 6 }),
+            (
+                CachedSequence { query_start: 1, ..fits },
+                E::QueryRange { sequence: 0, tokens: 2, found: 3 },
+            ),
+        ] {
+            assert_eq!(cached(query, shape, sequence), Err(error));
+        }
+
+        let step = |lens: &[u32], ancestry: &[u32], stride, options: &AttentionOptions<'_>| {
+            let mut out = [POISON; 64];
+            let view = HeadsMut::new(&mut out, shape).expect("room");
+            let result = attention_step(
+                query,
+                &cache,
+                lens,
+                ancestry,
+                stride,
+                options,
+                view,
+                Parallelism::Serial,
+            );
+            let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
+            assert!(result.is_ok() || untouched, "{result:?}: something was written");
+            result
+        };
+        assert_eq!(step(&[3, 5], &[0, 1, 2, 9, 9, 2, 2, 2, 2, 2], 5, &options), Ok(()));
+        for found in [1, 3] {
+            let lens = &[3, 5, 1][..found];
+            assert_eq!(step(lens, &[0; 15], 5, &options), Err(E::Places { expected: 2, found }));
+        }
+        assert_eq!(
+            step(&[3, 5], &[0; 9], 5, &options),
+            Err(E::Ancestry { expected: 10, found: 9 })
+        );
+        assert!(matches!(
+            step(&[3, 5], &[0; 9], usize::MAX, &options),
+            Err(E::Ancestry { found: 9, .. })
+        ));
+        assert_eq!(
+            step(&[3, 6], &[0; 20], 6, &options),
+            Err(E::Capacity { capacity: 5, found: 6 })
+        );
+        assert_eq!(
+            step(&[3, 5], &[0, 0, 0, 0, 0, 1, 1, 3, 1, 1], 5, &options),
+            Err(E::Slot { slots: 3, found: 3 })
+        );
+        let bias = Bias { data: &ZEROS, head_stride: 0, query_stride: 0 };
+        assert_eq!(
+            step(&[1, 1], &[0; 2], 1, &AttentionOptions { bias: Some(bias), ..options }),
+            Err(E::Bias { expected: 0, found: 1 })
+        );
+    }
+}
+
+/// Views without elements may have any strides; sizes that overflow are errors, not panics.
+#[test]
+fn absurd_sizes_do_not_panic() {
+    const MAX: usize = usize::MAX;
+    let empty = |heads, head_dim, token_stride, head_stride| {
+        Heads::strided(&ZEROS, [0, heads, head_dim], token_stride, head_stride).expect("no element")
+    };
+    for isa in all_isas() {
+        for (heads, head_dim) in [(1, MAX), (3, MAX), (1, MAX - 1), (MAX, 1), (3, 8)] {
+            let none = empty(heads, head_dim, MAX, MAX);
+            let out = HeadsMut::strided(&mut [], [0, heads, head_dim], MAX, MAX).expect("none");
+            let result = attention(
+                isa,
+                none,
+                none,
+                none,
+                &[Sequence::default(); 2],
+                &AttentionOptions::new(8),
+                out,
+                None,
+                &mut [],
+                Parallelism::Serial,
+            );
+            assert!(
+                matches!(result, Ok(()) | Err(AttentionError::TooLarge)),
+                "{isa}: {heads} heads of {head_dim}: {result:?}"
+            );
+        }
+        // Queries, but keys that are none, with strides that overflow when multiplied.
+        let none = empty(4, 8, MAX, MAX);
+        for fully_masked in [FullyMasked::Zeros, FullyMasked::Uniform] {
+            let mut out = [POISON; 2 * 4 * 8];
+            let mut data = [POISON; 1];
+            let result = attention(
+                isa,
+                heads(2, 4, 8),
+                none,
+                none,
+                &[Sequence { query_len: 2, ..Sequence::default() }],
+                &AttentionOptions {
+                    bias: Some(Bias { data: &[], head_stride: MAX, query_stride: MAX }),
+                    fully_masked,
+                    ..AttentionOptions::new(8)
+                },
+                HeadsMut::new(&mut out, [2, 4, 8]).expect("room"),
+                Some(Weights {
+                    data: &mut data,
+                    heads: &[0, 1, 2],
+                    head_stride: MAX,
+                    query_stride: MAX,
+                    keys: 0,
+                }),
+                &mut [],
+                Parallelism::Serial,
+            );
+            if result.is_ok() {
+                assert!(out.iter().all(|&x| x == 0.0), "{isa}: {out:?}");
+            }
+            assert_eq!(data[0].to_bits(), POISON.to_bits());
+        }
+        for (heads, head_dim) in [(MAX, MAX), (1, MAX), (MAX, 1), (2, MAX / 2)] {
+            let sequences = [Sequence::packed(0, 3)];
+            assert_eq!(
+                attention_scratch(isa, &sequences, heads, head_dim),
+                Err(AttentionError::TooLarge)
+            );
+            assert_eq!(
+                attention_scratch_bound(isa, 1, 3, heads, head_dim),
+                Err(AttentionError::TooLarge)
+            );
+        }
+        assert_eq!(attention_scratch(isa, &[], MAX, MAX), Ok(0));
+        assert_eq!(attention_scratch_bound(isa, MAX, 3, 1, 1), Err(AttentionError::TooLarge));
+        assert_eq!(attention_scratch_bound(isa, 1, MAX, 1, 1), Err(AttentionError::TooLarge));
+    }
+}
+
+#[test]
+fn the_oracle_refuses_what_the_kernel_refuses() {
+    use AttentionError as E;
+    let options = AttentionOptions::new(8);
+    let run = |query, key, value, sequence, out: usize, weights: usize| {
+        reference::attention::attention(
+            query,
+            key,
+            value,
+            sequence,
+            &options,
+            &mut vec![0.0; out],
+            &mut vec![0.0; weights],
+        )
+    };
+    let (query, key) = (heads(6, 4, 8), heads(7, 2, 8));
+    assert_eq!(run(query, key, key, FIRST, 64, 32), Ok(()));
+    for (result, error) in [
+        (
+            run(query, key, key, FIRST, 63, 32),
+            E::OutputShape { expected: [2, 4, 8], found: [63, 1, 1] },
+        ),
+        (run(query, key, key, FIRST, 64, 31), E::Weights { expected: 32, found: 31 }),
+        (run(heads(6, 3, 8), key, key, FIRST, 64, 32), E::HeadGroups { query: 3, key: 2 }),
+        (run(heads(6, 4, 9), key, key, FIRST, 64, 32), E::HeadDim { expected: 8, found: 9 }),
+        (
+            run(query, key, heads(7, 1, 8), FIRST, 64, 32),
+            E::KeyValueShape { expected: (2, 8), found: (1, 8) },
+        ),
+        (
+            run(heads(1, 4, 8), key, key, FIRST, 64, 32),
+            E::QueryRange { sequence: 0, tokens: 1, found: 2 },
+        ),
+        (
+            run(query, heads(3, 2, 8), key, FIRST, 64, 32),
+            E::KeyRange { sequence: 0, tokens: 3, found: 4 },
+        ),
+        (
+            run(query, key, key, Sequence { key_len: 5, ..FIRST }, 64, 32),
+            E::KeyLength { sequence: 0, padded: 4, found: 5 },
+        ),
+    ] {
+        assert_eq!(result, Err(error));
+    }
+}
+
+#[test]
+fn views_that_lie_are_refused() {
+    let mut data = [0.0f32; 48];
+    let short = Some(ViewError::TooShort { expected: 54, found: 48 });
+    assert_eq!(Heads::new(&data, [3, 3, 6]).err(), short);
+    assert_eq!(HeadsMut::new(&mut data, [3, 3, 6]).err(), short);
+    for (shape, token_stride, head_stride) in [
+        ([usize::MAX, 2, 2], 4, 2),
+        ([2, usize::MAX, 2], 4, 2),
+        ([1, 2, usize::MAX], 4, 2),
+        ([2, 2, 2], usize::MAX, 2),
+        ([2, 2, 2], 4, usize::MAX),
+    ] {
+        let found = Heads::strided(&data, shape, token_stride, head_stride).err();
+        assert_eq!(found, Some(ViewError::Overflow), "{shape:?}");
+    }
+    assert_eq!(Heads::new(&data, [0, usize::MAX, 2]).err(), Some(ViewError::Overflow));
+    for (token_stride, head_stride) in [(0, 4), (4, 0), (7, 4), (3, 1), (4, 11), (1, 12)] {
+        assert_eq!(
+            HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),
+            Some(ViewError::Overlap { row_stride: token_stride, column_stride: head_stride })
+        );
+        // Reading the same memory twice is fine.
+        assert!(Heads::strided(&data, [3, 2, 4], token_stride, head_stride).is_ok());
+    }
+    assert!(HeadsMut::strided(&mut data, [3, 2, 4], 8, 4).is_ok());
+    assert!(HeadsMut::strided(&mut data, [3, 2, 4], 4, 12).is_ok());
+}
