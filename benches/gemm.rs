@@ -90,27 +90,11 @@ fn decoder(criterion: &mut Criterion) {
     }
 }
 
-/// One less and one more than the tiles of `isa` divide, in each dimension: FLOP/s beside the shape
-/// that they do divide.
+/// Around the edges of the tiles.
 fn odd(criterion: &mut Criterion) {
     let isa = Isa::detect();
-    let (panel, lanes) = (isa.panel(), isa.lanes());
     let mut group = criterion.benchmark_group("odd");
-    let (rows, columns, depth) = (48, 8 * panel, 512);
-    let mut shapes = vec![Shape(rows, columns, depth)];
-    for m in (rows + 1..=rows + 6).chain([3, 5, 7, 11, 13, 47]) {
-        shapes.push(Shape(m, columns, depth));
-    }
-    for n in [1, lanes - 1, lanes, lanes + 1, panel - 1] {
-        shapes.push(Shape(rows, columns + n, depth));
-        shapes.push(Shape(rows, n, depth));
-    }
-    for k in [1, 2, 3, 17, 511, 513, 2047, 2049] {
-        shapes.push(Shape(rows, columns, k));
-    }
-    shapes.push(Shape(rows + 1, columns + 1, depth + 1));
-    shapes.push(Shape(rows - 1, columns - 1, depth - 1));
-    for shape in shapes {
+    for shape in matmul::odd_shapes(isa.panel(), isa.lanes()) {
         group.throughput(Throughput::Elements(shape.flops() as u64));
         all(&mut group, shape);
     }

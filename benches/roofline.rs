@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench --bench roofline                     every kernel, as a table
 //! cargo bench --bench roofline -- gemm 512x512     kernels whose name and shape contain both words
+//! cargo bench --bench roofline -- 'softmax|gelu'   or one of these
 //!   --json              one JSON object a line instead of a table
 //!   --isa NAME          scalar, avx2, avx512 or neon instead of the best
 //!   --threads N         N threads; the limit is N independent copies running at once
@@ -13,6 +14,7 @@
 //!   --footprint BYTES   also the bandwidths at this footprint; may be repeated
 //!   --shape MxNxK       also this GEMM; may be repeated
 //!   --test              everything once, to see that it runs
+//!   --exact             a filter must be all of a name or shape
 //!   --list              names and shapes only
 //! ```
 //!
@@ -21,7 +23,9 @@
 //! within a round. `limit_of` names the limit that leaves the kernel the least room: `fma_peak`
 //! (multiply-adds in registers) or a bandwidth at the kernel's footprint; `rate` and `limit` are in
 //! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
-//! one-threaded calls running at once, and `NAME/serial` is one.
+//! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
+//! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
+//! its padding.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
@@ -60,8 +64,10 @@ fn main() -> ExitCode {
     }
 
     let mut report = report::Report::new(options.json);
+    let mut found = false;
     for group in catalog::groups(&options) {
         let wanted = group.keep(|name| options.wants(name, &group.shape));
+        found |= !wanted.is_empty();
         if options.list {
             wanted.iter().for_each(|&i| println!("{} {}", group.kernels[i].name, group.shape));
         } else if !wanted.is_empty() {
@@ -69,6 +75,10 @@ fn main() -> ExitCode {
                 report.row(&row);
             }
         }
+    }
+    if !found {
+        eprintln!("roofline: no kernel and shape have {:?}; see --list", options.filters);
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 import statistics
@@ -21,11 +22,11 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
-# Family: filters for our bench, and which of our kernels does what the peers call by another name.
+# Family: arguments for our bench, and which of our kernels does what the peers call by another name.
 FAMILIES = {
-    "gemm": ([["gemm"]], {"gemm/bias": "linear f32", "gemm/matrixmultiply": "linear f32"}),
+    "gemm": (["gemm/bias|gemm/matrixmultiply"], {"gemm/bias": "linear f32", "gemm/matrixmultiply": "linear f32"}),
     "attention": (
-        [["attention"]],
+        ["attention"],
         {
             "attention": "attention f32",
             "attention/causal": "attention f32 causal",
@@ -34,7 +35,7 @@ FAMILIES = {
         },
     ),
     "norm": (
-        [["add_layer_norm"], ["softmax"], ["gelu"], ["silu"]],
+        ["--exact", "add_layer_norm|softmax|log_softmax|gelu|silu"],
         {
             "add_layer_norm": "add + layer_norm",
             "softmax": "softmax",
@@ -60,11 +61,10 @@ def lines(command):
 
 
 def ours(family, options):
-    filters, _ = FAMILIES[family]
+    arguments, _ = FAMILIES[family]
     command = ["cargo", "bench", "--quiet", "--bench", "roofline", "--", "--json", "--threads", str(options.threads)]
     command += ["--rounds", "3" if options.quick else "7"]
-    # A name may match two filters; the last measurement counts.
-    return [row for words in filters for row in lines(command + words)]
+    return lines(command + arguments)
 
 
 def theirs(family, options):
@@ -167,12 +167,16 @@ def main():
         parser.error(f"unknown family {unknown[0]}" if unknown else "rounds and threads must be at least 1")
     options.families = options.families or list(FAMILIES)
 
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    if not load < 0.5:
+        print(f"compare: the load of this machine is {load:.1f}: nothing below is to be relied on", file=sys.stderr)
     subprocess.run(["cargo", "bench", "--quiet", "--bench", "roofline", "--no-run"], cwd=ROOT, check=True)
     times, fractions = measure(options)
     now = datetime.datetime.now(datetime.timezone.utc)
     text = "\n".join(
         [
-            f"{now:%Y-%m-%d %H:%M} UTC, {processor()}, threads: {options.threads}, rounds: {options.rounds}",
+            f"{now:%Y-%m-%d %H:%M} UTC, {processor()}, threads: {options.threads}, rounds: {options.rounds}, "
+            f"load at start: {load:.1f}",
             "",
             versions(),
             "",

@@ -42,6 +42,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
+    odd(options, &mut groups);
     attention(options, &mut groups);
     elementwise(options, &mut groups);
     groups
@@ -53,17 +54,23 @@ fn family(
     name: &str,
     build: impl Fn(Isa) -> Work + Clone + 'static,
 ) -> Vec<Kernel> {
-    let isa = options.isa;
-    let kernel = |suffix: &str, mode| {
-        let build = build.clone();
-        Kernel { name: format!("{name}{suffix}"), isa, mode, build: Box::new(move || build(isa)) }
-    };
-    let mut kernels = vec![kernel("", Mode::Together)];
+    let mut kernels = vec![single(options, name, Mode::Together, build.clone())];
     if options.threads > 1 {
-        kernels.push(kernel("/copies", Mode::Copies));
-        kernels.push(kernel("/serial", Mode::Serial));
+        let copies = format!("{name}/copies");
+        kernels.push(single(options, &copies, Mode::Copies, build.clone()));
+        kernels.push(single(options, &format!("{name}/serial"), Mode::Serial, build));
     }
     kernels
+}
+
+fn single(
+    options: &Options,
+    name: &str,
+    mode: Mode,
+    build: impl Fn(Isa) -> Work + 'static,
+) -> Kernel {
+    let isa = options.isa;
+    Kernel { name: name.to_owned(), isa, mode, build: Box::new(move || build(isa)) }
 }
 
 fn machine(options: &Options, groups: &mut Vec<Group>) {
@@ -109,39 +116,47 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
         // What a Linear layer computes, for the comparison with engines that offer no less.
-        kernels.extend(family(options, "gemm/bias", move |isa| {
+        kernels.push(single(options, "gemm/bias", Mode::Together, move |isa| {
             let bias = Some(&*vec![0.5; shape.1].leak());
             matmul::ours(isa, shape, Epilogue { bias, ..Epilogue::default() })
         }));
         // What the epilogue costs where depth is least.
         if shape.2 == 512 && shape.0 >= 256 {
             let epilogue = Epilogue { activation: Activation::Gelu, ..Epilogue::default() };
-            kernels.extend(family(options, "gemm/gelu", move |isa| {
+            kernels.push(single(options, "gemm/gelu", Mode::Together, move |isa| {
                 matmul::ours(isa, shape, epilogue)
             }));
         }
         // It has one thread and chooses its own instructions.
         if options.threads == 1 && options.isa == Isa::best() {
-            kernels.push(Kernel {
-                name: "gemm/matrixmultiply".to_owned(),
-                isa: options.isa,
-                mode: Mode::Serial,
-                build: Box::new(move || matmul::matrixmultiply(shape)),
-            });
+            kernels.push(single(options, "gemm/matrixmultiply", Mode::Serial, move |_| {
+                matmul::matrixmultiply(shape)
+            }));
         }
         groups.push(Group { shape: shape.name(), limits, kernels });
     }
     for (columns, depth) in [(512, 512), (2048, 512), (512, 2048), (32000, 512)] {
-        let build = Box::new({
-            let isa = options.isa;
-            move || matmul::packing(isa, columns, depth, false)
-        });
-        let name = "gemm/packing".to_owned();
         groups.push(Group {
             shape: format!("{columns}x{depth}"),
             limits: vec![Limit::Read(4 * columns * depth)],
-            kernels: vec![Kernel { name, isa: options.isa, mode: Mode::Serial, build }],
+            kernels: vec![single(options, "gemm/packing", Mode::Serial, move |isa| {
+                matmul::packing(isa, columns, depth, false)
+            })],
         });
+    }
+}
+
+/// Shapes around the edges of the tiles.
+fn odd(options: &Options, groups: &mut Vec<Group>) {
+    let (panel, lanes) = (options.isa.panel(), options.isa.lanes());
+    for Shape(m, n, k) in matmul::odd_shapes(panel, lanes) {
+        let whole = Shape(m, n.next_multiple_of(panel), k);
+        let kernel = single(options, "gemm/odd", Mode::Together, move |isa| {
+            let work = matmul::ours(isa, Shape(m, n, k), Epilogue::default());
+            Work { flops: whole.flops(), bytes: whole.weight_bytes(), ..work }
+        });
+        let limits = vec![Limit::Fma];
+        groups.push(Group { shape: Shape(m, n, k).name(), limits, kernels: vec![kernel] });
     }
 }
 
@@ -159,11 +174,11 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
         }
         groups.push(Group { shape: shape.name(), limits: vec![Limit::Fma], kernels });
     }
-    let single = heads::Shape { heads: 1, ..heads::Shape::new(1, 2048, 2048) };
+    let one_head = heads::Shape { heads: 1, ..heads::Shape::new(1, 2048, 2048) };
     groups.push(Group {
-        shape: single.name(),
+        shape: one_head.name(),
         limits: vec![Limit::Fma],
-        kernels: family(options, "attention", move |isa| heads::prefill(isa, single, Mask::None)),
+        kernels: family(options, "attention", move |isa| heads::prefill(isa, one_head, Mask::None)),
     });
     for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (8, 4, 128)] {
         let shape = heads::Shape::new(batch, queries, keys);

@@ -37,6 +37,22 @@ impl Shape {
     }
 }
 
+/// A shape that panels of `panel` columns and vectors of `lanes` divide, then shapes around it and
+/// far below it that they do not.
+pub(crate) fn odd_shapes(panel: usize, lanes: usize) -> Vec<Shape> {
+    let (rows, columns, depth) = (48, 512usize.next_multiple_of(panel), 512);
+    let mut shapes = vec![Shape(rows, columns, depth)];
+    shapes.extend([3, 5, 7, 11, 13, 47, 49, 50, 51, 52, 53].map(|m| Shape(m, columns, depth)));
+    for n in [1, lanes - 1, lanes, lanes + 1, panel - 1] {
+        shapes.push(Shape(rows, columns + n, depth));
+    }
+    shapes.extend([1, 17, 100].map(|n| Shape(rows, n, depth)));
+    shapes.extend([1, 2, 3, 17, 511, 513, 2047, 2049].map(|k| Shape(rows, columns, k)));
+    shapes.push(Shape(rows + 1, columns + 1, depth + 1));
+    shapes.push(Shape(rows - 1, columns - 1, depth - 1));
+    shapes
+}
+
 /// This library, with W packed and `epilogue` applied.
 pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work {
     let Shape(m, n, k) = shape;

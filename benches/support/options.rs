@@ -9,6 +9,8 @@ pub(crate) struct Options {
     pub(crate) filters: Vec<String>,
     pub(crate) json: bool,
     pub(crate) list: bool,
+    /// A filter must be all of a name or shape.
+    pub(crate) exact: bool,
     /// Once through everything, to see that it runs.
     pub(crate) smoke: bool,
     /// Set when a set was asked for by name.
@@ -30,6 +32,7 @@ impl Options {
             filters: Vec::new(),
             json: false,
             list: false,
+            exact: false,
             // `cargo test --benches` builds with assertions, and its numbers would mean nothing.
             smoke: cfg!(debug_assertions),
             forced: false,
@@ -55,6 +58,7 @@ impl Options {
             match flag {
                 "--json" => options.json = true,
                 "--list" => options.list = true,
+                "--exact" => options.exact = true,
                 "--test" => options.smoke = true,
                 "--cpu-time" => options.clock = Clock::Thread,
                 "--isa" => {
@@ -73,10 +77,13 @@ impl Options {
                 "--footprint" => options.footprints.push(positive(flag, &value()?)?),
                 "--shape" => options.shapes.push(shape(&value()?)?),
                 // What cargo and its users pass to any bench.
-                "--bench" | "--nocapture" | "--exact" => {}
+                "--bench" | "--nocapture" => {}
                 _ if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
                 _ => options.filters.push(argument),
             }
+        }
+        if options.clock == Clock::Thread && !cfg!(unix) {
+            return Err("--cpu-time needs the CPU clock of a Unix".to_owned());
         }
         if options.clock == Clock::Thread && options.threads > 1 {
             return Err("--cpu-time counts one thread; with --threads 1 only".to_owned());
@@ -88,9 +95,16 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether every filter occurs in the kernel's name or shape.
+    /// Whether every filter, or one of its alternatives, is or occurs in the kernel's name or shape.
     pub(crate) fn wants(&self, kernel: &str, shape: &str) -> bool {
-        self.filters.iter().all(|filter| kernel.contains(filter) || shape.contains(filter))
+        let fits = |word: &str| {
+            if self.exact {
+                word == kernel || word == shape
+            } else {
+                kernel.contains(word) || shape.contains(word)
+            }
+        };
+        self.filters.iter().all(|filter| filter.split('|').any(fits))
     }
 }
 
