@@ -1,3 +1,4 @@
 //! The encoder-decoder Transformer of "Attention Is All You Need" on CPUs.
 
+pub mod checkpoint;
 pub mod config;
