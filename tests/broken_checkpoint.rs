@@ -1,0 +1,416 @@
+//! Every broken checkpoint is refused with its own words, and none panics.
+
+#[path = "support/tiny_marian.rs"]
+mod tiny_marian;
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::config::Config;
+use tiny_marian::{Folder, MARIAN, file, floats, marian_tensors, open, write};
+
+#[test]
+fn every_broken_directory_has_its_own_error() {
+    let good = write(&marian_tensors());
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let missing = Checkpoint::open(base.join("no/such/place")).unwrap_err();
+    assert!(matches!(missing, CheckpointError::DirectoryMissing { .. }), "{missing}");
+    let plain = Folder::new("plain");
+    plain.put("file", "x");
+    let error = Checkpoint::open(plain.0.join("file")).unwrap_err();
+    assert!(matches!(error, CheckpointError::NotADirectory { .. }), "{error}");
+
+    type Prepare<'a> = &'a dyn Fn(&Folder);
+    let cases: [(&str, Prepare<'_>, &str); 11] = [
+        (
+            "empty",
+            &|_| (),
+            "config.json: no such file; a checkpoint directory has its architecture there",
+        ),
+        (
+            "weightless",
+            &|f| {
+                f.put("config.json", MARIAN);
+            },
+            "model.safetensors: no such file; nor is there a model.safetensors.index.json",
+        ),
+        (
+            "pickled",
+            &|f| {
+                f.put("config.json", MARIAN).put("pytorch_model.bin", "x");
+            },
+            "model.safetensors: no such file; pytorch_model.bin holds Python objects",
+        ),
+        (
+            "latin",
+            &|f| {
+                f.put("config.json", b"{\"a\": \"\xe9\"}");
+            },
+            "config.json: not UTF-8 from byte 7 on",
+        ),
+        (
+            "huge",
+            &|f| {
+                f.put("config.json", vec![b' '; (16 << 20) + 1]);
+            },
+            "config.json: larger than 16777216 bytes",
+        ),
+        (
+            "bad-config",
+            &|f| {
+                f.put("config.json", "{");
+            },
+            "config.json: not JSON at line 1, column 1",
+        ),
+        (
+            "bad-generation",
+            &|f| {
+                f.put("config.json", MARIAN).put("generation_config.json", "[]");
+            },
+            "generation_config.json: expected a JSON object, found a list",
+        ),
+        (
+            "other-ids",
+            &|f| {
+                f.put("config.json", MARIAN).put("generation_config.json", "{\"eos_token_id\": 5}");
+            },
+            "generation_config.json: eos_token_id must be below the target vocabulary of 5, found 5",
+        ),
+        (
+            "config-folder",
+            &|f| fs::create_dir(f.0.join("config.json")).unwrap(),
+            "config.json: not a regular file",
+        ),
+        (
+            "weights-folder",
+            &|f| {
+                f.put("config.json", MARIAN);
+                fs::create_dir(f.0.join("model.safetensors")).unwrap();
+            },
+            "model.safetensors: not a regular file",
+        ),
+        (
+            "cut",
+            &|f| {
+                f.put("config.json", MARIAN).put("model.safetensors", &good[..good.len() - 1]);
+            },
+            "follow the header: truncated?",
+        ),
+    ];
+    for (name, prepare, words) in cases {
+        let folder = Folder::new(name);
+        prepare(&folder);
+        match folder.open() {
+            Ok(_) => panic!("{name}: accepted"),
+            Err(error) => {
+                assert!(error.to_string().contains(words), "{name}: expected {words:?} in: {error}")
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_after_opening_is_an_error() {
+    let folder = Folder::new("shrinks");
+    let bytes = write(&marian_tensors());
+    folder.put("config.json", MARIAN).put("model.safetensors", &bytes);
+    let checkpoint = folder.open().unwrap();
+    let file = fs::OpenOptions::new().write(true).open(folder.0.join("model.safetensors")).unwrap();
+    file.set_len(bytes.len() as u64 / 2).unwrap();
+    let error = checkpoint.tensor(Role::Output).unwrap().to_vec().unwrap_err();
+    assert!(matches!(error, CheckpointError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn every_broken_file_has_its_own_error() {
+    let tensors = marian_tensors();
+    let good = write(&tensors);
+    let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+    let with = |name: &str, tensor: (&'static str, Vec<usize>, Vec<u8>)| {
+        let mut tensors = tensors.clone();
+        tensors.insert(name.into(), tensor);
+        write(&tensors)
+    };
+    let without = |name: &str| {
+        let mut tensors = tensors.clone();
+        tensors.remove(name).unwrap();
+        write(&tensors)
+    };
+    let length = |n: u64| [&n.to_le_bytes(), &good[8..]].concat();
+    let one = |info: &str, data: usize| file(&format!(r#"{{"x": {info}}}"#), &vec![0; data]);
+    let info = |dtype: &str, shape: &str, begin: &str, end: &str| {
+        format!(r#"{{"dtype": "{dtype}", "shape": {shape}, "data_offsets": [{begin}, {end}]}}"#)
+    };
+    let two = |a: (usize, usize), b: (usize, usize), data: usize| {
+        let tensor = |(begin, end): (usize, usize)| {
+            info("U8", &format!("[{}]", end - begin), &begin.to_string(), &end.to_string())
+        };
+        file(&format!(r#"{{"x": {}, "y": {}}}"#, tensor(a), tensor(b)), &vec![0; data])
+    };
+    let max = usize::MAX.to_string();
+    let shared = "model.shared.weight";
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", vec![], "begins with 8 bytes of length, found 0 bytes"),
+        ("cut in the length", good[..7].to_vec(), "begins with 8 bytes of length, found 7 bytes"),
+        ("cut after the length", good[..8].to_vec(), "the file 0 after the length"),
+        ("cut in the header", good[..8 + header / 2].to_vec(), "truncated: the header has"),
+        (
+            "cut after the header",
+            good[..8 + header].to_vec(),
+            "but only 0 follow the header: truncated?",
+        ),
+        ("cut in a tensor", good[..good.len() - 6].to_vec(), "model.shared.weight ends at byte"),
+        ("one byte more", [&good[..], &[0]].concat(), "belong to no tensor"),
+        (
+            "header length of 2^64 - 1",
+            length(u64::MAX),
+            "the header claims 18446744073709551615 bytes, the limit is 100000000",
+        ),
+        ("header length over the limit", length(100_000_001), "the header claims 100000001 bytes"),
+        (
+            "header length of the limit",
+            length(100_000_000),
+            "truncated: the header has 100000000 bytes",
+        ),
+        (
+            "header length too short",
+            length(header as u64 - 1),
+            "wrong header: EOF while parsing an object",
+        ),
+        ("header length too long", length(header as u64 + 1), "wrong header: trailing characters"),
+        ("header length zero", length(0), "wrong header: EOF while parsing a value"),
+        (
+            "header is not UTF-8",
+            [&4u64.to_le_bytes()[..], b"{\"\xff\""].concat(),
+            "the header is not UTF-8 from byte 2 on",
+        ),
+        (
+            "header is a list",
+            file("[]", &[]),
+            "wrong header: invalid type: sequence, expected an object of tensors",
+        ),
+        (
+            "header nests for ever",
+            file(&format!("{{\"__metadata__\": {}", "[".repeat(100_000)), &[]),
+            "wrong header: EOF while parsing a list",
+        ),
+        (
+            "tensor without shape",
+            one(r#"{"dtype": "F32", "data_offsets": [0, 4]}"#, 4),
+            "x: missing field `shape`",
+        ),
+        ("unknown type", one(&info("F99", "[1]", "0", "4"), 4), "x: unknown variant `F99`"),
+        ("negative size", one(&info("F32", "[-1]", "0", "4"), 4), "x: invalid value: integer `-1`"),
+        ("size NaN", one(&info("F32", "[NaN]", "0", "4"), 4), "wrong header: x: expected value"),
+        (
+            "size 1.5",
+            one(&info("F32", "[1.5]", "0", "6"), 6),
+            "x: invalid type: floating point `1.5`",
+        ),
+        (
+            "size 2^64",
+            one(&info("F32", "[18446744073709551616]", "0", "4"), 4),
+            "x: invalid type: floating point",
+        ),
+        (
+            "one offset",
+            one(r#"{"dtype": "F32", "shape": [1], "data_offsets": [0]}"#, 4),
+            "x: invalid length 1",
+        ),
+        (
+            "the same name twice",
+            file(&format!("{{\"x\": {0}, \"x\": {0}}}", info("F32", "[1]", "0", "4")), &[0; 4]),
+            "x stands twice in the header",
+        ),
+        (
+            "the same key twice",
+            one(r#"{"dtype": "F32", "dtype": "F32", "shape": [1], "data_offsets": [0, 4]}"#, 4),
+            "x: duplicate field `dtype`",
+        ),
+        (
+            "offsets reversed",
+            one(&info("F32", "[1]", "4", "0"), 4),
+            "x begins at byte 4 and ends at 0, before it",
+        ),
+        (
+            "end beyond the file",
+            one(&info("F32", "[2]", "0", "8"), 4),
+            "x ends at byte 8, but only 4 follow the header",
+        ),
+        (
+            "end at 2^64 - 1",
+            one(&info("U8", &format!("[{max}]"), "0", &max), 4),
+            "x ends at byte 18446744073709551615, but only 4",
+        ),
+        (
+            "shape overflows",
+            one(&info("F32", &format!("[{max}, {max}]"), "0", "4"), 4),
+            "overflows",
+        ),
+        (
+            "bits overflow",
+            one(&info("F32", &format!("[{}]", usize::MAX / 8), "0", "4"), 4),
+            "the size of x, shape [2305843009213693951], overflows",
+        ),
+        (
+            "zero hides an overflow",
+            one(&info("F32", &format!("[0, {max}, {max}]"), "0", "0"), 0),
+            "the size of x, shape [0, ",
+        ),
+        (
+            "too few bytes",
+            one(&info("F32", "[2]", "0", "4"), 4),
+            "x needs 8 bytes for its shape and type, found 4",
+        ),
+        (
+            "too many bytes",
+            one(&info("F16", "[1]", "0", "4"), 4),
+            "x needs 2 bytes for its shape and type, found 4",
+        ),
+        ("overlap", two((0, 4), (3, 7), 7), "x and y share bytes"),
+        ("one inside the other", two((0, 8), (2, 4), 8), "x and y share bytes"),
+        ("the same bytes", two((0, 4), (0, 4), 4), "x and y share bytes"),
+        ("gap", two((0, 4), (5, 7), 7), "bytes 4 to 5 after the header belong to no tensor"),
+        (
+            "gap at the start",
+            one(&info("U8", "[2]", "1", "3"), 3),
+            "bytes 0 to 1 after the header belong to no tensor",
+        ),
+        (
+            "no tensor at all",
+            file("{}", &[]),
+            "no tensor for SourceEmbedding: expected model.encoder.embed_tokens.weight, model.shared.weight",
+        ),
+        (
+            "only metadata",
+            file(r#"{"__metadata__": {"format": "pt"}}"#, &[]),
+            "no tensor for SourceEmbedding",
+        ),
+        ("no embedding", without(shared), "no tensor for SourceEmbedding"),
+        (
+            "no norm",
+            without("model.encoder.layers.0.final_layer_norm.bias"),
+            "expected model.encoder.layers.0.final_layer_norm.bias; the nearest names are model.decoder.layers.0.final_layer_norm.bias",
+        ),
+        (
+            "no cross attention",
+            without("model.decoder.layers.0.encoder_attn.k_proj.weight"),
+            "expected model.decoder.layers.0.encoder_attn.k_proj.weight; the nearest names are model.decoder.layers.0.encoder_attn.q_proj.weight",
+        ),
+        (
+            "vocabulary",
+            with(shared, floats(&[6, 4], 0)),
+            "model.shared.weight: expected shape [5, 4], found [6, 4]",
+        ),
+        (
+            "transposed",
+            with("model.encoder.layers.0.fc1.weight", floats(&[4, 3], 0)),
+            "fc1.weight: expected shape [3, 4], found [4, 3]",
+        ),
+        (
+            "flattened",
+            with(shared, floats(&[20], 0)),
+            "model.shared.weight: expected shape [5, 4], found [20]",
+        ),
+        (
+            "scalar",
+            with("model.encoder.layers.0.fc2.bias", floats(&[], 0)),
+            "fc2.bias: expected shape [4], found []",
+        ),
+        (
+            "zero size",
+            with("model.encoder.layers.0.fc2.bias", floats(&[0], 0)),
+            "fc2.bias: expected shape [4], found [0]",
+        ),
+        (
+            "bias of the logits",
+            with("final_logits_bias", floats(&[5, 1], 0)),
+            "final_logits_bias: expected shape [5], found [5, 1]",
+        ),
+        (
+            "head of another width",
+            with("lm_head.weight", floats(&[5, 5], 0)),
+            "lm_head.weight: expected shape [5, 4], found [5, 5]",
+        ),
+        (
+            "integers",
+            with(shared, ("I32", vec![5, 4], vec![0; 80])),
+            "model.shared.weight: expected F32, F16 or BF16, found I32",
+        ),
+        (
+            "doubles",
+            with(shared, ("F64", vec![5, 4], vec![0; 160])),
+            "model.shared.weight: expected F32, F16 or BF16, found F64",
+        ),
+        (
+            "a layer more",
+            with("model.decoder.layers.1.fc1.bias", floats(&[3], 0)),
+            "the configuration has 1 decoder layers, but there is model.decoder.layers.1.fc1.bias",
+        ),
+    ];
+    assert!(open(good.clone()).is_ok());
+    for (name, bytes, words) in &cases {
+        match open(bytes.clone()) {
+            Ok(_) => panic!("{name}: accepted"),
+            Err(error) => {
+                assert!(error.to_string().contains(words), "{name}: expected {words:?} in: {error}")
+            }
+        }
+    }
+    assert!(cases.len() >= 30);
+}
+
+/// Opens, and reads whatever could be opened.
+fn exercise(bytes: Vec<u8>) {
+    if let Ok(checkpoint) = open(bytes) {
+        for role in Role::all(checkpoint.config()) {
+            if let Ok(Some(view)) = checkpoint.optional(role) {
+                let _ = view.to_vec();
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        exercise(bytes);
+    }
+
+    #[test]
+    fn random_headers_never_panic(header in "\\{(\"[a-z]{0,2}\": ?[\\[\\]{}\",:0-9a-zF-]{0,40},?){0,3}\\}", data in 0usize..32) {
+        exercise(file(&header, &vec![0; data]));
+    }
+
+    /// A good file with some bytes of its length, header or tensors changed.
+    #[test]
+    fn changed_bytes_never_panic(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut bytes = write(&marian_tensors());
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        exercise(bytes);
+    }
+
+    #[test]
+    fn any_truncation_is_refused(at in any::<prop::sample::Index>()) {
+        let bytes = write(&marian_tensors());
+        prop_assert!(open(bytes[..at.index(bytes.len())].to_vec()).is_err());
+    }
+
+    #[test]
+    fn random_configurations_never_panic(at in any::<prop::sample::Index>(), n in any::<i64>(), text in "\\PC{0,20}") {
+        // One value of a good configuration becomes a random number or string.
+        let mut object: serde_json::Value = serde_json::from_str(MARIAN).unwrap();
+        let keys: Vec<String> = object.as_object().unwrap().keys().cloned().collect();
+        let key = &keys[at.index(keys.len())];
+        object[key] = n.into();
+        let _ = Config::from_hugging_face(&object.to_string());
+        object[key] = text.clone().into();
+        let _ = Config::from_hugging_face(&object.to_string());
+        let _ = Config::from_hugging_face(&text);
+    }
+}

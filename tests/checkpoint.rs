@@ -1,0 +1,351 @@
+//! Checkpoints of other libraries are read right.
+
+#[path = "support/tiny_marian.rs"]
+mod tiny_marian;
+
+use std::fs;
+use std::path::Path;
+
+use simdformer::checkpoint::{
+    Affine, Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, Projection, Role,
+};
+use simdformer::config::{Config, Side};
+use tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
+
+const QUERY: Role = Role::Layer(
+    Side::Decoder,
+    0,
+    LayerPart::Attention(Attention::Cross, Projection::Query, Affine::Weight),
+);
+
+#[test]
+fn a_marian_checkpoint_is_read_by_role() {
+    let tensors = marian_tensors();
+    let checkpoint = open(write(&tensors)).unwrap();
+    assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
+    assert!(checkpoint.optional(Role::OutputBias).unwrap().is_none());
+    assert_eq!(checkpoint.unused(), [] as [&str; 0]);
+    // Every tensor but the shared one is found exactly once, and holds the numbers that were written.
+    let mut found: Vec<&str> = Vec::new();
+    for role in Role::all(checkpoint.config()).filter(|&role| role != Role::OutputBias) {
+        let view = checkpoint.tensor(role).unwrap();
+        assert_eq!(Some(view.shape().to_vec()), role.shape(checkpoint.config()));
+        let bytes: Vec<u8> = view.to_vec().unwrap().iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(bytes, tensors[view.name()].2, "{role:?}");
+        found.push(view.name());
+    }
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found.len(), tensors.len());
+    let part = LayerPart::FeedForward(FeedForward::Outer, Affine::Weight);
+    let outer = checkpoint.tensor(Role::Layer(Side::Encoder, 0, part)).unwrap();
+    assert_eq!(
+        (outer.name(), outer.shape(), outer.row_len()),
+        ("model.encoder.layers.0.fc2.weight", &[4, 3][..], 3)
+    );
+}
+
+#[test]
+fn rows_are_read_in_blocks() {
+    let checkpoint = open(write(&marian_tensors())).unwrap();
+    let view = checkpoint.tensor(QUERY).unwrap();
+    let whole = view.to_vec().unwrap();
+    let mut joined = Vec::new();
+    for rows in [0..1, 1..1, 1..3, 3..4] {
+        joined.extend(view.rows(rows).unwrap().to_vec().unwrap());
+    }
+    assert_eq!(joined, whole);
+    assert_eq!(view.rows(1..4).unwrap().rows(1..2).unwrap().to_vec().unwrap(), whole[8..12]);
+    #[expect(clippy::reversed_empty_ranges)]
+    for rows in [0..5, 5..5, 3..2] {
+        assert!(matches!(view.rows(rows), Err(CheckpointError::RowsOutside { available: 4, .. })));
+    }
+    let short = view.read_into(&mut [0.0; 15]).unwrap_err().to_string();
+    assert_eq!(
+        short,
+        "model.decoder.layers.0.encoder_attn.q_proj.weight: the destination must have 16 elements, found 15"
+    );
+}
+
+#[test]
+fn halves_are_widened() {
+    let values = [1.0f32, -2.5, 0.0, 65504.0];
+    let f16: Vec<u8> =
+        [0x3c00u16, 0xc100, 0, 0x7bff].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let bf16: Vec<u8> =
+        values.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect();
+    let mut tensors = marian_tensors();
+    tensors.insert("model.encoder.layers.0.fc2.bias".into(), ("F16", vec![4], f16));
+    tensors.insert("model.decoder.layers.0.fc2.bias".into(), ("BF16", vec![4], bf16));
+    let checkpoint = open(write(&tensors)).unwrap();
+    let bias = |side| {
+        let role = Role::Layer(side, 0, LayerPart::FeedForward(FeedForward::Outer, Affine::Bias));
+        checkpoint.tensor(role).unwrap()
+    };
+    assert_eq!(
+        (bias(Side::Encoder).dtype(), bias(Side::Decoder).dtype()),
+        (Dtype::F16, Dtype::Bf16)
+    );
+    assert_eq!(bias(Side::Encoder).to_vec().unwrap(), values);
+    assert_eq!(bias(Side::Decoder).to_vec().unwrap(), [1.0, -2.5, 0.0, 65280.0]);
+    assert_eq!(bias(Side::Encoder).rows(2..4).unwrap().to_vec().unwrap(), [0.0, 65504.0]);
+}
+
+#[test]
+fn a_long_half_tensor_is_widened_in_every_block() {
+    let config = MARIAN.replace("\"vocab_size\": 5", "\"vocab_size\": 1537");
+    let mut tensors = marian_tensors();
+    let bits = |i: usize| (i * 7 % 0x7c00) as u16;
+    let bytes = (0..1537 * 4).flat_map(|i| bits(i).to_le_bytes()).collect();
+    tensors.insert("model.shared.weight".into(), ("F16", vec![1537, 4], bytes));
+    let checkpoint =
+        Checkpoint::from_bytes(Config::from_hugging_face(&config).unwrap(), write(&tensors))
+            .unwrap();
+    let view = checkpoint.tensor(Role::Output).unwrap();
+    let whole = view.to_vec().unwrap();
+    for (i, &x) in whole.iter().enumerate() {
+        let (exponent, digits) = (i32::from(bits(i) >> 10), f32::from(bits(i) & 1023) / 1024.0);
+        let expected = if exponent == 0 {
+            digits * 2f32.powi(-14)
+        } else {
+            (1.0 + digits) * 2f32.powi(exponent - 15)
+        };
+        assert_eq!(x, expected, "element {i}");
+    }
+    assert_eq!(view.rows(700..1500).unwrap().to_vec().unwrap(), whole[2800..6000]);
+}
+
+#[test]
+fn weights_that_are_not_finite_are_refused_when_read() {
+    for (name, value) in [("model.shared.weight", f32::NAN), ("model.shared.weight", f32::INFINITY)]
+    {
+        let mut tensors = marian_tensors();
+        tensors.get_mut(name).unwrap().2[12..16].copy_from_slice(&value.to_le_bytes());
+        let error =
+            open(write(&tensors)).unwrap().tensor(Role::Output).unwrap().to_vec().unwrap_err();
+        assert!(matches!(error, CheckpointError::NotFinite { index: 3, .. }), "{error}");
+        assert!(error.to_string().starts_with("model.shared.weight: element 3 is "), "{error}");
+    }
+    // Minus infinity bans a token; NaN does nothing good.
+    for (value, good) in [(f32::NEG_INFINITY, true), (f32::NAN, false), (f32::INFINITY, false)] {
+        let mut tensors = marian_tensors();
+        let mut bias = floats(&[1, 5], 0);
+        bias.2[16..].copy_from_slice(&value.to_le_bytes());
+        tensors.insert("final_logits_bias".into(), bias);
+        let checkpoint = open(write(&tensors)).unwrap();
+        let view = checkpoint.tensor(Role::OutputBias).unwrap();
+        assert_eq!((view.shape(), view.to_vec().is_ok()), (&[5][..], good), "{value}");
+    }
+}
+
+#[test]
+fn ties_are_what_the_tensors_show() {
+    // A copy of the embedding under another name is the embedding.
+    let mut tensors = marian_tensors();
+    tensors.insert("lm_head.weight".into(), tensors["model.shared.weight"].clone());
+    assert!(open(write(&tensors)).unwrap().config().ties.target_output);
+    // Another matrix is not.
+    tensors.insert("lm_head.weight".into(), floats(&[5, 4], 7));
+    let checkpoint = open(write(&tensors)).unwrap();
+    assert!(checkpoint.config().ties.source_target && !checkpoint.config().ties.target_output);
+    assert_eq!(checkpoint.tensor(Role::Output).unwrap().name(), "lm_head.weight");
+    // Nor does a copy need the shared name: one of the others will do.
+    let shared = tensors.remove("model.shared.weight").unwrap();
+    tensors.remove("lm_head.weight");
+    tensors.insert("model.decoder.embed_tokens.weight".into(), shared);
+    let checkpoint = open(write(&tensors)).unwrap();
+    assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
+}
+
+#[test]
+fn tensors_nobody_needs_are_listed_or_known() {
+    let mut tensors = marian_tensors();
+    tensors.insert("model.encoder.embed_positions.weight".into(), floats(&[8, 4], 0));
+    tensors.insert("encoder.version".into(), ("I64", vec![1], vec![0; 8]));
+    tensors.insert("classifier.weight".into(), floats(&[1, 4], 0));
+    assert_eq!(open(write(&tensors)).unwrap().unused(), ["classifier.weight"]);
+}
+
+/// The other Hugging Face families: the names that a checkpoint must have are those that transformers saves.
+#[test]
+fn families_differ_in_the_parts_around_the_layers() {
+    let small = |model: &str| MARIAN.replace("\"marian\"", &format!("\"{model}\""));
+    let norms = |part: &'static str| {
+        ["encoder", "decoder"]
+            .into_iter()
+            .flat_map(move |side| ["weight", "bias"].map(|of| format!("model.{side}.{part}.{of}")))
+    };
+    for (model, embedding_norm, final_norm, learned, bias) in [
+        ("bart", true, false, true, true),
+        ("mbart", true, true, true, true),
+        ("m2m_100", false, true, false, false),
+    ] {
+        let mut tensors = marian_tensors();
+        if bias {
+            tensors.insert("final_logits_bias".into(), floats(&[1, 5], 0));
+        }
+        if embedding_norm {
+            tensors.extend(norms("layernorm_embedding").map(|name| (name, floats(&[4], 1))));
+        }
+        if final_norm {
+            tensors.extend(norms("layer_norm").map(|name| (name, floats(&[4], 2))));
+        }
+        if learned {
+            for side in ["encoder", "decoder"] {
+                tensors.insert(format!("model.{side}.embed_positions.weight"), floats(&[10, 4], 3));
+            }
+        }
+        let config = Config::from_hugging_face(&small(model)).unwrap();
+        let checkpoint = Checkpoint::from_bytes(config.clone(), write(&tensors)).unwrap();
+        assert_eq!(checkpoint.unused(), [] as [&str; 0], "{model}");
+        let used: std::collections::BTreeSet<_> = Role::all(checkpoint.config())
+            .filter_map(|role| checkpoint.optional(role).unwrap())
+            .map(|view| view.name().to_owned())
+            .collect();
+        assert!(used.iter().eq(tensors.keys()), "{model}: a tensor is found by no role");
+        // And each of them is needed, the bias of the logits excepted.
+        for name in tensors.keys().filter(|name| *name != "final_logits_bias") {
+            let mut fewer = tensors.clone();
+            fewer.remove(name);
+            let error = Checkpoint::from_bytes(config.clone(), write(&fewer)).unwrap_err();
+            let CheckpointError::MissingTensor { tried, .. } = &error else {
+                panic!("{model} without {name}: {error}");
+            };
+            assert!(tried.contains(name), "{model} without {name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn goldens_of_other_libraries_open() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (name, bias, tied, shared) in [
+        ("marian_odd", true, true, true),
+        ("marian_untied", false, true, false),
+        ("nn_transformer_post", true, false, false),
+        ("nn_transformer_pre", true, false, false),
+    ] {
+        let folder = golden.join(name);
+        let checkpoint =
+            Checkpoint::open(&folder).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let config = checkpoint.config();
+        assert_eq!(
+            (config.ties.target_output, config.ties.source_target),
+            (tied, shared),
+            "{name}"
+        );
+        assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
+        // The safetensors crate itself as the oracle of names, shapes and numbers.
+        let bytes = fs::read(folder.join("model.safetensors")).unwrap();
+        let oracle = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let mut elements = 0;
+        for role in Role::all(config) {
+            let Some(view) = checkpoint.optional(role).unwrap() else {
+                assert!(role == Role::OutputBias && !bias, "{name}: no {role:?}");
+                continue;
+            };
+            let tensor = oracle.tensor(view.name()).unwrap();
+            let all: Vec<f32> =
+                tensor.data().as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect();
+            let found = view.to_vec().unwrap();
+            let third = match role {
+                Role::Layer(_, _, LayerPart::Attention(_, projection, _))
+                    if found.len() < all.len() =>
+                {
+                    projection as usize
+                }
+                _ => 0,
+            };
+            assert_eq!(found, all[third * found.len()..][..found.len()], "{name}: {role:?}");
+            elements += found.len();
+        }
+        // Nothing was left out and nothing read twice, tied matrices excepted.
+        let stored: usize = oracle.tensors().iter().map(|(_, t)| t.data().len() / 4).sum();
+        let embedding = |side| config.vocab(side) * config.d_model;
+        let repeated = match (shared, tied) {
+            (true, _) => 2 * embedding(Side::Decoder),
+            (false, true) => embedding(Side::Decoder),
+            (false, false) => 0,
+        };
+        assert_eq!(elements, stored + repeated, "{name}");
+    }
+    let odd = Checkpoint::open(golden.join("marian_odd")).unwrap();
+    assert_eq!(
+        (odd.config().tokens.banned.as_slice(), odd.config().tokens.eos.as_slice()),
+        (&[996][..], &[0][..])
+    );
+    assert_eq!(
+        (odd.config().generation.max_length, odd.config().tokens.forced_eos.len()),
+        (Some(512), 0)
+    );
+}
+
+#[test]
+fn shards_are_one_checkpoint() {
+    let tensors = marian_tensors();
+    let (mut first, mut second, mut map) = (Tensors::new(), Tensors::new(), serde_json::Map::new());
+    for (i, (name, tensor)) in tensors.iter().enumerate() {
+        let (shard, file) =
+            if i % 3 == 0 { (&mut first, "a.safetensors") } else { (&mut second, "b.safetensors") };
+        shard.insert(name.clone(), tensor.clone());
+        map.insert(name.clone(), file.into());
+    }
+    let index = |map: &serde_json::Map<String, serde_json::Value>| {
+        serde_json::json!({"metadata": {"total_size": 1}, "weight_map": map}).to_string()
+    };
+    let folder = Folder::new("shards");
+    folder
+        .put("config.json", MARIAN)
+        .put("a.safetensors", write(&first))
+        .put("b.safetensors", write(&second));
+    folder.put("model.safetensors.index.json", index(&map));
+    let (sharded, whole) = (folder.open().unwrap(), open(write(&tensors)).unwrap());
+    assert!(sharded.names().eq(whole.names()));
+    for name in whole.names() {
+        assert_eq!(
+            sharded.named(name).unwrap().to_vec().unwrap(),
+            whole.named(name).unwrap().to_vec().unwrap()
+        );
+    }
+
+    let refused = |map: &serde_json::Map<String, serde_json::Value>, words: &str| {
+        folder.put("model.safetensors.index.json", index(map));
+        let error = folder.open().unwrap_err().to_string();
+        assert!(error.contains(words), "expected {words:?} in: {error}");
+    };
+    for name in ["../a.safetensors", "/etc/passwd", "x/../a.safetensors", "", ".", ".."] {
+        let mut outside = map.clone();
+        outside.insert("x".into(), name.into());
+        refused(&outside, "is not a plain file name");
+    }
+    let mut other = map.clone();
+    other.insert("x".into(), "a.safetensors".into());
+    refused(&other, "a.safetensors: the index places x here, but it is not");
+    other.insert("x".into(), "c.safetensors".into());
+    refused(&other, "c.safetensors: no such file; the index of shards names it");
+    other.insert("x".into(), 7.into());
+    refused(&other, "not an index of shards: invalid type: integer `7`, expected a string");
+    folder.put("model.safetensors.index.json", "{}");
+    assert!(folder.open().unwrap_err().to_string().contains("missing field `weight_map`"));
+}
+
+#[test]
+fn asking_for_what_a_model_has_not_is_an_error() {
+    let checkpoint = open(write(&marian_tensors())).unwrap();
+    for role in [
+        Role::Positions(Side::Encoder),
+        Role::FinalNorm(Side::Decoder, Affine::Bias),
+        Role::EmbeddingNorm(Side::Encoder, Affine::Weight),
+        Role::Layer(Side::Encoder, 1, LayerPart::FeedForwardNorm(Affine::Bias)),
+        Role::Layer(Side::Encoder, 0, LayerPart::AttentionNorm(Attention::Cross, Affine::Bias)),
+    ] {
+        let error = checkpoint.tensor(role).unwrap_err();
+        assert!(matches!(error, CheckpointError::NoSuchRole { .. }), "{error}");
+    }
+    let error = checkpoint.named("model.shared.weigth").unwrap_err().to_string();
+    assert_eq!(error, "no tensor model.shared.weigth; the nearest names are model.shared.weight");
+    assert!(matches!(
+        checkpoint.tensor(Role::OutputBias),
+        Err(CheckpointError::MissingTensor { .. })
+    ));
+}

@@ -1,0 +1,233 @@
+//! Configurations: the defaults of Hugging Face, the generation settings, and every way to get one wrong.
+
+use simdformer::config::{
+    Activation, Config, ConfigError, EarlyStopping, NormPlacement, Positions, Side,
+};
+
+/// A small valid Marian configuration with `changes` (JSON members) replacing or joining its keys.
+fn marian(changes: &str) -> String {
+    let mut object = serde_json::json!({
+        "model_type": "marian", "vocab_size": 97, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
+        "encoder_attention_heads": 6, "decoder_attention_heads": 4, "encoder_ffn_dim": 101,
+        "decoder_ffn_dim": 107, "activation_function": "swish", "max_position_embeddings": 64,
+        "scale_embedding": true, "pad_token_id": 96, "eos_token_id": 0, "decoder_start_token_id": 96,
+    });
+    let changes: serde_json::Value = serde_json::from_str(&format!("{{{changes}}}")).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        object[key.as_str()] = value.clone();
+    }
+    object.to_string()
+}
+
+#[test]
+fn marian_is_read_as_hugging_face_reads_it() {
+    let config = Config::from_hugging_face(&marian("")).unwrap();
+    assert_eq!((config.source_vocab, config.target_vocab, config.d_model), (97, 97, 48));
+    assert_eq!((config.encoder.layers, config.encoder.heads, config.encoder.ffn_dim), (3, 6, 101));
+    assert_eq!((config.decoder.layers, config.decoder.heads, config.decoder.ffn_dim), (2, 4, 107));
+    assert_eq!((config.head_dim(Side::Encoder), config.head_dim(Side::Decoder)), (8, 12));
+    assert_eq!((config.norm, config.activation), (NormPlacement::Post, Activation::Silu));
+    assert_eq!((config.positions, config.max_positions), (Positions::HalfSplit, Some(64)));
+    assert_eq!(
+        config.embedding_scale.to_bits(),
+        48f64.sqrt().to_string().parse::<f32>().unwrap().to_bits()
+    );
+    assert!(!config.encoder.final_norm && !config.decoder.embedding_norm);
+    assert!(config.ties.source_target && config.ties.target_output);
+    // Not written, so the class's default holds.
+    assert_eq!(config.tokens.forced_eos, [0]);
+}
+
+#[test]
+fn missing_keys_take_the_defaults_of_each_class() {
+    let read =
+        |name: &str| Config::from_hugging_face(&format!(r#"{{"model_type":"{name}"}}"#)).unwrap();
+    let (marian, bart, mbart, m2m) = (read("marian"), read("bart"), read("mbart"), read("m2m_100"));
+    assert_eq!(
+        [&marian, &bart, &mbart, &m2m].map(|c| c.source_vocab),
+        [58101, 50265, 50265, 128_112]
+    );
+    for c in [&marian, &bart, &mbart, &m2m] {
+        assert_eq!(
+            (c.d_model, c.encoder.layers, c.decoder.heads, c.encoder.ffn_dim),
+            (1024, 12, 16, 4096)
+        );
+        assert_eq!(c.layer_norm_eps, 1e-5);
+    }
+    assert_eq!(
+        [&marian, &bart, &mbart, &m2m].map(|c| c.norm == NormPlacement::Pre),
+        [false, false, true, true]
+    );
+    assert_eq!(
+        [&marian, &bart, &mbart, &m2m].map(|c| c.encoder.embedding_norm),
+        [false, true, true, false]
+    );
+    assert_eq!(
+        [&marian, &bart, &mbart, &m2m].map(|c| c.decoder.final_norm),
+        [false, false, true, true]
+    );
+    assert_eq!([&marian, &bart, &mbart, &m2m].map(|c| c.embedding_scale), [1.0, 1.0, 1.0, 32.0]);
+    assert_eq!(
+        [&marian, &bart, &mbart, &m2m].map(|c| c.tokens.decoder_start),
+        [Some(58100), Some(2), None, Some(2)]
+    );
+    assert_eq!(bart.positions, Positions::Learned { offset: 2 });
+    assert_eq!(m2m.positions, Positions::HalfSplitOffset { offset: 2 });
+    assert_eq!((m2m.max_positions, m2m.tokens.forced_eos.len()), (None, 0));
+    assert_eq!(m2m.activation, Activation::Relu);
+}
+
+#[test]
+fn a_generation_config_replaces_what_config_json_said() {
+    let mut config = Config::from_hugging_face(&marian(
+        r#""num_beams": 6, "max_length": 512, "bad_words_ids": [[96]]"#,
+    ))
+    .unwrap();
+    assert_eq!((config.generation.num_beams, config.generation.max_length), (6, Some(512)));
+    assert_eq!(config.tokens.banned, [96]);
+    config
+        .set_generation_config(
+            r#"{"eos_token_id": [0, 3], "early_stopping": "never", "length_penalty": 0.6, "forced_bos_token_id": 5,
+                "bad_words_ids": [[96], [7, 8], [0]], "sequence_bias": [[[4], -2.5]], "guidance_scale": 1.5,
+                "exponential_decay_length_penalty": [9, 1.25], "max_new_tokens": 40, "top_k": null,
+                "penalty_alpha": 0.0, "stop_strings": null}"#,
+        )
+        .unwrap();
+    let g = &config.generation;
+    assert_eq!((g.num_beams, g.max_length, g.max_new_tokens, g.top_k), (1, None, Some(40), 50));
+    assert_eq!((g.early_stopping, g.length_penalty), (EarlyStopping::Never, 0.6));
+    assert_eq!(
+        (g.bad_words.clone(), g.sequence_bias.clone()),
+        (vec![vec![7, 8]], vec![(vec![4], -2.5)])
+    );
+    assert_eq!(g.exponential_decay_length_penalty, Some((9, 1.25)));
+    assert_eq!(g.unsupported, ["guidance_scale"]);
+    let t = &config.tokens;
+    assert_eq!((t.eos.as_slice(), t.banned.as_slice()), (&[0, 3][..], &[96][..]));
+    assert_eq!((t.pad, t.forced_bos, t.forced_eos.len()), (Some(96), Some(5), 0));
+
+    let before = config.clone();
+    assert!(config.set_generation_config(r#"{"num_beams": 2, "suppress_tokens": [97]}"#).is_err());
+    assert_eq!(config, before, "a refused file must change nothing");
+}
+
+#[test]
+fn nn_transformer_has_its_own_keys() {
+    let json = r#"{"model_type": "nn_transformer", "d_model": 42, "nhead": 3, "num_encoder_layers": 2,
+        "num_decoder_layers": 3, "dim_feedforward": 89, "norm_first": true, "activation": "gelu",
+        "src_vocab_size": 139, "tgt_vocab_size": 151, "bos_token_id": 1, "eos_token_id": 2}"#;
+    let config = Config::from_hugging_face(json).unwrap();
+    assert_eq!((config.norm, config.positions), (NormPlacement::Pre, Positions::Interleaved));
+    assert!(config.encoder.final_norm && config.decoder.final_norm && !config.ties.target_output);
+    assert_eq!((config.tokens.decoder_start, config.tokens.pad), (Some(1), None));
+    assert_eq!((config.source_vocab, config.target_vocab, config.max_positions), (139, 151, None));
+}
+
+#[test]
+fn every_wrong_configuration_has_its_own_error() {
+    let nn =
+        r#"{"model_type": "nn_transformer", "d_model": 42, "nhead": 3, "num_encoder_layers": 2"#;
+    let cases: Vec<(String, &str)> = vec![
+        (String::new(), "not JSON at line 1, column 0: EOF while parsing a value"),
+        ("{\"model_type\": \"mar".into(), "not JSON at line 1, column 19: EOF while parsing a string"),
+        ("[1, 2]".into(), "expected a JSON object, found a list"),
+        ("null".into(), "expected a JSON object, found null"),
+        ("{} {}".into(), "not JSON at line 1, column 4: trailing characters"),
+        (format!("{{\"a\": {}", "[".repeat(100_000)), "not JSON at line 1, column 133: recursion limit exceeded"),
+        (r#"{"model_type": "marian", "d_model": 8, "d_model": 9}"#.into(), "the key \"d_model\" stands twice"),
+        ("{}".into(), "the key \"model_type\" is missing"),
+        (r#"{"model_type": 3}"#.into(), "\"model_type\" must be a string, found 3"),
+        (
+            r#"{"model_type": "t5"}"#.into(),
+            "model_type \"t5\" is not supported; the supported ones are marian, bart, mbart, m2m_100, nn_transformer",
+        ),
+        (marian(r#""is_encoder_decoder": false"#), "is_encoder_decoder is false: only encoder-decoder models are supported"),
+        (marian(r#""d_model": null"#), "\"d_model\" must be an integer of 0 or more, found null"),
+        (marian(r#""d_model": -48"#), "\"d_model\" must be an integer of 0 or more, found -48"),
+        (marian(r#""d_model": 48.0"#), "\"d_model\" must be an integer of 0 or more, found 48.0"),
+        (marian(r#""d_model": "48""#), "\"d_model\" must be an integer of 0 or more, found \"48\""),
+        (marian(r#""d_model": 0"#), "d_model must be at least 1, found 0"),
+        (marian(r#""d_model": 18446744073709551615"#), "d_model must be at most 16777216, found 18446744073709551615"),
+        (marian(r#""d_model": 50"#), "d_model 50 is not a multiple of the encoder heads, 6"),
+        (marian(r#""decoder_attention_heads": 5"#), "d_model 48 is not a multiple of the decoder heads, 5"),
+        (marian(r#""decoder_attention_heads": 0"#), "decoder heads must be at least 1, found 0"),
+        (marian(r#""encoder_layers": 0"#), "encoder layers must be at least 1, found 0"),
+        (marian(r#""decoder_ffn_dim": 0"#), "decoder feed-forward width must be at least 1, found 0"),
+        (marian(r#""vocab_size": 0"#), "source vocabulary must be at least 1, found 0"),
+        (marian(r#""max_position_embeddings": 0"#), "max positions must be at least 1, found 0"),
+        (
+            marian(r#""decoder_vocab_size": 96"#),
+            "source and target share one embedding, but the source vocabulary is 97 and the target's 96",
+        ),
+        (marian(r#""scale_embedding": 1"#), "\"scale_embedding\" must be true or false, found 1"),
+        (
+            marian(r#""activation_function": "tanh""#),
+            "activation \"tanh\" is not supported; the supported ones are relu, gelu, gelu_new, gelu_pytorch_tanh, \
+             silu, swish, linear",
+        ),
+        (marian(r#""pad_token_id": 97"#), "pad_token_id must be below the target vocabulary of 97, found 97"),
+        (marian(r#""eos_token_id": [0, 300]"#), "eos_token_id must be below the target vocabulary of 97, found 300"),
+        (marian(r#""eos_token_id": [0, "1"]"#), "\"eos_token_id\" must be a token id, a list of them or null, found \"1\""),
+        (marian(r#""pad_token_id": -1"#), "\"pad_token_id\" must be a token id or null, found -1"),
+        (
+            marian(r#""decoder_start_token_id": 4294967296"#),
+            "\"decoder_start_token_id\" must be a token id or null, found 4294967296",
+        ),
+        (marian(r#""bad_words_ids": [[3], []]"#), "\"bad_words_ids\" must be a list of non-empty lists of token ids, found []"),
+        (marian(r#""bad_words_ids": [[3, 97]]"#), "bad_words_ids must be below the target vocabulary of 97, found 97"),
+        (marian(r#""num_beams": 0"#), "num_beams must be at least 1, found 0"),
+        (marian(r#""length_penalty": 1e300"#), "\"length_penalty\" must be a number in the range of f32, found 1e+300"),
+        (marian(r#""early_stopping": "always""#), "\"early_stopping\" must be true, false or \"never\", found \"always\""),
+        (
+            marian(r#""exponential_decay_length_penalty": [3]"#),
+            "\"exponential_decay_length_penalty\" must be a pair of a length and a factor, found [3]",
+        ),
+        (
+            marian(r#""sequence_bias": {"3": 1}"#),
+            "\"sequence_bias\" must be a list of pairs of a list of token ids and a number, found {\"3\":1}",
+        ),
+        (
+            r#"{"model_type": "m2m_100", "pad_token_id": null}"#.into(),
+            "\"pad_token_id\" must be a token id (positions are counted from it), found null",
+        ),
+        (
+            r#"{"model_type": "m2m_100", "d_model": 2, "encoder_attention_heads": 1, "decoder_attention_heads": 1}"#.into(),
+            "half-split positions with an offset need d_model of at least 4, found 2",
+        ),
+        (format!("{nn}}}"), "the key \"dim_feedforward\" is missing"),
+        (
+            format!(r#"{nn}, "num_decoder_layers": 1, "dim_feedforward": 7, "src_vocab_size": 9, "tgt_vocab_size": 9,
+                "positions": "rotary"}}"#),
+            "positions \"rotary\" are not supported; expected \"interleaved\" or \"half_split\"",
+        ),
+        (
+            format!(r#"{nn}, "num_decoder_layers": 1, "dim_feedforward": 7, "src_vocab_size": 9, "tgt_vocab_size": 9,
+                "layer_norm_eps": -1.0}}"#),
+            "layer_norm_eps must be a number from 0 to 1, found -1",
+        ),
+    ];
+    for (json, expected) in &cases {
+        let shown: String = json.chars().take(200).collect();
+        match Config::from_hugging_face(json) {
+            Ok(_) => panic!("accepted: {shown}"),
+            Err(error) => assert_eq!(error.to_string(), *expected, "for {shown}"),
+        }
+    }
+    let mut messages: Vec<_> = cases.iter().map(|(_, message)| message).collect();
+    messages.sort_unstable();
+    messages.dedup();
+    assert_eq!(messages.len(), cases.len(), "two cases share a message");
+}
+
+#[test]
+fn hand_made_configurations_are_checked_too() {
+    let good = Config::from_hugging_face(&marian("")).unwrap();
+    assert_eq!(good.validate(), Ok(()));
+    let scale = Config { embedding_scale: f32::NAN, ..good.clone() }.validate();
+    assert!(matches!(scale, Err(ConfigError::BadNumber { what: "embedding scale", .. })));
+    let eps = Config { layer_norm_eps: f32::NAN, ..good.clone() }.validate();
+    assert!(matches!(eps, Err(ConfigError::BadNumber { what: "layer_norm_eps", .. })));
+    let endless =
+        Config { positions: Positions::Learned { offset: 2 }, max_positions: None, ..good };
+    assert_eq!(endless.validate(), Err(ConfigError::LearnedPositionsWithoutLimit));
+}
