@@ -10,7 +10,8 @@ use simdformer_kernels::{
     attention_cached, attention_scratch, attention_step, gemm,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::{Random, all_isas};
 
 struct Counting;
@@ -140,16 +141,47 @@ impl Bench {
     }
 }
 
+/// Every one of `threads` threads of the pool waits for the others in a task of its own.
+fn meet(threads: usize, barrier: &Barrier) {
+    if threads == 1 {
+        barrier.wait();
+    } else {
+        rayon::join(|| barrier.wait(), || meet(threads - 1, barrier));
+    }
+}
+
+/// A pool of which every thread has stolen a task from another: at its first theft a thread
+/// registers with the pool's queues, and that allocates.
+fn pool(threads: usize) -> rayon::ThreadPool {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+    let stolen = AtomicBool::new(false);
+    let barrier = Barrier::new(threads);
+    pool.install(|| {
+        rayon::join(
+            || {
+                while !stolen.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            },
+            || {
+                // On another thread now, where the first one must steal to join the others.
+                stolen.store(true, Ordering::Release);
+                meet(threads, &barrier);
+            },
+        )
+    });
+    pool
+}
+
 #[test]
 fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
+    // They stay until the end: a thread that leaves allocates as well.
+    let pools = [pool(2), pool(3)];
     for isa in all_isas() {
         let mut bench = Bench::new(isa);
         let rounds = 100;
         let mut count = |name: &str, work: &mut dyn FnMut(&mut Bench)| {
-            // Some rounds before: a thread of a pool registers with its queues at its first theft.
-            for _ in 0..rounds {
-                work(&mut bench);
-            }
+            work(&mut bench);
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             for _ in 0..rounds {
                 work(&mut bench);
@@ -158,9 +190,7 @@ fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
             assert_eq!(found, 0, "{isa}, {name}: allocations in {rounds} rounds");
         };
         count("serial", &mut |bench| bench.run(Parallelism::Serial));
-        for threads in [2, 3] {
-            let pool =
-                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        for pool in &pools {
             pool.install(|| {
                 count("on a pool", &mut |bench| bench.run(Parallelism::Rayon));
                 count("in a team", &mut |bench| {
