@@ -253,7 +253,7 @@ pub(crate) trait Kernel {
 }
 
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
-struct Enter<K, S>(K, S);
+pub(crate) struct Enter<K, S>(pub(crate) K, pub(crate) S);
 
 impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
     type Output = K::Output;

@@ -1,7 +1,8 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
 use super::microkernel::{MAX_ROWS, Tile};
-use crate::activation::{Activation, apply_lanes};
+use crate::activation::{Activation, apply_lanes, apply_row};
+use crate::isa::Kernel;
 use crate::lanes::{Lanes, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 
@@ -125,8 +126,8 @@ impl Store {
                     }
                 }
             }
-            // The others take many instructions each: a loop over a tile on the stack instead of
-            // MR * NV copies of them.
+            // The others take many instructions each: a loop over a tile on the stack, in one place,
+            // instead of MR * NV copies of them in every tile.
             activation => {
                 let mut room = [0.0f32; MAX_ROWS * MAX_PANEL];
                 for i in 0..MR {
@@ -137,7 +138,8 @@ impl Store {
                         };
                     }
                 }
-                apply_all(s, activation, &mut room, MR * NV);
+                let tile = &mut room[..MR * NV * S::LANES];
+                s.outlined(Activate { activation, tile });
                 for i in 0..MR {
                     for v in 0..NV {
                         // SAFETY: as above.
@@ -218,15 +220,18 @@ impl Store {
     }
 }
 
-/// Applies `activation` to the first `vectors` vectors of `room`.
-#[inline(always)]
-fn apply_all<S: Lanes>(s: S, activation: Activation, room: &mut [f32], vectors: usize) {
-    for v in 0..vectors {
-        let lane = &mut room[v * S::LANES..][..S::LANES];
-        // SAFETY: the slice has `LANES` floats.
-        unsafe {
-            let x = s.load(lane.as_ptr());
-            s.store(lane.as_mut_ptr(), apply_lanes(s, activation, x));
-        }
+/// Applies an activation to a tile on the stack.
+struct Activate<'a> {
+    activation: Activation,
+    tile: &'a mut [f32],
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        // SAFETY: the whole slice, and nothing else.
+        unsafe { apply_row(s, self.activation, self.tile.as_mut_ptr(), self.tile.len()) };
     }
 }

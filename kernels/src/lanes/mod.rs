@@ -22,6 +22,8 @@ pub(crate) const MAX_LANES: usize = 16;
 /// Most columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
 
+use crate::isa::Kernel;
+
 /// Vectors of f32 of one instruction set.
 ///
 /// # Safety
@@ -40,6 +42,9 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
 
     /// Runs `kernel` with the number of vectors in a panel as a constant.
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output;
+    /// Runs `kernel` as a function of its own, compiled for this instruction set: for code that is
+    /// used in many places and long enough that a call does not matter.
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
@@ -88,9 +93,14 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F32) -> Self::F32;
     /// `a * 2^n` for integral `n` in `-126..=127`.
     fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32;
+    /// `mask ? a * 2^n : 0` for integral `n` in `-126..=127` where the mask is true and any `n`
+    /// elsewhere. Lanes that become zero never take the CPU's slow path for subnormal results.
+    fn scale_where(self, mask: Self::Mask, a: Self::F32, n: Self::F32) -> Self::F32;
 
     /// `a < b`, false when either is NaN.
     fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// `!(a < b)`: true when either is NaN.
+    fn not_less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
     /// The first `count` lanes true (all when `count >= LANES`).
     fn first(self, count: usize) -> Self::Mask;
     /// `mask ? yes : no` per lane.

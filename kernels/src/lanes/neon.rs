@@ -1,6 +1,7 @@
 //! NEON: 4 lanes, 32 registers.
 
 use super::{Lanes, PanelKernel};
+use crate::isa::{Enter, Kernel};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
 use pulp::aarch64::Neon;
 
@@ -16,6 +17,11 @@ unsafe impl Lanes for Neon {
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
         kernel.run::<Self, 4>(self)
+    }
+
+    #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        self.vectorize(Enter(kernel, self))
     }
 
     #[inline(always)]
@@ -101,10 +107,18 @@ unsafe impl Lanes for Neon {
         let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));
         self.mul(a, neon.vreinterpretq_f32_s32(neon.vshlq_n_s32::<23>(biased)))
     }
+    #[inline(always)]
+    fn scale_where(self, mask: uint32x4_t, a: float32x4_t, n: float32x4_t) -> float32x4_t {
+        self.select(mask, self.scale(a, n), self.splat(0.0))
+    }
 
     #[inline(always)]
     fn less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
         self.neon.vcltq_f32(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        self.neon.vmvnq_u32(self.less(a, b))
     }
     #[inline(always)]
     fn first(self, count: usize) -> uint32x4_t {

@@ -1,0 +1,78 @@
+//! Throughput of attention, one thread, heads of 64: FLOP/s of the visible part of both products, or
+//! bytes of keys and values per second where few queries make it a matter of reading them.
+//!
+//! For the fraction of what the machine can do, see the bench `roofline`.
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use simdformer_kernels::{Isa, Parallelism};
+use std::time::Duration;
+use support::heads::{self, Mask, Shape};
+use support::work::Work;
+use support::{buffer, work};
+
+mod support {
+    pub(crate) mod buffer;
+    pub(crate) mod heads;
+    #[allow(dead_code, reason = "the shapes here know their own work")]
+    pub(crate) mod work;
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    prefill(&mut criterion);
+    decode(&mut criterion);
+    criterion.final_summary();
+}
+
+/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+fn add(
+    criterion: &mut Criterion,
+    group: &str,
+    shape: Shape,
+    throughput: Throughput,
+    build: impl Fn() -> Work,
+) {
+    let mut group = criterion.benchmark_group(group);
+    let mut built = None;
+    group.throughput(throughput);
+    group.bench_function(BenchmarkId::from_parameter(shape.name()), |bencher| {
+        let work = built.get_or_insert_with(&build);
+        bencher.iter(|| (work.run)(Parallelism::Serial));
+    });
+}
+
+fn prefill(criterion: &mut Criterion) {
+    let isa = Isa::detect();
+    for (group, mask) in [
+        ("prefill", Mask::None),
+        ("prefill-causal", Mask::Causal),
+        ("prefill-padded", Mask::Padded),
+    ] {
+        for (batch, tokens) in [(1, 128), (1, 512), (1, 1024), (1, 2048), (8, 128)] {
+            let shape = Shape::new(batch, tokens, tokens);
+            let flops = Throughput::Elements(shape.flops(mask) as u64);
+            add(criterion, group, shape, flops, || heads::prefill(isa, shape, mask));
+        }
+    }
+}
+
+fn decode(criterion: &mut Criterion) {
+    let isa = Isa::detect();
+    for (batch, keys) in [(1, 512), (32, 128)] {
+        let shape = Shape::new(batch, 1, keys);
+        let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
+        add(criterion, "decode", shape, bytes, || heads::cached(isa, shape));
+    }
+    // Four hypotheses of one sentence: on its source, and on their own branching past.
+    for (batch, keys) in [(1, 128), (8, 128)] {
+        let shape = Shape::new(batch, 4, keys);
+        let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
+        add(criterion, "decode-beams", shape, bytes, || heads::cached(isa, shape));
+        let bytes = Throughput::Bytes(heads::step_bytes(shape) as u64);
+        add(criterion, "step-beams", shape, bytes, || heads::step(isa, shape));
+    }
+}

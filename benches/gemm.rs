@@ -1,0 +1,147 @@
+//! Throughput of GEMM beside other Rust crates, one thread: FLOP/s, or bytes of W per second where a
+//! single row makes it a matter of reading W.
+//!
+//! For the fraction of what the machine can do, see the bench `roofline`.
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
+use simdformer_kernels::{Activation, Epilogue, Isa, Parallelism};
+use std::time::Duration;
+use support::matmul::Shape;
+use support::work::Work;
+use support::{buffer, matmul, peers, work};
+
+mod support {
+    pub(crate) mod buffer;
+    pub(crate) mod matmul;
+    pub(crate) mod peers;
+    #[allow(dead_code, reason = "the shapes here know their own work")]
+    pub(crate) mod work;
+}
+
+const ENCODER: [Shape; 5] = [
+    Shape(256, 512, 512),
+    Shape(256, 2048, 512),
+    Shape(256, 512, 2048),
+    Shape(512, 512, 512),
+    Shape(1024, 1024, 1024),
+];
+
+const DECODER_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+const DECODER_WEIGHTS: [(usize, usize); 4] = [(512, 512), (2048, 512), (512, 2048), (32000, 512)];
+
+fn main() {
+    // One thread for everybody, rten-gemm included: this one.
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(1)
+        .use_current_thread()
+        .build_global()
+        .expect("the only pool");
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    encoder(&mut criterion);
+    decoder(&mut criterion);
+    odd(&mut criterion);
+    packing(&mut criterion);
+    epilogue(&mut criterion);
+    criterion.final_summary();
+}
+
+/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+fn add(group: &mut BenchmarkGroup<'_, WallTime>, who: &str, shape: &str, build: impl Fn() -> Work) {
+    let mut built = None;
+    group.bench_function(BenchmarkId::new(who, shape), |bencher| {
+        let work = built.get_or_insert_with(&build);
+        bencher.iter(|| (work.run)(Parallelism::Serial));
+    });
+}
+
+fn all(group: &mut BenchmarkGroup<'_, WallTime>, shape: Shape) {
+    let name = shape.name();
+    add(group, "simdformer", &name, || matmul::ours(Isa::detect(), shape, Epilogue::default()));
+    add(group, "matrixmultiply", &name, || matmul::matrixmultiply(shape));
+    add(group, "gemm", &name, || peers::gemm_crate(shape));
+    add(group, "rten-gemm", &name, || peers::rten(shape));
+}
+
+fn encoder(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("encoder");
+    for shape in ENCODER {
+        group.throughput(Throughput::Elements(shape.flops() as u64));
+        all(&mut group, shape);
+    }
+}
+
+fn decoder(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("decoder");
+    for (n, k) in DECODER_WEIGHTS {
+        for m in DECODER_ROWS {
+            let shape = Shape(m, n, k);
+            group.throughput(if m == 1 {
+                Throughput::Bytes(shape.weight_bytes() as u64)
+            } else {
+                Throughput::Elements(shape.flops() as u64)
+            });
+            all(&mut group, shape);
+        }
+    }
+}
+
+/// One less and one more than the tiles of `isa` divide, in each dimension: FLOP/s beside the shape
+/// that they do divide.
+fn odd(criterion: &mut Criterion) {
+    let isa = Isa::detect();
+    let (panel, lanes) = (isa.panel(), isa.lanes());
+    let mut group = criterion.benchmark_group("odd");
+    let (rows, columns, depth) = (48, 8 * panel, 512);
+    let mut shapes = vec![Shape(rows, columns, depth)];
+    for m in (rows + 1..=rows + 6).chain([3, 5, 7, 11, 13, 47]) {
+        shapes.push(Shape(m, columns, depth));
+    }
+    for n in [1, lanes - 1, lanes, lanes + 1, panel - 1] {
+        shapes.push(Shape(rows, columns + n, depth));
+        shapes.push(Shape(rows, n, depth));
+    }
+    for k in [1, 2, 3, 17, 511, 513, 2047, 2049] {
+        shapes.push(Shape(rows, columns, k));
+    }
+    shapes.push(Shape(rows + 1, columns + 1, depth + 1));
+    shapes.push(Shape(rows - 1, columns - 1, depth - 1));
+    for shape in shapes {
+        group.throughput(Throughput::Elements(shape.flops() as u64));
+        all(&mut group, shape);
+    }
+}
+
+fn packing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("packing");
+    for (columns, depth) in [(512, 512), (2048, 512), (512, 2048), (32000, 512), (2047, 513)] {
+        group.throughput(Throughput::Bytes(4 * (columns * depth) as u64));
+        for (order, by_row) in [("out-in", false), ("in-out", true)] {
+            let name = format!("{columns}x{depth}");
+            add(&mut group, order, &name, || {
+                matmul::packing(Isa::detect(), columns, depth, by_row)
+            });
+        }
+    }
+}
+
+/// What an activation costs on top of the GEMM that it is fused into.
+fn epilogue(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("epilogue");
+    let shape = Shape(256, 2048, 512);
+    group.throughput(Throughput::Elements(shape.flops() as u64));
+    for (name, activation) in [
+        ("none", Activation::Identity),
+        ("relu", Activation::Relu),
+        ("gelu", Activation::Gelu),
+        ("gelu-tanh", Activation::GeluTanh),
+        ("silu", Activation::Silu),
+    ] {
+        let epilogue = Epilogue { activation, ..Epilogue::default() };
+        add(&mut group, name, &shape.name(), || matmul::ours(Isa::detect(), shape, epilogue));
+    }
+}

@@ -1,0 +1,64 @@
+//! Throughput of norm, softmax and activations, one thread: bytes per second, each stream counted
+//! once.
+//!
+//! For the fraction of what the machine can do, see the bench `roofline`.
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use simdformer_kernels::{Activation, Isa, Parallelism};
+use std::time::Duration;
+use support::rows::{self, Scores};
+use support::work::Work;
+use support::{buffer, work};
+
+mod support {
+    pub(crate) mod buffer;
+    pub(crate) mod rows;
+    #[allow(dead_code, reason = "the shapes here know their own work")]
+    pub(crate) mod work;
+}
+
+const HIDDEN: [(usize, usize); 3] = [(128, 512), (1024, 512), (4096, 1024)];
+const LOGITS: [(usize, usize); 3] = [(1, 32000), (8, 32000), (1, 256_000)];
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    let isa = Isa::detect();
+    for (r, c) in HIDDEN {
+        add(&mut criterion, "add_layer_norm", (r, c), 3, || rows::add_layer_norm(isa, r, c));
+        add(&mut criterion, "softmax", (r, c), 2, || rows::softmax(isa, r, c, Scores::Near));
+        add(&mut criterion, "softmax-far", (r, c), 2, || rows::softmax(isa, r, c, Scores::Far));
+        for (name, activation) in [
+            ("gelu", Activation::Gelu),
+            ("gelu-tanh", Activation::GeluTanh),
+            ("silu", Activation::Silu),
+        ] {
+            let build = || rows::activation(isa, r, c, activation);
+            add(&mut criterion, name, (r, c), 2, build);
+        }
+    }
+    for (r, c) in LOGITS {
+        add(&mut criterion, "log_softmax", (r, c), 2, || rows::log_softmax(isa, r, c));
+    }
+    criterion.final_summary();
+}
+
+/// A bench of what `build` makes; nothing is built when the filter leaves it out.
+fn add(
+    criterion: &mut Criterion,
+    group: &str,
+    (rows, columns): (usize, usize),
+    streams: usize,
+    build: impl Fn() -> Work,
+) {
+    let mut group = criterion.benchmark_group(group);
+    let mut built = None;
+    group.throughput(Throughput::Bytes(rows::bytes(rows, columns, streams) as u64));
+    group.bench_function(BenchmarkId::from_parameter(format!("{rows}x{columns}")), |bencher| {
+        let work = built.get_or_insert_with(&build);
+        bencher.iter(|| (work.run)(Parallelism::Serial));
+    });
+}

@@ -1,0 +1,187 @@
+//! Attention on operands laid `[tokens, heads, head_dim]`.
+
+use crate::buffer::Buffer;
+use crate::work::Work;
+use simdformer_kernels::{
+    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa, Sequence,
+    attention, attention_cached, attention_scratch, attention_step,
+};
+use std::hint::black_box;
+
+/// Sentences, heads, queries and keys of a sentence, head size.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) batch: usize,
+    pub(crate) heads: usize,
+    pub(crate) queries: usize,
+    pub(crate) keys: usize,
+    pub(crate) head_dim: usize,
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Mask {
+    /// All.
+    None,
+    /// Up to its own position.
+    Causal,
+    /// All but the last quarter.
+    Padded,
+}
+
+impl Shape {
+    /// Eight heads of 64.
+    pub(crate) const fn new(batch: usize, queries: usize, keys: usize) -> Self {
+        Self { batch, heads: 8, queries, keys, head_dim: 64 }
+    }
+
+    /// `batch x heads x queries x keys x head_dim`.
+    pub(crate) fn name(self) -> String {
+        let Self { batch, heads, queries, keys, head_dim } = self;
+        format!("{batch}x{heads}x{queries}x{keys}x{head_dim}")
+    }
+
+    fn tokens(self, per_sentence: usize) -> [usize; 3] {
+        [self.batch * per_sentence, self.heads, self.head_dim]
+    }
+
+    fn floats(self, per_sentence: usize) -> usize {
+        self.tokens(per_sentence).iter().product()
+    }
+
+    /// Multiplications and additions of both products, over the visible keys only.
+    pub(crate) fn flops(self, mask: Mask) -> f64 {
+        let Self { queries, keys, .. } = self;
+        let seen = match mask {
+            Mask::None => queries * keys,
+            Mask::Padded => queries * (keys - keys / 4),
+            Mask::Causal => (0..queries).map(|i| (i + 1 + keys).saturating_sub(queries)).sum(),
+        };
+        4.0 * (self.batch * self.heads * self.head_dim) as f64 * seen as f64
+    }
+
+    /// Bytes of the keys and the values.
+    pub(crate) fn key_value_bytes(self) -> f64 {
+        8.0 * self.floats(self.keys) as f64
+    }
+}
+
+/// Prefill: keys are put into panels within the call.
+pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask) -> Work {
+    let Shape { batch, heads, queries, keys, head_dim } = shape;
+    let query = Buffer::random(shape.floats(queries), 1);
+    let key = Buffer::random(shape.floats(keys), 2);
+    let value = Buffer::random(shape.floats(keys), 3);
+    let mut out = Buffer::zeros(shape.floats(queries));
+    let seen = if mask == Mask::Padded { keys - keys / 4 } else { keys };
+    let sequences: Vec<_> = (0..batch)
+        .map(|i| Sequence {
+            query_start: i * queries,
+            query_len: queries,
+            key_start: i * keys,
+            key_len: seen,
+            padded_len: keys,
+        })
+        .collect();
+    let needed = attention_scratch(isa, &sequences, heads, head_dim).expect("scratch");
+    let mut scratch = Buffer::zeros(needed);
+    let options =
+        AttentionOptions { causal: mask == Mask::Causal, ..AttentionOptions::new(head_dim) };
+    Work::new(shape.flops(mask), shape.key_value_bytes(), move |parallelism| {
+        attention(
+            isa,
+            Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
+            Heads::new(&key, shape.tokens(keys)).expect("key"),
+            Heads::new(&value, shape.tokens(keys)).expect("value"),
+            &sequences,
+            &options,
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
+            None,
+            &mut scratch,
+            parallelism,
+        )
+        .expect("attention");
+    })
+}
+
+/// A cache of `slots` slots filled to `keys`.
+fn filled(isa: Isa, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
+    let Shape { heads, keys, head_dim, .. } = shape;
+    let layout = CacheShape { slots, capacity: keys, heads, head_dim };
+    let mut data = Buffer::zeros(layout.len(isa).expect("length"));
+    let mut cache = CacheMut::new(isa, layout, &mut data).expect("cache");
+    for slot in 0..slots {
+        let key = Buffer::random(keys * heads * head_dim, 2 * slot as u64 + 2);
+        let value = Buffer::random(keys * heads * head_dim, 2 * slot as u64 + 3);
+        let tokens = [keys, heads, head_dim];
+        let key = Heads::new(&key, tokens).expect("key");
+        let value = Heads::new(&value, tokens).expect("value");
+        cache.write(slot, 0, key, value).expect("write");
+    }
+    (layout, data)
+}
+
+/// Decode: the queries of each sentence on the keys of its slot of a cache.
+pub(crate) fn cached(isa: Isa, shape: Shape) -> Work {
+    let Shape { batch, queries, keys, head_dim, .. } = shape;
+    let query = Buffer::random(shape.floats(queries), 1);
+    let mut out = Buffer::zeros(shape.floats(queries));
+    let (layout, data) = filled(isa, batch, shape);
+    let sequences: Vec<_> = (0..batch)
+        .map(|slot| CachedSequence {
+            query_start: slot * queries,
+            query_len: queries,
+            slot,
+            key_len: keys,
+        })
+        .collect();
+    let options = AttentionOptions::new(head_dim);
+    Work::new(shape.flops(Mask::None), shape.key_value_bytes(), move |parallelism| {
+        attention_cached(
+            Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
+            &Cache::new(isa, layout, &data).expect("cache"),
+            &sequences,
+            &options,
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
+            None,
+            parallelism,
+        )
+        .expect("attention");
+    })
+}
+
+/// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
+/// share the first half of their past and have the rest to themselves.
+pub(crate) fn step(isa: Isa, shape: Shape) -> Work {
+    let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
+    let rows = batch * beams;
+    let query = Buffer::random(shape.floats(beams), 1);
+    let mut out = Buffer::zeros(shape.floats(beams));
+    let (layout, data) = filled(isa, rows, shape);
+    let lens = vec![keys as u32; rows];
+    let ancestry: Vec<u32> = (0..rows)
+        .flat_map(|row| (0..keys).map(move |j| if j < keys / 2 { row - row % beams } else { row }))
+        .map(|slot| slot as u32)
+        .collect();
+    let options = AttentionOptions::new(head_dim);
+    Work::new(shape.flops(Mask::None), step_bytes(shape), move |parallelism| {
+        attention_step(
+            Heads::new(black_box(&query), shape.tokens(beams)).expect("query"),
+            &Cache::new(isa, layout, &data).expect("cache"),
+            &lens,
+            &ancestry,
+            keys,
+            &options,
+            HeadsMut::new(&mut out, shape.tokens(beams)).expect("out"),
+            parallelism,
+        )
+        .expect("attention");
+    })
+}
+
+/// Bytes of the keys and values that a [`step`] reads, the shared ones once.
+pub(crate) fn step_bytes(shape: Shape) -> f64 {
+    let shared = shape.keys / 2;
+    let positions = shape.batch * (shared + shape.queries * (shape.keys - shared));
+    8.0 * (positions * shape.heads * shape.head_dim) as f64
+}

@@ -1,0 +1,96 @@
+//! `C = A W` by this library and by matrixmultiply, on operands of the same values.
+
+#![allow(unsafe_code)]
+
+use crate::buffer::Buffer;
+use crate::work::Work;
+use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+use std::hint::black_box;
+
+/// Rows of A, columns of W, rows of W.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape(pub(crate) usize, pub(crate) usize, pub(crate) usize);
+
+impl Shape {
+    pub(crate) fn name(self) -> String {
+        format!("{}x{}x{}", self.0, self.1, self.2)
+    }
+
+    pub(crate) fn flops(self) -> f64 {
+        2.0 * self.0 as f64 * self.1 as f64 * self.2 as f64
+    }
+
+    /// Bytes of W.
+    pub(crate) fn weight_bytes(self) -> f64 {
+        4.0 * self.1 as f64 * self.2 as f64
+    }
+
+    /// A, W as `[depth, columns]`, and C.
+    pub(crate) fn operands(self) -> (Buffer, Buffer, Buffer) {
+        let Self(m, n, k) = self;
+        (Buffer::random(m * k, 1), Buffer::random(k * n, 2), Buffer::zeros(m * n))
+    }
+
+    /// A GEMM of this shape.
+    pub(crate) fn work(self, run: impl FnMut(Parallelism<'_>) + Send + 'static) -> Work {
+        Work::new(self.flops(), self.weight_bytes(), run)
+    }
+}
+
+/// This library, with W packed and `epilogue` applied.
+pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work {
+    let Shape(m, n, k) = shape;
+    let (a, w, mut c) = shape.operands();
+    let mut packed = Buffer::zeros(PackedMatrix::len(isa, k, n).expect("length"));
+    let weight = Matrix::new(&w, k, n).expect("weight");
+    PackedMatrix::pack(isa, weight, &mut packed).expect("pack");
+    shape.work(move |parallelism| {
+        let weight = PackedMatrix::from_packed(isa, k, n, &packed).expect("packed");
+        let a = Matrix::new(black_box(&a), m, k).expect("a");
+        let c = MatrixMut::new(&mut c, m, n).expect("c");
+        gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
+    })
+}
+
+/// This library packing a W stored as `[columns, depth]` (as checkpoints have it) or, with
+/// `by_row`, as `[depth, columns]`.
+pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> Work {
+    let w = Buffer::random(columns * depth, 2);
+    let mut packed = Buffer::zeros(PackedMatrix::len(isa, depth, columns).expect("length"));
+    Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |_| {
+        let weight = if by_row {
+            Matrix::new(black_box(&w), depth, columns).expect("weight")
+        } else {
+            Matrix::new(black_box(&w), columns, depth).expect("weight").transposed()
+        };
+        PackedMatrix::pack(isa, weight, black_box(&mut packed)).expect("pack");
+    })
+}
+
+/// matrixmultiply, one thread; packs both operands in every call.
+pub(crate) fn matrixmultiply(shape: Shape) -> Work {
+    let Shape(m, n, k) = shape;
+    let (a, w, mut c) = shape.operands();
+    shape.work(move |_| {
+        let (a, n_stride, k_stride) = (black_box(&a), n as isize, k as isize);
+        // SAFETY: the buffers have m x k, k x n and m x n floats with rows end to end.
+        unsafe {
+            matrixmultiply::sgemm(
+                m,
+                k,
+                n,
+                1.0,
+                a.as_ptr(),
+                k_stride,
+                1,
+                w.as_ptr(),
+                n_stride,
+                1,
+                0.0,
+                c.as_mut_ptr(),
+                n_stride,
+                1,
+            );
+        }
+    })
+}

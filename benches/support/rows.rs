@@ -1,0 +1,88 @@
+//! Norm, softmax and activations over `[rows, columns]`.
+
+use crate::buffer::Buffer;
+use crate::work::Work;
+use simdformer_kernels::activation::{self, Activation};
+use simdformer_kernels::norm::{self, LayerNorm};
+use simdformer_kernels::softmax;
+use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
+use std::hint::black_box;
+
+/// Calls after which an activation gets its input anew: applied to its own output it would run into
+/// denormals, and after so few it has not.
+const CALLS_PER_INPUT: usize = 16;
+
+/// Bytes of `streams` matrices.
+pub(crate) fn bytes(rows: usize, columns: usize, streams: usize) -> usize {
+    4 * rows * columns * streams
+}
+
+/// `out = LN(x + residual)`, out of place: two streams in, one out.
+pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
+    let (x, residual) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
+    let (weight, bias) = (Buffer::random(columns, 3), Buffer::random(columns, 4));
+    let mut out = Buffer::zeros(rows * columns);
+    Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
+        let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-5 };
+        let x = Matrix::new(black_box(&x), rows, columns).expect("x");
+        let residual = Matrix::new(&residual, rows, columns).expect("residual");
+        let out = MatrixMut::new(&mut out, rows, columns).expect("out");
+        norm::add_layer_norm(isa, norm, x, residual, out, parallelism).expect("norm");
+    })
+}
+
+/// Where the scores of a row lie.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Scores {
+    /// Within 2 of the maximum.
+    Near,
+    /// All but one 88 to 90 below the maximum, where `exp` is denormal.
+    Far,
+}
+
+fn scores(rows: usize, columns: usize, scores: Scores) -> Buffer {
+    let mut x = Buffer::random(rows * columns, 1);
+    if scores == Scores::Far {
+        for (i, x) in x.iter_mut().enumerate() {
+            *x += if i % columns == columns / 2 { 89.0 } else { 0.0 };
+        }
+    }
+    x
+}
+
+/// Softmax of every row, out of place.
+pub(crate) fn softmax(isa: Isa, rows: usize, columns: usize, place: Scores) -> Work {
+    let x = scores(rows, columns, place);
+    let mut out = Buffer::zeros(rows * columns);
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        let x = Matrix::new(black_box(&x), rows, columns).expect("x");
+        let out = MatrixMut::new(&mut out, rows, columns).expect("out");
+        softmax::softmax(isa, x, None, FullyMasked::Zeros, out, parallelism).expect("softmax");
+    })
+}
+
+/// Log-softmax of every row, out of place.
+pub(crate) fn log_softmax(isa: Isa, rows: usize, columns: usize) -> Work {
+    let x = scores(rows, columns, Scores::Near);
+    let mut out = Buffer::zeros(rows * columns);
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        let x = Matrix::new(black_box(&x), rows, columns).expect("x");
+        let out = MatrixMut::new(&mut out, rows, columns).expect("out");
+        softmax::log_softmax(isa, x, None, FullyMasked::Zeros, out, parallelism).expect("softmax");
+    })
+}
+
+/// An activation in place, the way it is applied.
+pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Activation) -> Work {
+    let input = Buffer::random(rows * columns, 1);
+    let mut x = Buffer::zeros(rows * columns);
+    let mut calls = 0;
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        if calls % CALLS_PER_INPUT == 0 {
+            x.copy_from_slice(&input);
+        }
+        calls += 1;
+        let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
+        activation::apply(isa, activation, x, parallelism).expect("activation");
+    })
+}

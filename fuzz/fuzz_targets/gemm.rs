@@ -1,0 +1,197 @@
+//! GEMM of any shape, layout, epilogue and values.
+//!
+//! Finite results are held to the documented error bound against a sum in f64; three threads give the
+//! bits of one, and a row alone the bits that it has in the whole product; nothing outside the output is written, nothing outside the
+//! inputs is read; and views of arbitrary numbers are refused or safe.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
+use simdformer_kernels::{
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+};
+
+#[derive(Arbitrary, Debug)]
+struct Case {
+    isa: u8,
+    rows: u8,
+    depth: u16,
+    columns: u8,
+    layouts: [Layout; 4],
+    values: Values,
+    scale: Option<i8>,
+    bias: bool,
+    relu: bool,
+    residual: Add,
+    single_row: u8,
+    threads: u8,
+    seed: u64,
+    wild: Wild,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+enum Add {
+    Nothing,
+    Output,
+    Matrix,
+}
+
+/// Numbers that nobody checked before the views do.
+#[derive(Arbitrary, Debug)]
+struct Wild {
+    length: u8,
+    a: [usize; 4],
+    c: [usize; 4],
+    weight: [usize; 2],
+}
+
+fuzz_target!(|case: Case| {
+    let isa = pick_isa(case.isa);
+    refused_or_safe(isa, &case.wild);
+    product(isa, &case);
+});
+
+fn view(m: &Strided) -> Matrix<'_> {
+    let data = m.data.get(m.offset..).unwrap_or_default();
+    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
+}
+
+fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
+    let data = m.data.get_mut(m.offset..).unwrap_or_default();
+    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
+        .expect("a valid view")
+}
+
+fn product(isa: Isa, case: &Case) {
+    let rows = usize::from(case.rows) % 40;
+    let depth = usize::from(case.depth) % 600;
+    let columns = usize::from(case.columns) % 160;
+    let mut rng = Rng::new(case.seed);
+    let [a_layout, w_layout, c_layout, r_layout] = case.layouts;
+    let a = Strided::filled(rows, depth, a_layout, case.values, &mut rng);
+    let w = Strided::filled(depth, columns, w_layout, case.values, &mut rng);
+    let r = Strided::filled(rows, columns, r_layout, case.values, &mut rng);
+    let bias: Vec<f32> = (0..columns).map(|_| rng.value(case.values)).collect();
+    let scale = case.scale.map_or(1.0, |scale| f32::from(scale) / 16.0);
+    let before = if case.residual == Add::Output {
+        Strided::filled(rows, columns, c_layout, case.values, &mut rng)
+    } else {
+        Strided::empty(rows, columns, c_layout)
+    };
+
+    let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
+    let packed = PackedMatrix::pack(isa, view(&w), &mut buffer).expect("a buffer of that length");
+    let epilogue = Epilogue {
+        scale,
+        bias: case.bias.then_some(&bias[..]),
+        activation: if case.relu { Activation::Relu } else { Activation::Identity },
+        residual: match case.residual {
+            Add::Nothing => Residual::None,
+            Add::Output => Residual::Output,
+            Add::Matrix => Residual::Matrix(view(&r)),
+        },
+    };
+    let mut c = before.clone();
+    gemm(view(&a), &packed, &epilogue, view_mut(&mut c), Parallelism::Serial)
+        .expect("shapes that fit");
+    c.check_gaps();
+
+    for row in 0..rows {
+        for column in 0..columns {
+            let (mut sum, mut magnitude) = (0f64, 0f64);
+            for k in 0..depth {
+                let term = f64::from(a.at(row, k)) * f64::from(w.at(k, column));
+                sum += term;
+                magnitude += term.abs();
+            }
+            let mut expected = sum * f64::from(scale);
+            // The sum's own bound, then one rounding for each operation of the epilogue.
+            let epsilon = f64::from(f32::EPSILON);
+            let mut bound = 2.0 * depth as f64 * epsilon * magnitude * f64::from(scale).abs();
+            let mut largest = magnitude * f64::from(scale).abs();
+            if case.bias {
+                expected += f64::from(bias[column]);
+                largest += f64::from(bias[column]).abs();
+            }
+            if case.relu {
+                expected = expected.max(0.0);
+            }
+            let residual = match case.residual {
+                Add::Nothing => 0.0,
+                Add::Output => before.at(row, column),
+                Add::Matrix => r.at(row, column),
+            };
+            expected += f64::from(residual);
+            largest += f64::from(residual).abs();
+            bound += 4.0 * epsilon * largest + 1e-30;
+            // Past the range of f32 the order of additions decides; the bits are compared below.
+            if !(largest < f64::from(f32::MAX) / 4.0) {
+                continue;
+            }
+            let error = (f64::from(c.at(row, column)) - expected).abs();
+            assert!(
+                error <= bound,
+                "{isa} [{rows}, {depth}] x [{depth}, {columns}] at ({row}, {column}): \
+                 {} instead of {expected}, error {error:e}, bound {bound:e}",
+                c.at(row, column)
+            );
+        }
+    }
+
+    if case.threads % 8 == 0 {
+        let mut shared = before.clone();
+        pool().install(|| {
+            gemm(view(&a), &packed, &epilogue, view_mut(&mut shared), Parallelism::Rayon)
+                .expect("shapes that fit");
+        });
+        for (one, three) in c.data.iter().zip(&shared.data) {
+            assert!(same_bits(*one, *three), "{isa}: {one:e} on one thread, {three:e} on three");
+        }
+    }
+
+    if rows > 0 {
+        let row = usize::from(case.single_row) % rows;
+        let mut alone = before.clone();
+        alone.offset += row * alone.row_stride;
+        alone.rows = 1;
+        let mut one = a.clone();
+        one.offset += row * one.row_stride;
+        one.rows = 1;
+        let mut residual = r.clone();
+        residual.offset += row * residual.row_stride;
+        residual.rows = 1;
+        let epilogue = Epilogue {
+            residual: match epilogue.residual {
+                Residual::Matrix(_) => Residual::Matrix(view(&residual)),
+                other => other,
+            },
+            ..epilogue
+        };
+        gemm(view(&one), &packed, &epilogue, view_mut(&mut alone), Parallelism::Serial)
+            .expect("shapes that fit");
+        for column in 0..columns {
+            let (batch, single) = (c.at(row, column), alone.at(0, column));
+            assert!(
+                same_bits(batch, single),
+                "{isa}: row {row} of {rows}, column {column}: {batch:e} in the batch, {single:e} alone"
+            );
+        }
+    }
+}
+
+/// Whatever the numbers, a view is refused or lies in its slice, and a GEMM of such views returns.
+fn refused_or_safe(isa: Isa, wild: &Wild) {
+    let length = usize::from(wild.length);
+    let input = vec![1.0f32; length];
+    let mut output = vec![0.0f32; length];
+    let [rows, columns, row_stride, column_stride] = wild.a;
+    let a = Matrix::strided(&input, rows, columns, row_stride, column_stride);
+    let [rows, columns, row_stride, column_stride] = wild.c;
+    let c = MatrixMut::strided(&mut output, rows, columns, row_stride, column_stride);
+    let [depth, columns] = wild.weight;
+    let weight = PackedMatrix::from_packed(isa, depth, columns, &input);
+    if let (Ok(a), Ok(c), Ok(weight)) = (a, c, weight) {
+        let _ = gemm(a, &weight, &Epilogue::default(), c, Parallelism::Serial);
+    }
+}

@@ -1,0 +1,166 @@
+//! What the fuzz targets share: numbers and strided memory made from a seed.
+//!
+//! The fuzzer's bytes choose shapes, strides, options and seeds; the values come from the seed, so
+//! that a few bytes reach large shapes. Memory that a kernel must not touch holds one particular NaN:
+//! reading it shows in the result, and writing it shows in [`Strided::check_gaps`].
+#![deny(unsafe_code)]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use simdformer_kernels::Isa;
+use std::sync::OnceLock;
+
+/// The NaN of memory that belongs to no element. Not the NaN that arithmetic makes.
+pub const GAP: f32 = f32::from_bits(0x7fab_cdef);
+
+/// A small repeatable generator (splitmix64; Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The next value of a kind.
+    pub fn value(&mut self, values: Values) -> f32 {
+        let bits = self.bits();
+        match values {
+            Values::Moderate => (bits >> 40) as f32 / (1 << 22) as f32 - 2.0,
+            Values::Wide => {
+                let power = (bits & 31) as i32 - 16;
+                ((bits >> 40) as f32 / (1 << 23) as f32 - 1.0) * 2f32.powi(power)
+            }
+            Values::AnyBits => f32::from_bits((bits >> 32) as u32),
+        }
+    }
+}
+
+/// Where values lie.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// `-2..2`, evenly.
+    Moderate,
+    /// Both signs, magnitudes over ten decades.
+    Wide,
+    /// Any bits at all: infinities, NaN, subnormal numbers.
+    AnyBits,
+}
+
+/// How a matrix lies in memory.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Layout {
+    /// Floats before the first element.
+    pub offset: u8,
+    /// Floats between two neighbours of the direction that is contiguous otherwise.
+    pub step: u8,
+    /// Floats after each row (or column).
+    pub pad: u8,
+    /// Columns are contiguous instead of rows.
+    pub by_columns: bool,
+}
+
+/// A matrix of values with gaps between them.
+#[derive(Clone, Debug)]
+pub struct Strided {
+    /// The memory, the first element at [`Strided::offset`].
+    pub data: Vec<f32>,
+    /// Index of the first element.
+    pub offset: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+    /// Elements from one column to the next.
+    pub column_stride: usize,
+}
+
+impl Strided {
+    /// A matrix laid out as told, all gaps and elements set to [`GAP`].
+    pub fn empty(rows: usize, columns: usize, layout: Layout) -> Self {
+        let step = 1 + usize::from(layout.step % 3);
+        let pad = usize::from(layout.pad % 7);
+        let offset = usize::from(layout.offset % 17);
+        let (outer, inner) = if layout.by_columns { (columns, rows) } else { (rows, columns) };
+        let outer_stride = inner * step + pad;
+        let (row_stride, column_stride) =
+            if layout.by_columns { (step, outer_stride) } else { (outer_stride, step) };
+        let data = vec![GAP; offset + outer * outer_stride + pad];
+        Self { data, offset, rows, columns, row_stride, column_stride }
+    }
+
+    /// The same with values from `rng` in its elements.
+    pub fn filled(
+        rows: usize,
+        columns: usize,
+        layout: Layout,
+        values: Values,
+        rng: &mut Rng,
+    ) -> Self {
+        let mut matrix = Self::empty(rows, columns, layout);
+        for row in 0..rows {
+            for column in 0..columns {
+                let index = matrix.index(row, column);
+                matrix.data[index] = rng.value(values);
+            }
+        }
+        matrix
+    }
+
+    /// Where an element is.
+    pub fn index(&self, row: usize, column: usize) -> usize {
+        self.offset + row * self.row_stride + column * self.column_stride
+    }
+
+    /// An element.
+    pub fn at(&self, row: usize, column: usize) -> f32 {
+        self.data[self.index(row, column)]
+    }
+
+    /// Fails when memory between the elements no longer holds [`GAP`].
+    ///
+    /// # Panics
+    /// A gap was written.
+    pub fn check_gaps(&self) {
+        let mut element = vec![false; self.data.len()];
+        for row in 0..self.rows {
+            for column in 0..self.columns {
+                element[self.index(row, column)] = true;
+            }
+        }
+        for (index, value) in self.data.iter().enumerate() {
+            if !element[index] {
+                assert_eq!(value.to_bits(), GAP.to_bits(), "memory outside the view was written");
+            }
+        }
+    }
+}
+
+/// One of the machine's instruction sets.
+pub fn pick_isa(choice: u8) -> Isa {
+    let sets: Vec<Isa> = Isa::available().collect();
+    sets[usize::from(choice) % sets.len()]
+}
+
+/// Three threads.
+pub fn pool() -> &'static ThreadPool {
+    static POOL: OnceLock<ThreadPool> = OnceLock::new();
+    POOL.get_or_init(|| ThreadPoolBuilder::new().num_threads(3).build().expect("three threads"))
+}
+
+/// Whether two results are the same; which NaN comes out is not promised.
+pub fn same_bits(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}

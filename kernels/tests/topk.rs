@@ -1,0 +1,132 @@
+//! Argmax and top-k against the reference, on every instruction set.
+
+mod common;
+
+use common::{Grid, Random};
+use proptest::prelude::*;
+use simdformer_kernels::topk::{TopKError, argmax, top_k};
+use simdformer_kernels::{Isa, Matrix, Parallelism, reference};
+
+const SERIAL: Parallelism<'_> = Parallelism::Serial;
+
+proptest! {
+    #[test]
+    fn ranks_match_the_reference(
+        rows in 0usize..4,
+        columns in 1usize..300,
+        gap in 0usize..4,
+        kinds in prop_oneof![Just(2usize), Just(5), Just(1000)],
+        share in 0.0f32..1.0,
+        holes in any::<bool>(),
+        seed: u64,
+    ) {
+        let k = (share * (columns + 1) as f32) as usize;
+        let mut random = Random(seed);
+        let special = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -0.0, f32::MIN];
+        let scores = Grid::new(rows, columns, gap, |_, _| match random.below(9) {
+            i if holes && i < special.len() => special[i],
+            _ => random.below(kinds) as f32 - 1.0,
+        });
+        for isa in Isa::available() {
+            let (mut values, mut indices) = (vec![9.0; rows * k], vec![9; rows * k]);
+            top_k(isa, scores.view(), k, &mut values, &mut indices, SERIAL).unwrap();
+            let mut best = vec![9; rows];
+            argmax(isa, scores.view(), &mut best, SERIAL).unwrap();
+            for row in 0..rows {
+                let entries = scores.row(row);
+                prop_assert_eq!(Some(best[row] as usize), reference::rank(entries, 0));
+                for rank in 0..k {
+                    let index = indices[row * k + rank] as usize;
+                    prop_assert_eq!(Some(index), reference::rank(entries, rank), "rank {} on {}", rank, isa);
+                    prop_assert_eq!(values[row * k + rank].to_bits(), entries[index].to_bits());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_rows_in_every_order() {
+    let n = 100_003;
+    let mut random = Random(6);
+    let ascending: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let descending: Vec<f32> = (0..n).map(|i| -(i as f32)).collect();
+    let ties = vec![1.0; n];
+    let shuffled: Vec<f32> = (0..n).map(|_| random.normal()).collect();
+    for isa in Isa::available() {
+        for (row, order) in [(&ascending, 0), (&descending, 1), (&ties, 1), (&shuffled, 2)] {
+            let matrix = Matrix::new(row, 1, n).unwrap();
+            for k in [1, 8, 100] {
+                let (mut values, mut indices) = (vec![9.0; k], vec![9; k]);
+                top_k(isa, matrix, k, &mut values, &mut indices, SERIAL).unwrap();
+                let mut sorted: Vec<u32> = (0..n as u32).collect();
+                sorted
+                    .sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]).then(a.cmp(&b)));
+                assert_eq!(indices, sorted[..k], "order {order}, k {k}, {isa}");
+                let mut best = [9];
+                argmax(isa, matrix, &mut best, SERIAL).unwrap();
+                assert_eq!(best[0], sorted[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_is_chosen_last() {
+    for isa in Isa::available() {
+        for n in [1, 3, 40, 5000] {
+            let mut row = vec![f32::NAN; n];
+            let mut best = [9];
+            argmax(isa, Matrix::new(&row, 1, n).unwrap(), &mut best, SERIAL).unwrap();
+            assert_eq!(best, [0]);
+            row[n - 1] = f32::NEG_INFINITY;
+            argmax(isa, Matrix::new(&row, 1, n).unwrap(), &mut best, SERIAL).unwrap();
+            assert_eq!(best, [n as u32 - 1]);
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "rayon")]
+fn the_same_rows_on_any_threads() {
+    let mut random = Random(8);
+    let data: Vec<f32> = (0..40 * 3001).map(|_| random.normal()).collect();
+    let scores = Matrix::new(&data, 40, 3001).unwrap();
+    for isa in Isa::available() {
+        let all = |parallelism: Parallelism<'_>| {
+            let (mut values, mut indices) = (vec![9.0; 40 * 5], vec![9; 40 * 5]);
+            top_k(isa, scores, 5, &mut values, &mut indices, parallelism).unwrap();
+            let mut best = vec![9; 40];
+            argmax(isa, scores, &mut best, parallelism).unwrap();
+            (values, indices, best)
+        };
+        let want = all(SERIAL);
+        for pool in common::pools() {
+            assert_eq!(pool.install(|| all(Parallelism::Rayon)), want);
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let isa = Isa::detect();
+    let data = [0.0; 12];
+    let scores = Matrix::new(&data, 3, 4).unwrap();
+    let (mut values, mut indices) = ([9.0; 12], [9; 12]);
+    let mut call = |scores: Matrix<'_>, k: usize, v: usize, i: usize| {
+        top_k(isa, scores, k, &mut values[..v], &mut indices[..i], SERIAL)
+    };
+    assert_eq!(call(scores, 5, 12, 12), Err(TopKError::Count { wanted: 5, columns: 4 }));
+    assert_eq!(call(scores, 2, 5, 6), Err(TopKError::Values { expected: 6, found: 5 }));
+    assert_eq!(call(scores, 2, 6, 7), Err(TopKError::Indices { expected: 6, found: 7 }));
+    assert_eq!(call(scores.transposed(), 2, 8, 8), Err(TopKError::ColumnStride { found: 4 }));
+    assert_eq!(call(scores, 0, 0, 0), Ok(()));
+    let empty = Matrix::new(&[], 3, 0).unwrap();
+    let error = argmax(isa, empty, &mut indices[..3], SERIAL).unwrap_err();
+    assert_eq!(error, TopKError::Count { wanted: 1, columns: 0 });
+    let error = argmax(isa, scores, &mut indices[..2], SERIAL).unwrap_err();
+    assert_eq!(error, TopKError::Indices { expected: 3, found: 2 });
+    let repeated = Matrix::strided(&data, usize::MAX / 8, 4, 0, 1).unwrap();
+    let error = top_k(isa, repeated, 4, &mut values, &mut indices, SERIAL).unwrap_err();
+    assert!(matches!(error, TopKError::Values { found: 12, .. }), "{error}");
+}

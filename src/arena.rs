@@ -1,0 +1,88 @@
+//! Planned memory: one buffer, cut into named ranges before anything runs.
+
+use crate::error::SessionError;
+use core::ops::Range;
+
+/// Floats in a cache line. Every range starts on one, counted from the start of the buffer.
+const LINE: usize = 16;
+
+/// Counts floats and hands out ranges.
+#[derive(Debug, Default)]
+pub(crate) struct Planner {
+    next: usize,
+}
+
+impl Planner {
+    /// A range of `floats` floats (or words of 4 bytes) that overlaps no other.
+    pub(crate) fn take(&mut self, floats: usize) -> Result<Range<usize>, SessionError> {
+        let start = self.next;
+        let end = start.checked_add(floats).ok_or(SessionError::TooLarge)?;
+        self.next = end.checked_next_multiple_of(LINE).ok_or(SessionError::TooLarge)?;
+        if self.next > isize::MAX as usize / 8 {
+            return Err(SessionError::TooLarge);
+        }
+        Ok(start..end)
+    }
+
+    /// A range of `a * b` floats.
+    pub(crate) fn take_product(
+        &mut self,
+        a: usize,
+        b: usize,
+    ) -> Result<Range<usize>, SessionError> {
+        self.take(a.checked_mul(b).ok_or(SessionError::TooLarge)?)
+    }
+
+    /// Floats handed out, padding between ranges included.
+    pub(crate) fn floats(&self) -> usize {
+        self.next
+    }
+}
+
+/// The planned floats: owned, or borrowed from the caller.
+#[derive(Debug)]
+pub(crate) enum Buffer<'a> {
+    /// With room to start on a cache line.
+    Owned { memory: Vec<f32>, start: usize, floats: usize },
+    /// Exactly what the caller lent.
+    Borrowed(&'a mut [f32]),
+}
+
+impl<'a> Buffer<'a> {
+    /// `floats` zeros that start on a cache line.
+    pub(crate) fn owned(floats: usize) -> Self {
+        let memory = vec![0.0; floats + LINE - 1];
+        // `align_offset` may decline to answer; then the buffer is only slower.
+        let start = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
+        Self::Owned { memory, start, floats }
+    }
+
+    /// No memory.
+    pub(crate) fn nothing() -> Self {
+        Self::Borrowed(&mut [])
+    }
+
+    pub(crate) fn floats(&self) -> &[f32] {
+        match self {
+            Self::Owned { memory, start, floats } => &memory[*start..start + floats],
+            Self::Borrowed(memory) => memory,
+        }
+    }
+
+    pub(crate) fn floats_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::Owned { memory, start, floats } => &mut memory[*start..*start + *floats],
+            Self::Borrowed(memory) => memory,
+        }
+    }
+}
+
+/// The same memory as words of 4 bytes.
+pub(crate) fn words(floats: &[f32]) -> &[u32] {
+    bytemuck::cast_slice(floats)
+}
+
+/// The same memory as words of 4 bytes.
+pub(crate) fn words_mut(floats: &mut [f32]) -> &mut [u32] {
+    bytemuck::cast_slice_mut(floats)
+}

@@ -1,0 +1,189 @@
+//! The header of a safetensors file, believed in nothing.
+//!
+//! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of the
+//! `safetensors` crate; the checks are made here, against the length of the file and before anything is added, so that
+//! each complaint names the tensor and the file and no sum can overflow.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use safetensors::tensor::TensorInfo;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::CheckpointError;
+use super::file::Source;
+
+/// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Bytes of the length field.
+const LENGTH: u64 = 8;
+
+/// One tensor of a file: its type and shape are consistent with bytes that are there.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) dtype: safetensors::Dtype,
+    pub(super) shape: Vec<usize>,
+    /// From the start of the file.
+    pub(super) offset: u64,
+}
+
+pub(super) fn read_header(source: &Source) -> Result<Vec<Entry>, CheckpointError> {
+    let file = || source.name().to_owned();
+    let Some(available) = source.len().checked_sub(LENGTH) else {
+        return Err(CheckpointError::TooShort { file: file(), bytes: source.len() });
+    };
+    let mut length = [0; LENGTH as usize];
+    source.read_at(0, &mut length)?;
+    let header = u64::from_le_bytes(length);
+    if header > MAX_HEADER {
+        return Err(CheckpointError::HeaderTooLarge {
+            file: file(),
+            bytes: header,
+            limit: MAX_HEADER,
+        });
+    }
+    let Some(data) = available.checked_sub(header) else {
+        return Err(CheckpointError::HeaderTruncated { file: file(), header, available });
+    };
+    let mut text = vec![0; header as usize];
+    source.read_at(LENGTH, &mut text)?;
+    let text = String::from_utf8(text).map_err(|error| CheckpointError::HeaderNotUtf8 {
+        file: file(),
+        valid_up_to: error.utf8_error().valid_up_to(),
+    })?;
+    let mut tensors = parse(&text, source)?;
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let mut previous: Option<(&str, usize)> = None;
+    for (name, info) in &tensors {
+        let (begin, end) = info.data_offsets;
+        check_tensor(source, name, info, data)?;
+        let (before, filled) = previous.unwrap_or(("", 0));
+        if begin < filled {
+            let (first, second) = (shown(before), shown(name));
+            return Err(CheckpointError::Overlap { file: file(), first, second });
+        }
+        if begin > filled {
+            let (begin, end) = (filled as u64, begin as u64);
+            return Err(CheckpointError::Gap { file: file(), begin, end });
+        }
+        previous = Some((name, end));
+    }
+    let filled = previous.map_or(0, |(_, end)| end as u64);
+    if filled != data {
+        return Err(CheckpointError::Gap { file: file(), begin: filled, end: data });
+    }
+    let entry = |(name, info): (String, TensorInfo)| Entry {
+        name,
+        dtype: info.dtype,
+        shape: info.shape,
+        offset: LENGTH + header + info.data_offsets.0 as u64,
+    };
+    Ok(tensors.into_iter().map(entry).collect())
+}
+
+/// The tensor lies in the file, and its bytes are as many as its elements need.
+fn check_tensor(
+    source: &Source,
+    name: &str,
+    info: &TensorInfo,
+    available: u64,
+) -> Result<(), CheckpointError> {
+    let (file, tensor) = (|| source.name().to_owned(), || shown(name));
+    let (begin, end) = info.data_offsets;
+    if end < begin {
+        return Err(CheckpointError::OffsetsReversed {
+            file: file(),
+            tensor: tensor(),
+            begin,
+            end,
+        });
+    }
+    if end as u64 > available {
+        return Err(CheckpointError::BeyondEnd { file: file(), tensor: tensor(), end, available });
+    }
+    // Zero sizes do not excuse the others: their product must fit too.
+    let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
+    let fits = count(&info.shape).and_then(|n| n.checked_mul(info.dtype.bitsize()));
+    if fits.is_none() {
+        let shape = info.shape.clone();
+        return Err(CheckpointError::ShapeOverflow { file: file(), tensor: tensor(), shape });
+    }
+    let expected = (info.shape.iter().product::<usize>() * info.dtype.bitsize()).div_ceil(8);
+    if expected != end - begin {
+        let found = end - begin;
+        return Err(CheckpointError::SizeMismatch {
+            file: file(),
+            tensor: tensor(),
+            expected,
+            found,
+        });
+    }
+    Ok(())
+}
+
+fn parse(text: &str, source: &Source) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
+    let mut repeated = None;
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let parsed = Collect { repeated: &mut repeated }
+        .deserialize(&mut parser)
+        .and_then(|tensors| parser.end().map(|()| tensors));
+    let file = source.name().to_owned();
+    match (parsed, repeated) {
+        (_, Some(tensor)) => Err(CheckpointError::DuplicateTensor { file, tensor: shown(&tensor) }),
+        (Ok(tensors), None) => Ok(tensors),
+        (Err(error), None) => {
+            Err(CheckpointError::Header { file, message: shown(&error.to_string()) })
+        }
+    }
+}
+
+struct Collect<'a> {
+    repeated: &'a mut Option<String>,
+}
+
+impl<'de> Visitor<'de> for Collect<'_> {
+    type Value = Vec<(String, TensorInfo)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut tensors = Vec::new();
+        let mut seen = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !seen.insert(name.clone()) {
+                *self.repeated = Some(name);
+                return Err(A::Error::custom("a tensor stands twice"));
+            }
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let info = map
+                .next_value()
+                .map_err(|error| A::Error::custom(format_args!("{}: {error}", shown(&name))))?;
+            tensors.push((name, info));
+        }
+        Ok(tensors)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Collect<'_> {
+    type Value = Vec<(String, TensorInfo)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+/// Text of the file, cut to what a person reads: a hostile name may be as long as the header.
+fn shown(text: &str) -> String {
+    const LIMIT: usize = 400;
+    match text.char_indices().nth(LIMIT) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

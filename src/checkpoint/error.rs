@@ -1,0 +1,398 @@
+use core::fmt;
+use core::ops::Range;
+use std::io;
+
+use super::Role;
+use crate::config::{ConfigError, Side};
+
+/// Why a checkpoint could not be opened or a tensor not be read.
+///
+/// `file` is the path, or `"memory"` for a checkpoint that was given as bytes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The directory does not exist.
+    DirectoryMissing {
+        /// As given.
+        path: String,
+    },
+    /// The path is there and is not a directory.
+    NotADirectory {
+        /// As given.
+        path: String,
+    },
+    /// A file that a checkpoint must have is not there.
+    FileMissing {
+        /// The file.
+        file: String,
+        /// What was found instead, or what to do.
+        hint: &'static str,
+    },
+    /// Something that is not a regular file stands in a file's place.
+    NotAFile {
+        /// Its path.
+        file: String,
+    },
+    /// The operating system refused, or the file became shorter while it was read.
+    Unreadable {
+        /// The file.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A JSON file is not UTF-8.
+    NotUtf8 {
+        /// The file.
+        file: String,
+        /// Bytes before the first wrong one.
+        valid_up_to: usize,
+    },
+    /// A JSON file is larger than any real one.
+    JsonTooLarge {
+        /// The file.
+        file: String,
+        /// The largest accepted, in bytes.
+        limit: u64,
+    },
+    /// `config.json` or `generation_config.json` is wrong.
+    Config {
+        /// The file.
+        file: String,
+        /// How.
+        error: ConfigError,
+    },
+    /// `model.safetensors.index.json` is not what it must be.
+    Index {
+        /// The file.
+        file: String,
+        /// How.
+        message: String,
+    },
+    /// The index names a file outside the directory.
+    ShardOutsideDirectory {
+        /// The index.
+        file: String,
+        /// The name it gives.
+        shard: String,
+    },
+    /// The index promises a tensor that the shard does not have.
+    ShardLacksTensor {
+        /// The shard.
+        file: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Fewer than the eight bytes that hold the length of the header.
+    TooShort {
+        /// The file.
+        file: String,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// The header claims to be larger than any real one.
+    HeaderTooLarge {
+        /// The file.
+        file: String,
+        /// What it claims, in bytes.
+        bytes: u64,
+        /// The largest accepted.
+        limit: u64,
+    },
+    /// The file ends inside the header.
+    HeaderTruncated {
+        /// The file.
+        file: String,
+        /// Length of the header in bytes.
+        header: u64,
+        /// Bytes after the length field.
+        available: u64,
+    },
+    /// The header is not UTF-8.
+    HeaderNotUtf8 {
+        /// The file.
+        file: String,
+        /// Bytes of the header before the first wrong one.
+        valid_up_to: usize,
+    },
+    /// The header is not JSON, or not that of a safetensors file.
+    Header {
+        /// The file.
+        file: String,
+        /// What the parser says.
+        message: String,
+    },
+    /// One name stands for two tensors.
+    DuplicateTensor {
+        /// The file.
+        file: String,
+        /// The name.
+        tensor: String,
+    },
+    /// A tensor ends before it begins.
+    OffsetsReversed {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// First byte.
+        begin: usize,
+        /// One after the last byte.
+        end: usize,
+    },
+    /// A tensor reaches beyond the end of the file.
+    BeyondEnd {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// One after its last byte, counted from the end of the header.
+        end: usize,
+        /// Bytes after the header.
+        available: u64,
+    },
+    /// The product of a shape overflows.
+    ShapeOverflow {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// The shape.
+        shape: Vec<usize>,
+    },
+    /// The bytes of a tensor are not as many as its shape and type need.
+    SizeMismatch {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// Bytes that shape and type need.
+        expected: usize,
+        /// Bytes between its offsets.
+        found: usize,
+    },
+    /// Two tensors share bytes.
+    Overlap {
+        /// The file.
+        file: String,
+        /// The tensor that begins first.
+        first: String,
+        /// The tensor that begins inside it.
+        second: String,
+    },
+    /// Bytes that belong to no tensor.
+    Gap {
+        /// The file.
+        file: String,
+        /// First such byte, counted from the end of the header.
+        begin: u64,
+        /// One after the last.
+        end: u64,
+    },
+    /// A tensor that the model needs is not there.
+    MissingTensor {
+        /// What for.
+        role: Role,
+        /// Names that would have done.
+        tried: Vec<String>,
+        /// Names that are there and look similar, the nearest first.
+        nearest: Vec<String>,
+    },
+    /// No tensor of that name.
+    NoSuchTensor {
+        /// The name asked for.
+        tensor: String,
+        /// Names that are there and look similar, the nearest first.
+        nearest: Vec<String>,
+    },
+    /// A tensor has another shape than the configuration says.
+    WrongShape {
+        /// The tensor.
+        tensor: String,
+        /// What the configuration says.
+        expected: Vec<usize>,
+        /// What the file has.
+        found: Vec<usize>,
+    },
+    /// A tensor is not made of `F32`, `F16` or `BF16`.
+    WrongDtype {
+        /// The tensor.
+        tensor: String,
+        /// Its type as safetensors spells it.
+        found: String,
+    },
+    /// The file has layers that the configuration does not.
+    ExtraLayer {
+        /// In which stack.
+        side: Side,
+        /// Layers according to the configuration.
+        layers: usize,
+        /// A tensor of a later layer.
+        tensor: String,
+    },
+    /// A model of this configuration has no such part.
+    NoSuchRole {
+        /// The part.
+        role: Role,
+    },
+    /// A weight is NaN or infinite.
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Counted from the start of the view that was read.
+        index: usize,
+        /// The value.
+        found: f32,
+    },
+    /// Rows that the tensor does not have.
+    RowsOutside {
+        /// The tensor.
+        tensor: String,
+        /// The rows asked for.
+        rows: Range<usize>,
+        /// The rows there are.
+        available: usize,
+    },
+    /// The destination is not as long as the view.
+    WrongLength {
+        /// The tensor.
+        tensor: String,
+        /// Elements of the view.
+        expected: usize,
+        /// Elements of the destination.
+        found: usize,
+    },
+}
+
+struct Names<'a>(&'a [String]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, name) in self.0.iter().enumerate() {
+            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+fn nearest(f: &mut fmt::Formatter<'_>, names: &[String]) -> fmt::Result {
+    if names.is_empty() { Ok(()) } else { write!(f, "; the nearest names are {}", Names(names)) }
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DirectoryMissing { path } => write!(f, "{path}: no such directory"),
+            Self::NotADirectory { path } => {
+                write!(f, "{path}: expected a checkpoint directory, found something else")
+            }
+            Self::FileMissing { file, hint } => write!(f, "{file}: no such file; {hint}"),
+            Self::NotAFile { file } => write!(f, "{file}: not a regular file"),
+            Self::Unreadable { file, error } => write!(f, "{file}: cannot be read: {error}"),
+            Self::NotUtf8 { file, valid_up_to } => {
+                write!(f, "{file}: not UTF-8 from byte {valid_up_to} on")
+            }
+            Self::JsonTooLarge { file, limit } => {
+                write!(f, "{file}: larger than {limit} bytes, which no real one is")
+            }
+            Self::Config { file, error } => write!(f, "{file}: {error}"),
+            Self::Index { file, message } => write!(f, "{file}: not an index of shards: {message}"),
+            Self::ShardOutsideDirectory { file, shard } => {
+                write!(f, "{file}: the shard \"{shard}\" is not a plain file name")
+            }
+            Self::ShardLacksTensor { file, tensor } => {
+                write!(f, "{file}: the index places {tensor} here, but it is not")
+            }
+            Self::TooShort { file, bytes } => {
+                write!(
+                    f,
+                    "{file}: a safetensors file begins with 8 bytes of length, found {bytes} bytes"
+                )
+            }
+            Self::HeaderTooLarge { file, bytes, limit } => {
+                write!(f, "{file}: the header claims {bytes} bytes, the limit is {limit}")
+            }
+            Self::HeaderTruncated { file, header, available } => {
+                write!(
+                    f,
+                    "{file}: truncated: the header has {header} bytes, the file {available} after the length"
+                )
+            }
+            Self::HeaderNotUtf8 { file, valid_up_to } => {
+                write!(f, "{file}: the header is not UTF-8 from byte {valid_up_to} on")
+            }
+            Self::Header { file, message } => write!(f, "{file}: wrong header: {message}"),
+            Self::DuplicateTensor { file, tensor } => {
+                write!(f, "{file}: {tensor} stands twice in the header")
+            }
+            Self::OffsetsReversed { file, tensor, begin, end } => {
+                write!(f, "{file}: {tensor} begins at byte {begin} and ends at {end}, before it")
+            }
+            Self::BeyondEnd { file, tensor, end, available } => {
+                write!(
+                    f,
+                    "{file}: {tensor} ends at byte {end}, but only {available} follow the header: truncated?"
+                )
+            }
+            Self::ShapeOverflow { file, tensor, shape } => {
+                write!(f, "{file}: the size of {tensor}, shape {shape:?}, overflows")
+            }
+            Self::SizeMismatch { file, tensor, expected, found } => {
+                write!(
+                    f,
+                    "{file}: {tensor} needs {expected} bytes for its shape and type, found {found}"
+                )
+            }
+            Self::Overlap { file, first, second } => {
+                write!(f, "{file}: {first} and {second} share bytes")
+            }
+            Self::Gap { file, begin, end } => {
+                write!(f, "{file}: bytes {begin} to {end} after the header belong to no tensor")
+            }
+            Self::MissingTensor { role, tried, nearest: near } => {
+                write!(f, "no tensor for {role:?}: expected {}", Names(tried))?;
+                nearest(f, near)
+            }
+            Self::NoSuchTensor { tensor, nearest: near } => {
+                write!(f, "no tensor {tensor}")?;
+                nearest(f, near)
+            }
+            Self::WrongShape { tensor, expected, found } => {
+                write!(f, "{tensor}: expected shape {expected:?}, found {found:?}")
+            }
+            Self::WrongDtype { tensor, found } => {
+                write!(f, "{tensor}: expected F32, F16 or BF16, found {found}")
+            }
+            Self::ExtraLayer { side, layers, tensor } => {
+                write!(
+                    f,
+                    "the configuration has {layers} {} layers, but there is {tensor}",
+                    side.name()
+                )
+            }
+            Self::NoSuchRole { role } => write!(f, "a model of this configuration has no {role:?}"),
+            Self::NotFinite { tensor, index, found } => {
+                write!(f, "{tensor}: element {index} is {found}")
+            }
+            Self::RowsOutside { tensor, rows, available } => {
+                write!(
+                    f,
+                    "{tensor}: rows {}..{} asked for, there are {available}",
+                    rows.start, rows.end
+                )
+            }
+            Self::WrongLength { tensor, expected, found } => {
+                write!(f, "{tensor}: the destination must have {expected} elements, found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            Self::Config { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

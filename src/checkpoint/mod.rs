@@ -1,0 +1,293 @@
+//! From files to named tensors: safetensors and `config.json`.
+//!
+//! A checkpoint is hostile until shown otherwise: every length, offset, shape and name is checked when it is opened,
+//! and [`Checkpoint::open`] succeeds only if each tensor that the configuration needs is there in the right shape. The
+//! weights themselves stay in the file until [`TensorView::read_into`] takes them, some rows at a time, so a model can
+//! pack them without ever holding the whole checkpoint.
+//!
+//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it.
+//!
+//! ```no_run
+//! use simdformer::checkpoint::{Checkpoint, Role};
+//!
+//! let checkpoint = Checkpoint::open("opus-mt-fr-en")?;
+//! let embedding = checkpoint.tensor(Role::SourceEmbedding)?;
+//! let mut block = vec![0.0; 64 * embedding.row_len()];
+//! embedding.rows(0..64)?.read_into(&mut block)?;
+//! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+//! ```
+
+mod bart;
+mod container;
+mod error;
+mod file;
+mod hugging_face;
+mod m2m100;
+mod marian;
+mod names;
+mod nn_transformer;
+mod tensor;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Component, Path};
+
+use serde::Deserialize;
+
+use crate::config::{Config, ConfigError, Ties};
+use container::Entry;
+pub use error::CheckpointError;
+use file::{Source, read_json};
+pub use names::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use tensor::Accept;
+pub use tensor::{Dtype, TensorView};
+
+/// Largest `config.json` and `generation_config.json` that is read.
+const MAX_CONFIG: u64 = 16 << 20;
+
+/// Largest index of shards that is read.
+const MAX_INDEX: u64 = 64 << 20;
+
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// An opened checkpoint: its configuration and where its tensors are.
+///
+/// Shapes and types of all tensors that the configuration needs have been checked; their numbers have not been read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    config: Config,
+    sources: Vec<Source>,
+    /// Sorted by name, so that everything that lists tensors lists them in one order.
+    tensors: BTreeMap<String, (usize, Entry)>,
+}
+
+/// The part of `model.safetensors.index.json` that says which tensor is in which file.
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens a directory as `save_pretrained` writes it: `config.json`, optionally `generation_config.json`, and
+    /// `model.safetensors` or shards with `model.safetensors.index.json`.
+    ///
+    /// # Errors
+    /// Anything missing, unreadable or inconsistent, see [`CheckpointError`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        let directory = directory.as_ref();
+        let path = || directory.display().to_string();
+        if !directory.exists() {
+            return Err(CheckpointError::DirectoryMissing { path: path() });
+        }
+        if !directory.is_dir() {
+            return Err(CheckpointError::NotADirectory { path: path() });
+        }
+        let in_file = |file: &Path, error| CheckpointError::Config {
+            file: file.display().to_string(),
+            error,
+        };
+        let file = directory.join("config.json");
+        let Some(text) = read_json(&file, MAX_CONFIG)? else {
+            let hint = "a checkpoint directory has its architecture there";
+            return Err(CheckpointError::FileMissing { file: file.display().to_string(), hint });
+        };
+        let mut config = Config::from_hugging_face(&text).map_err(|error| in_file(&file, error))?;
+        let file = directory.join("generation_config.json");
+        if let Some(text) = read_json(&file, MAX_CONFIG)? {
+            config.set_generation_config(&text).map_err(|error| in_file(&file, error))?;
+        }
+        let (sources, tensors) = open_weights(directory)?;
+        Self::checked(config, sources, tensors)
+    }
+
+    /// A checkpoint from the bytes of one safetensors file, owned or embedded in the program.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`]; `config` is validated too.
+    pub fn from_bytes(
+        config: Config,
+        bytes: impl Into<Cow<'static, [u8]>>,
+    ) -> Result<Self, CheckpointError> {
+        let source = Source::memory(bytes.into());
+        let wrong =
+            |error: ConfigError| CheckpointError::Config { file: "memory".to_owned(), error };
+        config.validate().map_err(wrong)?;
+        let entries = container::read_header(&source)?;
+        let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
+        Self::checked(config, vec![source], tensors)
+    }
+
+    fn checked(
+        config: Config,
+        sources: Vec<Source>,
+        tensors: BTreeMap<String, (usize, Entry)>,
+    ) -> Result<Self, CheckpointError> {
+        let mut checkpoint = Self { config, sources, tensors };
+        for name in checkpoint.tensors.keys() {
+            if let Some((side, layer)) = names::layer_of(name) {
+                let layers = checkpoint.config.stack(side).layers;
+                if layer >= layers {
+                    return Err(CheckpointError::ExtraLayer { side, layers, tensor: name.clone() });
+                }
+            }
+        }
+        for role in Role::all(&checkpoint.config) {
+            if role == Role::OutputBias {
+                checkpoint.optional(role)?;
+            } else {
+                checkpoint.tensor(role)?;
+            }
+        }
+        checkpoint.config.ties = Ties {
+            source_target: checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
+            target_output: checkpoint.same(Role::TargetEmbedding, Role::Output)?,
+        };
+        Ok(checkpoint)
+    }
+
+    /// The architecture. Its [`Ties`] are what the tensors show: matrices are tied if they are one tensor, or two that
+    /// hold the same numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The tensor of a role, or the rows of one, in the shape of [`Role::shape`].
+    ///
+    /// # Errors
+    /// The model has no such part, or the tensor is missing, of another shape or not of floats. After
+    /// [`Checkpoint::open`] only the first can happen, and the second for [`Role::OutputBias`].
+    pub fn tensor(&self, role: Role) -> Result<TensorView<'_>, CheckpointError> {
+        self.optional(role)?.ok_or_else(|| {
+            let locations = names::locate(self.config.family, role);
+            let tried: Vec<String> = locations.into_iter().map(|location| location.name).collect();
+            let names = self.tensors.keys().map(String::as_str);
+            let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
+            CheckpointError::MissingTensor { role, tried, nearest: nearest.unwrap_or_default() }
+        })
+    }
+
+    /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role.
+    ///
+    /// # Errors
+    /// The model has no such part, or the tensor has another shape or is not of floats.
+    pub fn optional(&self, role: Role) -> Result<Option<TensorView<'_>>, CheckpointError> {
+        let Some(shape) = role.shape(&self.config) else {
+            return Err(CheckpointError::NoSuchRole { role });
+        };
+        let locations = names::locate(self.config.family, role);
+        let Some(location) = locations.iter().find(|at| self.tensors.contains_key(&at.name)) else {
+            return Ok(None);
+        };
+        let mut view = self.named(&location.name)?;
+        let expected = location.stored_shape(shape.clone());
+        let flat = role == Role::OutputBias && view.shape == [1, expected[0]];
+        if view.shape != expected && !flat {
+            let (tensor, found) = (location.name.clone(), view.shape);
+            return Err(CheckpointError::WrongShape { tensor, expected, found });
+        }
+        view.shape = expected;
+        view.accept = if role == Role::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
+        view.rows(location.rows(shape[0])).map(Some)
+    }
+
+    /// A tensor by its name in the file, whole and as it is stored; reading it accepts any value.
+    ///
+    /// # Errors
+    /// There is no such tensor, or it is not of floats.
+    pub fn named(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
+        let Some((name, (source, entry))) = self.tensors.get_key_value(name) else {
+            let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
+            return Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest });
+        };
+        let Some(dtype) = Dtype::from_safetensors(entry.dtype) else {
+            let found = entry.dtype.to_string();
+            return Err(CheckpointError::WrongDtype { tensor: name.clone(), found });
+        };
+        Ok(TensorView {
+            source: &self.sources[*source],
+            name,
+            dtype,
+            shape: entry.shape.clone(),
+            offset: entry.offset,
+            accept: Accept::Anything,
+        })
+    }
+
+    /// The names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The names of tensors that no role uses, sorted; those that the family is known to write in vain are left out.
+    pub fn unused(&self) -> Vec<&str> {
+        let family = self.config.family;
+        let used: HashSet<String> = Role::all(&self.config)
+            .flat_map(|role| names::locate(family, role))
+            .map(|location| location.name)
+            .collect();
+        self.names()
+            .filter(|&name| !used.contains(name) && !names::ignorable(family, name))
+            .collect()
+    }
+
+    fn same(&self, a: Role, b: Role) -> Result<bool, CheckpointError> {
+        let (a, b) = (self.tensor(a)?, self.tensor(b)?);
+        if a.name == b.name { Ok(a.shape == b.shape) } else { a.same_content(&b) }
+    }
+}
+
+type Weights = (Vec<Source>, BTreeMap<String, (usize, Entry)>);
+
+fn open_weights(directory: &Path) -> Result<Weights, CheckpointError> {
+    let single = directory.join(WEIGHTS);
+    if single.exists() {
+        let source = Source::open(&single)?;
+        let entries = container::read_header(&source)?;
+        let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
+        return Ok((vec![source], tensors));
+    }
+    let index = directory.join(INDEX);
+    let Some(text) = read_json(&index, MAX_INDEX)? else {
+        let pickled = directory.join("pytorch_model.bin").exists();
+        let hint = if pickled {
+            "pytorch_model.bin holds Python objects and is not read: save it again as safetensors"
+        } else {
+            "nor is there a model.safetensors.index.json"
+        };
+        return Err(CheckpointError::FileMissing { file: single.display().to_string(), hint });
+    };
+    let file = || index.display().to_string();
+    let parsed: ShardIndex = serde_json::from_str(&text)
+        .map_err(|error| CheckpointError::Index { file: file(), message: error.to_string() })?;
+    let mut placed: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
+    for (tensor, shard) in &parsed.weight_map {
+        placed.entry(shard).or_default().insert(tensor);
+    }
+    let (mut sources, mut tensors) = (Vec::new(), BTreeMap::new());
+    for (shard, mut wanted) in placed {
+        let mut parts = Path::new(shard).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+            let shard = shard.to_owned();
+            return Err(CheckpointError::ShardOutsideDirectory { file: file(), shard });
+        }
+        let path = directory.join(shard);
+        if !path.exists() {
+            let hint = "the index of shards names it";
+            return Err(CheckpointError::FileMissing { file: path.display().to_string(), hint });
+        }
+        let source = Source::open(&path)?;
+        for entry in container::read_header(&source)? {
+            // What the index places elsewhere is read there.
+            if wanted.remove(entry.name.as_str()) {
+                tensors.insert(entry.name.clone(), (sources.len(), entry));
+            }
+        }
+        if let Some(tensor) = wanted.into_iter().min() {
+            let (file, tensor) = (source.name().to_owned(), tensor.to_owned());
+            return Err(CheckpointError::ShardLacksTensor { file, tensor });
+        }
+        sources.push(source);
+    }
+    Ok((sources, tensors))
+}

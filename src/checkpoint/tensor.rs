@@ -1,0 +1,245 @@
+//! A tensor that is read when asked, a few rows at a time, as f32.
+
+use core::ops::Range;
+
+use super::CheckpointError;
+use super::file::Source;
+
+/// How the numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dtype {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of a single.
+    Bf16,
+}
+
+impl Dtype {
+    /// Bytes of one number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    pub(super) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+        match dtype {
+            safetensors::Dtype::F32 => Some(Self::F32),
+            safetensors::Dtype::F16 => Some(Self::F16),
+            safetensors::Dtype::BF16 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+}
+
+/// Which values a read accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Accept {
+    Anything,
+    /// A bias of minus infinity is a way to ban a token.
+    MinusInfinity,
+    Finite,
+}
+
+impl Accept {
+    fn takes(self, x: f32) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::MinusInfinity => x < f32::INFINITY,
+            Self::Finite => x.is_finite(),
+        }
+    }
+}
+
+/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows. Nothing is in memory before it is read.
+///
+/// Elements lie in row-major order; a row is everything below the first dimension.
+#[derive(Clone, Debug)]
+pub struct TensorView<'a> {
+    pub(super) source: &'a Source,
+    pub(super) name: &'a str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    /// In bytes from the start of the source.
+    pub(super) offset: u64,
+    pub(super) accept: Accept,
+}
+
+impl<'a> TensorView<'a> {
+    /// The name in the file. Of the whole tensor, also where the view is of some rows.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// How the numbers are stored; they are read as f32 in any case.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Dimensions of the view, rows first. A linear map is `[outputs, inputs]`.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// No element at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements of one row: the product of all dimensions but the first. 1 for a vector.
+    pub fn row_len(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// The view of `rows` only.
+    ///
+    /// # Errors
+    /// The tensor does not have these rows.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Self, CheckpointError> {
+        let available = self.shape.first().copied().unwrap_or(0);
+        if rows.start > rows.end || rows.end > available {
+            let tensor = self.name.to_owned();
+            return Err(CheckpointError::RowsOutside { tensor, rows, available });
+        }
+        let skipped = rows.start * self.row_len() * self.dtype.bytes();
+        let mut view = self.clone();
+        view.offset += skipped as u64;
+        if let Some(first) = view.shape.first_mut() {
+            *first = rows.len();
+        }
+        Ok(view)
+    }
+
+    /// Reads all elements of the view, f16 and bf16 widened exactly.
+    ///
+    /// f32 goes from the file straight to `out`; the others pass through a small buffer on the stack.
+    ///
+    /// # Errors
+    /// `out` has another length than the view, the file cannot be read, or a weight is not finite (minus infinity is
+    /// let through in an output bias, where it bans a token).
+    pub fn read_into(&self, out: &mut [f32]) -> Result<(), CheckpointError> {
+        if out.len() != self.len() {
+            let (expected, found) = (self.len(), out.len());
+            return Err(CheckpointError::WrongLength {
+                tensor: self.name.to_owned(),
+                expected,
+                found,
+            });
+        }
+        match self.dtype {
+            Dtype::F32 => {
+                self.source.read_at(self.offset, bytemuck::cast_slice_mut(out))?;
+                if cfg!(target_endian = "big") {
+                    out.iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits().swap_bytes()));
+                }
+            }
+            Dtype::F16 => self.widen(out, f16_to_f32)?,
+            Dtype::Bf16 => self.widen(out, |bits| f32::from_bits(u32::from(bits) << 16))?,
+        }
+        match out.iter().position(|&x| !self.accept.takes(x)) {
+            Some(index) => {
+                let (tensor, found) = (self.name.to_owned(), out[index]);
+                Err(CheckpointError::NotFinite { tensor, index, found })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All elements of the view in a new vector.
+    ///
+    /// # Errors
+    /// As [`Self::read_into`].
+    pub fn to_vec(&self) -> Result<Vec<f32>, CheckpointError> {
+        let mut out = vec![0.0; self.len()];
+        self.read_into(&mut out)?;
+        Ok(out)
+    }
+
+    fn widen(&self, out: &mut [f32], widen: impl Fn(u16) -> f32) -> Result<(), CheckpointError> {
+        const BLOCK: usize = 2048;
+        let mut bytes = [0; 2 * BLOCK];
+        let mut offset = self.offset;
+        for block in out.chunks_mut(BLOCK) {
+            let bytes = &mut bytes[..2 * block.len()];
+            self.source.read_at(offset, bytes)?;
+            offset += bytes.len() as u64;
+            let (pairs, _) = bytes.as_chunks::<2>();
+            for (x, &pair) in block.iter_mut().zip(pairs) {
+                *x = widen(u16::from_le_bytes(pair));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both views hold the same numbers in the same shape and type, bit for bit. Stops at the first difference.
+    pub(super) fn same_content(&self, other: &Self) -> Result<bool, CheckpointError> {
+        const BLOCK: usize = 4096;
+        if self.shape != other.shape || self.dtype != other.dtype {
+            return Ok(false);
+        }
+        let (mut a, mut b) = ([0; BLOCK], [0; BLOCK]);
+        let mut left = self.len() * self.dtype.bytes();
+        let mut done = 0;
+        while left > 0 {
+            let n = left.min(BLOCK);
+            self.source.read_at(self.offset + done, &mut a[..n])?;
+            other.source.read_at(other.offset + done, &mut b[..n])?;
+            if a[..n] != b[..n] {
+                return Ok(false);
+            }
+            left -= n;
+            done += n as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// Exact for every pattern, subnormals included, whatever the processor's mode for subnormals is.
+fn f16_to_f32(bits: u16) -> f32 {
+    const SMALLEST: f32 = 1.0 / 16_777_216.0;
+    let sign = u32::from(bits & 0x8000) << 16;
+    let magnitude = u32::from(bits & 0x7fff);
+    let value = match magnitude {
+        // Below the smallest normal half: counts of 2^-24.
+        0..0x400 => (magnitude as f32 * SMALLEST).to_bits(),
+        // Same digits, exponent counted from 127 instead of 15.
+        0x400..0x7c00 => (magnitude << 13) + (112 << 23),
+        _ => 0x7f80_0000 | (magnitude & 0x3ff) << 13,
+    };
+    f32::from_bits(sign | value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::f16_to_f32;
+
+    /// Against the definition, in f64: sign, power of two, digits.
+    #[test]
+    fn every_half_is_widened_exactly() {
+        for bits in 0..=u16::MAX {
+            let (exponent, digits) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
+            let magnitude = match exponent {
+                0 => digits * 2f64.powi(-14),
+                31 if digits == 0.0 => f64::INFINITY,
+                31 => f64::NAN,
+                _ => (1.0 + digits) * 2f64.powi(exponent - 15),
+            };
+            let expected = if bits & 0x8000 == 0 { magnitude } else { -magnitude };
+            let found = f64::from(f16_to_f32(bits));
+            if expected.is_nan() {
+                assert!(found.is_nan(), "{bits:#06x}");
+            } else {
+                assert_eq!(found.to_bits(), expected.to_bits(), "{bits:#06x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+use core::fmt;
+
+use super::{Family, Side};
+
+/// Why a configuration could not be read, or does not describe a model.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is not JSON.
+    Json {
+        /// Counted from 1.
+        line: usize,
+        /// Counted from 1; 0 before the first character of a line.
+        column: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// The text is JSON, but not an object.
+    NotAnObject {
+        /// What it is instead.
+        found: &'static str,
+    },
+    /// One key stands twice, so one of its values would be ignored.
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// A key without default is missing.
+    MissingKey {
+        /// The key.
+        key: &'static str,
+    },
+    /// A value of the wrong type, `null` where there must be something included.
+    WrongType {
+        /// The key.
+        key: &'static str,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is, shortened.
+        found: String,
+    },
+    /// No such family of models.
+    UnknownModelType {
+        /// `model_type` as written.
+        found: String,
+    },
+    /// No such activation.
+    UnknownActivation {
+        /// The name as written.
+        found: String,
+    },
+    /// No such position encoding.
+    UnknownPositions {
+        /// The name as written.
+        found: String,
+    },
+    /// `is_encoder_decoder` is false.
+    NotEncoderDecoder,
+    /// A dimension or count is zero.
+    Zero {
+        /// Which one.
+        what: &'static str,
+    },
+    /// A dimension beyond anything believable.
+    TooLarge {
+        /// Which one.
+        what: &'static str,
+        /// Its value.
+        found: usize,
+        /// The largest accepted.
+        limit: usize,
+    },
+    /// `d_model` is not a multiple of the number of heads.
+    HeadsDoNotDivide {
+        /// In which stack.
+        side: Side,
+        /// The width.
+        d_model: usize,
+        /// The heads.
+        heads: usize,
+    },
+    /// One matrix is to embed two vocabularies of different sizes.
+    TiedVocabulariesDiffer {
+        /// Source vocabulary.
+        source: usize,
+        /// Target vocabulary.
+        target: usize,
+    },
+    /// A number that no model can use.
+    BadNumber {
+        /// Which one.
+        what: &'static str,
+        /// What it must be.
+        expected: &'static str,
+        /// Its value.
+        found: f32,
+    },
+    /// Half-split positions with an offset need a width of at least 4.
+    TooNarrowForPositions {
+        /// The width.
+        d_model: usize,
+    },
+    /// Learned positions are a table, and a table has an end.
+    LearnedPositionsWithoutLimit,
+    /// A token id that the target vocabulary does not have.
+    IdOutsideVocabulary {
+        /// Which id.
+        what: &'static str,
+        /// Its value.
+        id: u32,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json { line, column, message } => {
+                write!(f, "not JSON at line {line}, column {column}: {message}")
+            }
+            Self::NotAnObject { found } => write!(f, "expected a JSON object, found {found}"),
+            Self::DuplicateKey { key } => write!(f, "the key \"{key}\" stands twice"),
+            Self::MissingKey { key } => write!(f, "the key \"{key}\" is missing"),
+            Self::WrongType { key, expected, found } => {
+                write!(f, "\"{key}\" must be {expected}, found {found}")
+            }
+            Self::UnknownModelType { found } => {
+                write!(f, "model_type \"{found}\" is not supported; the supported ones are ")?;
+                for (i, family) in Family::ALL.into_iter().enumerate() {
+                    write!(f, "{}{}", if i == 0 { "" } else { ", " }, family.model_type())?;
+                }
+                Ok(())
+            }
+            Self::UnknownActivation { found } => write!(
+                f,
+                "activation \"{found}\" is not supported; the supported ones are relu, gelu, gelu_new, \
+                 gelu_pytorch_tanh, silu, swish, linear"
+            ),
+            Self::UnknownPositions { found } => {
+                write!(
+                    f,
+                    "positions \"{found}\" are not supported; expected \"interleaved\" or \"half_split\""
+                )
+            }
+            Self::NotEncoderDecoder => f.write_str(
+                "is_encoder_decoder is false: only encoder-decoder models are supported",
+            ),
+            Self::Zero { what } => write!(f, "{what} must be at least 1, found 0"),
+            Self::TooLarge { what, found, limit } => {
+                write!(f, "{what} must be at most {limit}, found {found}")
+            }
+            Self::HeadsDoNotDivide { side, d_model, heads } => {
+                write!(
+                    f,
+                    "d_model {d_model} is not a multiple of the {} heads, {heads}",
+                    side.name()
+                )
+            }
+            Self::TiedVocabulariesDiffer { source, target } => write!(
+                f,
+                "source and target share one embedding, but the source vocabulary is {source} and the target's {target}"
+            ),
+            Self::BadNumber { what, expected, found } => {
+                write!(f, "{what} must be {expected}, found {found}")
+            }
+            Self::TooNarrowForPositions { d_model } => {
+                write!(
+                    f,
+                    "half-split positions with an offset need d_model of at least 4, found {d_model}"
+                )
+            }
+            Self::LearnedPositionsWithoutLimit => {
+                f.write_str("learned positions need max_position_embeddings, found none")
+            }
+            Self::IdOutsideVocabulary { what, id, vocabulary } => {
+                write!(f, "{what} must be below the target vocabulary of {vocabulary}, found {id}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}

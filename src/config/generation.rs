@@ -1,0 +1,279 @@
+//! How a checkpoint wants to be decoded: `generation_config.json`, and the same keys in an older `config.json`.
+
+use serde_json::Value;
+
+use super::json::{Fields, number, token, wrong};
+use super::{ConfigError, SpecialTokens, ids_inside};
+
+/// When beam search stops looking for better hypotheses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// As soon as there are as many finished hypotheses as beams. JSON `true`.
+    WhenFull,
+    /// When the best live hypothesis, at its present length, cannot beat the worst finished one. JSON `false`.
+    #[default]
+    Heuristic,
+    /// Only when no live hypothesis can beat the worst finished one at any length. JSON `"never"`.
+    Never,
+}
+
+/// Search settings that come with a checkpoint; defaults are those of Hugging Face.
+///
+/// Ids with a meaning and banned ids are in [`SpecialTokens`]. Ranges are checked where the settings are used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationDefaults {
+    /// Longest target, decoder start included. Yields to `max_new_tokens`.
+    pub max_length: Option<usize>,
+    /// Most tokens after the decoder start and any prefix.
+    pub max_new_tokens: Option<usize>,
+    /// No end of sentence before the target, decoder start included, is this long.
+    pub min_length: usize,
+    /// No end of sentence before this many new tokens.
+    pub min_new_tokens: Option<usize>,
+    /// Beams; 1 is greedy or sampling.
+    pub num_beams: usize,
+    /// Groups of diverse beam search.
+    pub num_beam_groups: usize,
+    /// Taken from a score for each earlier group that chose the same token.
+    pub diversity_penalty: f32,
+    /// Hypotheses returned for one sentence.
+    pub num_return_sequences: usize,
+    /// A hypothesis of `n` tokens scores `sum(log p) / n^length_penalty`.
+    pub length_penalty: f32,
+    /// When beam search stops.
+    pub early_stopping: EarlyStopping,
+    /// Sample instead of taking the best.
+    pub do_sample: bool,
+    /// Divides logits before sampling.
+    pub temperature: f32,
+    /// Sample among this many best; 0 for all.
+    pub top_k: usize,
+    /// Sample among the fewest tokens whose probabilities reach this sum.
+    pub top_p: f32,
+    /// Sample among tokens at least this fraction as likely as the best.
+    pub min_p: Option<f32>,
+    /// Mass of locally typical sampling; 1 for none.
+    pub typical_p: f32,
+    /// Epsilon sampling's threshold; 0 for none.
+    pub epsilon_cutoff: f32,
+    /// Eta sampling's threshold; 0 for none.
+    pub eta_cutoff: f32,
+    /// Repeated ids: logits divided by it if positive, multiplied if negative; 1 for none.
+    pub repetition_penalty: f32,
+    /// The same for ids of the source, inverted; 1 for none.
+    pub encoder_repetition_penalty: f32,
+    /// No sequence of this many tokens comes twice; 0 for no such rule.
+    pub no_repeat_ngram_size: usize,
+    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule.
+    pub encoder_no_repeat_ngram_size: usize,
+    /// Sequences of two or more tokens that must not come. Single ones are [`SpecialTokens::banned`].
+    pub bad_words: Vec<Vec<u32>>,
+    /// Added to the score of the last token of each sequence when the tokens before it have come.
+    pub sequence_bias: Vec<(Vec<u32>, f32)>,
+    /// Never produced.
+    pub suppress_tokens: Vec<u32>,
+    /// Not produced first.
+    pub begin_suppress_tokens: Vec<u32>,
+    /// `(start, factor)`: from `start` new tokens on, end of sentence gains exponentially.
+    pub exponential_decay_length_penalty: Option<(usize, f32)>,
+    /// Replace NaN and infinite logits.
+    pub remove_invalid_values: bool,
+    /// Make the scores log-probabilities again after the other rules.
+    pub renormalize_logits: bool,
+    /// Keys that are set to something that changes results and that this crate does not do.
+    pub unsupported: Vec<String>,
+}
+
+impl Default for GenerationDefaults {
+    fn default() -> Self {
+        Self {
+            max_length: None,
+            max_new_tokens: None,
+            min_length: 0,
+            min_new_tokens: None,
+            num_beams: 1,
+            num_beam_groups: 1,
+            diversity_penalty: 0.0,
+            num_return_sequences: 1,
+            length_penalty: 1.0,
+            early_stopping: EarlyStopping::default(),
+            do_sample: false,
+            temperature: 1.0,
+            top_k: 50,
+            top_p: 1.0,
+            min_p: None,
+            typical_p: 1.0,
+            epsilon_cutoff: 0.0,
+            eta_cutoff: 0.0,
+            repetition_penalty: 1.0,
+            encoder_repetition_penalty: 1.0,
+            no_repeat_ngram_size: 0,
+            encoder_no_repeat_ngram_size: 0,
+            bad_words: Vec::new(),
+            sequence_bias: Vec::new(),
+            suppress_tokens: Vec::new(),
+            begin_suppress_tokens: Vec::new(),
+            exponential_decay_length_penalty: None,
+            remove_invalid_values: false,
+            renormalize_logits: false,
+            unsupported: Vec::new(),
+        }
+    }
+}
+
+/// Keys that change what is generated and that nothing here implements, with the number that leaves them neutral.
+const UNSUPPORTED: [(&str, f64); 12] = [
+    ("constraints", 0.0),
+    ("dola_layers", 0.0),
+    ("force_words_ids", 0.0),
+    ("guidance_scale", 1.0),
+    ("max_time", 0.0),
+    ("penalty_alpha", 0.0),
+    ("prompt_lookup_num_tokens", 0.0),
+    ("stop_strings", 0.0),
+    ("token_healing", 0.0),
+    ("top_h", 0.0),
+    ("use_mtp", 0.0),
+    ("watermarking_config", 0.0),
+];
+
+impl GenerationDefaults {
+    pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+        let d = Self::default();
+        Ok(Self {
+            max_length: fields.optional_size("max_length")?,
+            max_new_tokens: fields.optional_size("max_new_tokens")?,
+            min_length: fields.size_or_null("min_length", d.min_length)?,
+            min_new_tokens: fields.optional_size("min_new_tokens")?,
+            num_beams: fields.size_or_null("num_beams", d.num_beams)?,
+            num_beam_groups: fields.size_or_null("num_beam_groups", d.num_beam_groups)?,
+            diversity_penalty: fields.number_or_null("diversity_penalty", d.diversity_penalty)?,
+            num_return_sequences: fields
+                .size_or_null("num_return_sequences", d.num_return_sequences)?,
+            length_penalty: fields.number_or_null("length_penalty", d.length_penalty)?,
+            early_stopping: early_stopping(fields)?,
+            do_sample: fields.flag_or_null("do_sample", d.do_sample)?,
+            temperature: fields.number_or_null("temperature", d.temperature)?,
+            top_k: fields.size_or_null("top_k", d.top_k)?,
+            top_p: fields.number_or_null("top_p", d.top_p)?,
+            min_p: fields.optional_number("min_p")?,
+            typical_p: fields.number_or_null("typical_p", d.typical_p)?,
+            epsilon_cutoff: fields.number_or_null("epsilon_cutoff", d.epsilon_cutoff)?,
+            eta_cutoff: fields.number_or_null("eta_cutoff", d.eta_cutoff)?,
+            repetition_penalty: fields
+                .number_or_null("repetition_penalty", d.repetition_penalty)?,
+            encoder_repetition_penalty: fields
+                .number_or_null("encoder_repetition_penalty", d.encoder_repetition_penalty)?,
+            no_repeat_ngram_size: fields
+                .size_or_null("no_repeat_ngram_size", d.no_repeat_ngram_size)?,
+            encoder_no_repeat_ngram_size: fields
+                .size_or_null("encoder_no_repeat_ngram_size", d.encoder_no_repeat_ngram_size)?,
+            bad_words: bad_words(fields)?.into_iter().filter(|words| words.len() > 1).collect(),
+            sequence_bias: sequence_bias(fields)?,
+            suppress_tokens: fields.ids("suppress_tokens", &[])?,
+            begin_suppress_tokens: fields.ids("begin_suppress_tokens", &[])?,
+            exponential_decay_length_penalty: decay(fields)?,
+            remove_invalid_values: fields
+                .flag_or_null("remove_invalid_values", d.remove_invalid_values)?,
+            renormalize_logits: fields.flag_or_null("renormalize_logits", d.renormalize_logits)?,
+            unsupported: UNSUPPORTED
+                .into_iter()
+                .filter(|&(key, neutral)| fields.get(key).is_some_and(|v| changes(v, neutral)))
+                .map(|(key, _)| key.to_owned())
+                .collect(),
+        })
+    }
+
+    pub(super) fn validate(&self, vocabulary: usize) -> Result<(), ConfigError> {
+        let counts = [
+            ("num_beams", self.num_beams),
+            ("num_beam_groups", self.num_beam_groups),
+            ("num_return_sequences", self.num_return_sequences),
+        ];
+        if let Some((what, _)) = counts.into_iter().find(|&(_, n)| n == 0) {
+            return Err(ConfigError::Zero { what });
+        }
+        ids_inside("suppress_tokens", &self.suppress_tokens, vocabulary)?;
+        ids_inside("begin_suppress_tokens", &self.begin_suppress_tokens, vocabulary)?;
+        for words in &self.bad_words {
+            ids_inside("bad_words_ids", words, vocabulary)?;
+        }
+        for (words, _) in &self.sequence_bias {
+            ids_inside("sequence_bias", words, vocabulary)?;
+        }
+        Ok(())
+    }
+}
+
+/// The banned single ids: those of `bad_words_ids` except end-of-sentence, which Hugging Face lets pass.
+pub(super) fn banned(fields: &Fields, tokens: &SpecialTokens) -> Result<Vec<u32>, ConfigError> {
+    let mut banned: Vec<u32> = bad_words(fields)?
+        .into_iter()
+        .filter_map(|words| <[u32; 1]>::try_from(words).ok())
+        .map(|[id]| id)
+        .filter(|id| !tokens.eos.contains(id))
+        .collect();
+    banned.sort_unstable();
+    banned.dedup();
+    Ok(banned)
+}
+
+fn bad_words(fields: &Fields) -> Result<Vec<Vec<u32>>, ConfigError> {
+    const EXPECTED: &str = "a list of non-empty lists of token ids";
+    let list = fields.list("bad_words_ids", EXPECTED)?;
+    list.iter().map(|words| id_list("bad_words_ids", EXPECTED, words)).collect()
+}
+
+fn id_list(
+    key: &'static str,
+    expected: &'static str,
+    value: &Value,
+) -> Result<Vec<u32>, ConfigError> {
+    match value.as_array() {
+        Some(ids) if !ids.is_empty() => ids.iter().map(|id| token(key, expected, id)).collect(),
+        _ => Err(wrong(key, expected, value)),
+    }
+}
+
+fn sequence_bias(fields: &Fields) -> Result<Vec<(Vec<u32>, f32)>, ConfigError> {
+    const KEY: &str = "sequence_bias";
+    const EXPECTED: &str = "a list of pairs of a list of token ids and a number";
+    let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+        Some([ids, bias]) => Ok((id_list(KEY, EXPECTED, ids)?, number(KEY, bias)?)),
+        _ => Err(wrong(KEY, EXPECTED, value)),
+    };
+    fields.list(KEY, EXPECTED)?.iter().map(pair).collect()
+}
+
+fn early_stopping(fields: &Fields) -> Result<EarlyStopping, ConfigError> {
+    match fields.get("early_stopping") {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(EarlyStopping::Heuristic),
+        Some(Value::Bool(true)) => Ok(EarlyStopping::WhenFull),
+        Some(Value::String(text)) if text == "never" => Ok(EarlyStopping::Never),
+        Some(other) => Err(wrong("early_stopping", "true, false or \"never\"", other)),
+    }
+}
+
+fn decay(fields: &Fields) -> Result<Option<(usize, f32)>, ConfigError> {
+    const KEY: &str = "exponential_decay_length_penalty";
+    const EXPECTED: &str = "a pair of a length and a factor";
+    let list = fields.list(KEY, EXPECTED)?;
+    match list {
+        [] => Ok(None),
+        [start, factor] => {
+            let from = start.as_u64().and_then(|n| usize::try_from(n).ok());
+            Ok(Some((from.ok_or_else(|| wrong(KEY, EXPECTED, start))?, number(KEY, factor)?)))
+        }
+        _ => Err(wrong(KEY, EXPECTED, &Value::Array(list.to_vec()))),
+    }
+}
+
+fn changes(value: &Value, neutral: f64) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(n) => n.as_f64() != Some(neutral),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(true) | Value::String(_) => true,
+    }
+}

@@ -1,0 +1,258 @@
+//! `config.json` of Hugging Face models, with the defaults of transformers' own configuration classes for keys that
+//! are not written (`save_pretrained` of older versions leaves out whatever equals the default).
+
+use super::json::Fields;
+use super::{
+    Activation, Config, ConfigError, Family, GenerationDefaults, NormPlacement, Positions,
+    SpecialTokens, Stack, Ties, activation_from_name, generation,
+};
+
+/// PyTorch's LayerNorm default, which no configuration of these families can change.
+const TORCH_EPS: f32 = 1e-5;
+
+impl Config {
+    /// Reads the text of a `config.json` whose `model_type` is `marian`, `bart`, `mbart`, `m2m_100` (M2M100 and NLLB)
+    /// or `nn_transformer`.
+    ///
+    /// The last is this crate's own, for state dicts of `torch.nn.Transformer`, which come without any: `d_model`,
+    /// `nhead`, `num_encoder_layers`, `num_decoder_layers`, `dim_feedforward`, `src_vocab_size` and `tgt_vocab_size`
+    /// are required; `activation` (`"relu"`), `norm_first` (false), `layer_norm_eps` (1e-5), `positions`
+    /// (`"interleaved"` or `"half_split"`, the first by default), `scale_embedding` (true), `max_position_embeddings`
+    /// and the token ids are not.
+    ///
+    /// Generation settings in the same file, as older checkpoints have them, are read too; a
+    /// `generation_config.json` replaces them, see [`Config::set_generation_config`].
+    ///
+    /// # Errors
+    /// Text that is not a JSON object with distinct keys, a missing key, a value of the wrong type, an unknown model
+    /// type or activation, and all that [`Config::validate`] refuses.
+    ///
+    /// ```
+    /// use simdformer::config::{Config, ConfigError};
+    ///
+    /// let error = Config::from_hugging_face(r#"{ "model_type": "marian", "d_model": 100 }"#).unwrap_err();
+    /// assert_eq!(error.to_string(), "d_model 100 is not a multiple of the encoder heads, 16");
+    /// # assert!(matches!(error, ConfigError::HeadsDoNotDivide { .. }));
+    /// ```
+    pub fn from_hugging_face(json: &str) -> Result<Self, ConfigError> {
+        let fields = Fields::parse(json)?;
+        let found =
+            fields.text("model_type")?.ok_or(ConfigError::MissingKey { key: "model_type" })?;
+        let family = Family::ALL.into_iter().find(|family| family.model_type() == found);
+        let family =
+            family.ok_or_else(|| ConfigError::UnknownModelType { found: found.to_owned() })?;
+        if !fields.flag("is_encoder_decoder", true)? {
+            return Err(ConfigError::NotEncoderDecoder);
+        }
+        let mut config = match family {
+            Family::NnTransformer => nn_transformer(&fields)?,
+            _ => fairseq_descendant(&fields, family)?,
+        };
+        config.generation = GenerationDefaults::read(&fields)?;
+        config.tokens.banned = generation::banned(&fields, &config.tokens)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Takes the text of a `generation_config.json`, which replaces every generation setting read so far.
+    ///
+    /// Token ids that it does not mention stay as they are, except the forced and the banned ones: there, absent means
+    /// none, as in Hugging Face.
+    ///
+    /// # Errors
+    /// As [`Config::from_hugging_face`]; the configuration is then left as it was.
+    pub fn set_generation_config(&mut self, json: &str) -> Result<(), ConfigError> {
+        let fields = Fields::parse(json)?;
+        let mut next = self.clone();
+        next.generation = GenerationDefaults::read(&fields)?;
+        let tokens = &mut next.tokens;
+        tokens.pad = fields.id("pad_token_id", tokens.pad)?;
+        tokens.bos = fields.id("bos_token_id", tokens.bos)?;
+        tokens.eos = fields.ids("eos_token_id", &tokens.eos)?;
+        tokens.decoder_start = fields.id("decoder_start_token_id", tokens.decoder_start)?;
+        tokens.forced_bos = fields.id("forced_bos_token_id", None)?;
+        tokens.forced_eos = fields.ids("forced_eos_token_id", &[])?;
+        tokens.banned = generation::banned(&fields, tokens)?;
+        next.validate()?;
+        *self = next;
+        Ok(())
+    }
+}
+
+/// What differs between the configuration classes that transformers derived from fairseq's.
+struct Defaults {
+    vocab: usize,
+    activation: &'static str,
+    scale_embedding: bool,
+    pad: u32,
+    bos: Option<u32>,
+    eos: u32,
+    decoder_start: Option<u32>,
+    forced_eos: &'static [u32],
+}
+
+const MARIAN: Defaults = Defaults {
+    vocab: 58101,
+    activation: "gelu",
+    scale_embedding: false,
+    pad: 58100,
+    bos: None,
+    eos: 0,
+    decoder_start: Some(58100),
+    forced_eos: &[0],
+};
+
+const BART: Defaults = Defaults {
+    vocab: 50265,
+    activation: "gelu",
+    scale_embedding: false,
+    pad: 1,
+    bos: Some(0),
+    eos: 2,
+    decoder_start: Some(2),
+    forced_eos: &[2],
+};
+
+const MBART: Defaults = Defaults { decoder_start: None, ..BART };
+
+const M2M100: Defaults =
+    Defaults { vocab: 128_112, activation: "relu", scale_embedding: true, forced_eos: &[], ..BART };
+
+fn fairseq_descendant(fields: &Fields, family: Family) -> Result<Config, ConfigError> {
+    let defaults = match family {
+        Family::Marian => MARIAN,
+        Family::Bart => BART,
+        Family::MBart => MBART,
+        Family::M2M100 | Family::NnTransformer => M2M100,
+    };
+    let embedding_norm = matches!(family, Family::Bart | Family::MBart);
+    let final_norm = matches!(family, Family::MBart | Family::M2M100);
+    let stack = |layers, heads, ffn_dim| {
+        Ok(Stack {
+            layers: fields.size(layers, 12)?,
+            heads: fields.size(heads, 16)?,
+            ffn_dim: fields.size(ffn_dim, 4096)?,
+            embedding_norm,
+            final_norm,
+        })
+    };
+    let d_model = fields.size("d_model", 1024)?;
+    let source_vocab = fields.size("vocab_size", defaults.vocab)?;
+    let marian = family == Family::Marian;
+    let target_vocab = match fields.optional_size("decoder_vocab_size")? {
+        Some(target) if marian => target,
+        _ => source_vocab,
+    };
+    let pad = fields.id("pad_token_id", Some(defaults.pad))?;
+    let max_positions = fields.size("max_position_embeddings", 1024)?;
+    let positions = match family {
+        Family::Marian => Positions::HalfSplit,
+        Family::Bart | Family::MBart => Positions::Learned { offset: 2 },
+        // fairseq numbers tokens from the one after the pad's row.
+        Family::M2M100 | Family::NnTransformer => Positions::HalfSplitOffset {
+            offset: pad.ok_or_else(|| ConfigError::WrongType {
+                key: "pad_token_id",
+                expected: "a token id (positions are counted from it)",
+                found: "null".to_owned(),
+            })? as usize
+                + 1,
+        },
+    };
+    let tied = fields.flag("tie_word_embeddings", true)?;
+    Ok(Config {
+        family,
+        d_model,
+        encoder: stack("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")?,
+        decoder: stack("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")?,
+        source_vocab,
+        target_vocab,
+        norm: match family {
+            Family::Marian | Family::Bart => NormPlacement::Post,
+            _ => NormPlacement::Pre,
+        },
+        layer_norm_eps: TORCH_EPS,
+        activation: activation(fields, "activation_function", defaults.activation)?,
+        positions,
+        // M2M100's table grows on demand; the others fail beyond it.
+        max_positions: (family != Family::M2M100).then_some(max_positions),
+        embedding_scale: scale(fields.flag("scale_embedding", defaults.scale_embedding)?, d_model),
+        ties: Ties {
+            source_target: !marian || fields.flag("share_encoder_decoder_embeddings", true)?,
+            target_output: tied,
+        },
+        tokens: SpecialTokens {
+            pad,
+            eos: fields.ids("eos_token_id", &[defaults.eos])?,
+            bos: fields.id("bos_token_id", defaults.bos)?,
+            decoder_start: fields.id("decoder_start_token_id", defaults.decoder_start)?,
+            forced_bos: fields.id("forced_bos_token_id", None)?,
+            forced_eos: fields.ids("forced_eos_token_id", defaults.forced_eos)?,
+            banned: Vec::new(),
+        },
+        generation: GenerationDefaults::default(),
+    })
+}
+
+fn nn_transformer(fields: &Fields) -> Result<Config, ConfigError> {
+    let d_model = fields.required_size("d_model")?;
+    let heads = fields.required_size("nhead")?;
+    let ffn_dim = fields.required_size("dim_feedforward")?;
+    let stack = |layers| {
+        // The library puts a norm after the last layer even of a post-norm model.
+        let layers = fields.required_size(layers)?;
+        Ok(Stack { layers, heads, ffn_dim, embedding_norm: false, final_norm: true })
+    };
+    let bos = fields.id("bos_token_id", None)?;
+    let positions = match fields.text("positions")? {
+        None | Some("interleaved") => Positions::Interleaved,
+        Some("half_split") => Positions::HalfSplit,
+        Some(other) => return Err(ConfigError::UnknownPositions { found: other.to_owned() }),
+    };
+    Ok(Config {
+        family: Family::NnTransformer,
+        d_model,
+        encoder: stack("num_encoder_layers")?,
+        decoder: stack("num_decoder_layers")?,
+        source_vocab: fields.required_size("src_vocab_size")?,
+        target_vocab: fields.required_size("tgt_vocab_size")?,
+        norm: if fields.flag("norm_first", false)? {
+            NormPlacement::Pre
+        } else {
+            NormPlacement::Post
+        },
+        layer_norm_eps: fields.number_or_null("layer_norm_eps", TORCH_EPS)?,
+        activation: activation(fields, "activation", "relu")?,
+        positions,
+        max_positions: fields.optional_size("max_position_embeddings")?,
+        embedding_scale: scale(fields.flag("scale_embedding", true)?, d_model),
+        ties: Ties {
+            source_target: false,
+            target_output: fields.flag("tie_word_embeddings", false)?,
+        },
+        tokens: SpecialTokens {
+            pad: fields.id("pad_token_id", None)?,
+            eos: fields.ids("eos_token_id", &[])?,
+            bos,
+            decoder_start: fields.id("decoder_start_token_id", bos)?,
+            forced_bos: fields.id("forced_bos_token_id", None)?,
+            forced_eos: fields.ids("forced_eos_token_id", &[])?,
+            banned: Vec::new(),
+        },
+        generation: GenerationDefaults::default(),
+    })
+}
+
+fn activation(
+    fields: &Fields,
+    key: &'static str,
+    default: &'static str,
+) -> Result<Activation, ConfigError> {
+    let name = fields.text(key)?.unwrap_or(default);
+    activation_from_name(name)
+        .ok_or_else(|| ConfigError::UnknownActivation { found: name.to_owned() })
+}
+
+/// The root is taken in double precision and rounded once, as the libraries do.
+fn scale(scaled: bool, d_model: usize) -> f32 {
+    if scaled { (d_model as f64).sqrt() as f32 } else { 1.0 }
+}

@@ -1,0 +1,224 @@
+//! Typed reading of one JSON object, so that every complaint names the key, what was expected and what was found.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::ConfigError;
+
+/// A JSON object whose keys are distinct.
+#[derive(Debug)]
+pub(super) struct Fields(BTreeMap<String, Value>);
+
+/// Collects the object and remembers the first key that came twice.
+struct Collect<'a> {
+    repeated: &'a mut Option<String>,
+}
+
+impl<'de> Visitor<'de> for Collect<'_> {
+    type Value = BTreeMap<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = BTreeMap::new();
+        while let Some((key, value)) = map.next_entry::<String, Value>()? {
+            if fields.contains_key(&key) {
+                *self.repeated = Some(key);
+                return Err(A::Error::custom("a key stands twice"));
+            }
+            fields.insert(key, value);
+        }
+        Ok(fields)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Collect<'_> {
+    type Value = BTreeMap<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl Fields {
+    pub(super) fn parse(json: &str) -> Result<Self, ConfigError> {
+        let mut repeated = None;
+        let mut parser = serde_json::Deserializer::from_str(json);
+        let fields = Collect { repeated: &mut repeated }
+            .deserialize(&mut parser)
+            .and_then(|fields| parser.end().map(|()| fields));
+        match (fields, repeated) {
+            (_, Some(key)) => Err(ConfigError::DuplicateKey { key }),
+            (Ok(fields), None) => Ok(Self(fields)),
+            (Err(error), None) => Err(match serde_json::from_str::<Value>(json) {
+                Ok(value) if !value.is_object() => ConfigError::NotAnObject { found: kind(&value) },
+                _ => ConfigError::Json {
+                    line: error.line(),
+                    column: error.column(),
+                    message: bare_message(&error),
+                },
+            }),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    /// The value under `key` if it is there and not `null`.
+    fn present(&self, key: &str) -> Option<&Value> {
+        self.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn size(&self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| size(key, value))
+    }
+
+    /// Absent and `null` are both `None`.
+    pub(super) fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+        self.present(key).map(|value| size(key, value)).transpose()
+    }
+
+    pub(super) fn required_size(&self, key: &'static str) -> Result<usize, ConfigError> {
+        self.get(key).map_or(Err(ConfigError::MissingKey { key }), |value| size(key, value))
+    }
+
+    /// As [`Self::size`], but `null` is the default too: generation settings are written so.
+    pub(super) fn size_or_null(
+        &self,
+        key: &'static str,
+        default: usize,
+    ) -> Result<usize, ConfigError> {
+        Ok(self.optional_size(key)?.unwrap_or(default))
+    }
+
+    pub(super) fn flag(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(&Value::Bool(flag)) => Ok(flag),
+            Some(other) => Err(wrong(key, "true or false", other)),
+        }
+    }
+
+    /// As [`Self::flag`], but `null` is the default too.
+    pub(super) fn flag_or_null(
+        &self,
+        key: &'static str,
+        default: bool,
+    ) -> Result<bool, ConfigError> {
+        if self.present(key).is_none() { Ok(default) } else { self.flag(key, default) }
+    }
+
+    /// Absent and `null` are both `None`.
+    pub(super) fn optional_number(&self, key: &'static str) -> Result<Option<f32>, ConfigError> {
+        self.present(key).map(|value| number(key, value)).transpose()
+    }
+
+    /// Absent and `null` are both the default.
+    pub(super) fn number_or_null(
+        &self,
+        key: &'static str,
+        default: f32,
+    ) -> Result<f32, ConfigError> {
+        Ok(self.optional_number(key)?.unwrap_or(default))
+    }
+
+    pub(super) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong(key, "a string", other)),
+        }
+    }
+
+    /// `null` is no id; an absent key is `default`.
+    pub(super) fn id(
+        &self,
+        key: &'static str,
+        default: Option<u32>,
+    ) -> Result<Option<u32>, ConfigError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(value) => token(key, "a token id or null", value).map(Some),
+        }
+    }
+
+    /// One id, a list of them, or `null` for none; an absent key is `default`.
+    pub(super) fn ids(&self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, ConfigError> {
+        const EXPECTED: &str = "a token id, a list of them or null";
+        match self.get(key) {
+            None => Ok(default.to_vec()),
+            Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(list)) => {
+                list.iter().map(|value| token(key, EXPECTED, value)).collect()
+            }
+            Some(value) => token(key, EXPECTED, value).map(|id| vec![id]),
+        }
+    }
+
+    /// A list, absent and `null` being empty.
+    pub(super) fn list(
+        &self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Result<&[Value], ConfigError> {
+        match self.present(key) {
+            None => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(other) => Err(wrong(key, expected, other)),
+        }
+    }
+}
+
+fn size(key: &'static str, value: &Value) -> Result<usize, ConfigError> {
+    let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
+    size.ok_or_else(|| wrong(key, "an integer of 0 or more", value))
+}
+
+pub(super) fn number(key: &'static str, value: &Value) -> Result<f32, ConfigError> {
+    let number = value.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+    number.ok_or_else(|| wrong(key, "a number in the range of f32", value))
+}
+
+pub(super) fn token(
+    key: &'static str,
+    expected: &'static str,
+    value: &Value,
+) -> Result<u32, ConfigError> {
+    let id = value.as_u64().and_then(|n| u32::try_from(n).ok());
+    id.ok_or_else(|| wrong(key, expected, value))
+}
+
+pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) -> ConfigError {
+    const SHOWN: usize = 40;
+    let text = found.to_string();
+    let short: String = text.chars().take(SHOWN).collect();
+    let found = if short.len() < text.len() { format!("{short}...") } else { short };
+    ConfigError::WrongType { key, expected, found }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The parser's words without the place, which it appends and which has its own fields.
+fn bare_message(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

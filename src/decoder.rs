@@ -1,0 +1,234 @@
+//! The decoder stack: one row per hypothesis in a step, or many rows of one hypothesis when a prefix
+//! is filled in. Both go through the same kernels and give the same bits.
+
+use crate::cache::Caches;
+use crate::config::NormPlacement;
+use crate::error::KernelError;
+use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, sublayer};
+use simdformer_kernels::{
+    Activation, AttentionOptions, CachedSequence, Heads, HeadsMut, Residual, attention_cached,
+    attention_step,
+};
+
+/// Sentences whose descriptions fit on the stack for one call of the attention kernel.
+const SENTENCES_PER_CALL: usize = 64;
+
+/// Weights of the decoder.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoder {
+    pub(crate) embedding: Embedding,
+    pub(crate) layers: Vec<DecoderLayer>,
+    pub(crate) final_norm: Option<Norm>,
+    /// To the vocabulary.
+    pub(crate) output: Linear,
+}
+
+/// Weights of one decoder layer.
+#[derive(Clone, Debug)]
+pub(crate) struct DecoderLayer {
+    /// Query, key and value of self-attention side by side.
+    pub(crate) qkv: Linear,
+    pub(crate) out: Linear,
+    pub(crate) attention_norm: Norm,
+    pub(crate) cross_query: Linear,
+    /// Key and value of cross-attention side by side, applied to the encoder's memory once.
+    pub(crate) cross_key_value: Linear,
+    pub(crate) cross_out: Linear,
+    pub(crate) cross_norm: Norm,
+    pub(crate) feed_forward: FeedForward,
+    pub(crate) feed_forward_norm: Norm,
+}
+
+/// Memory of the decoder for `rows` tokens; the shapes of [`crate::encoder::Workspace`].
+pub(crate) struct Workspace<'w> {
+    pub(crate) x: &'w mut [f32],
+    pub(crate) h: &'w mut [f32],
+    pub(crate) context: &'w mut [f32],
+    pub(crate) qkv: &'w mut [f32],
+    pub(crate) hidden: &'w mut [f32],
+}
+
+/// The tokens of one pass, and what they see.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'p> {
+    /// Row `p` belongs to position `p`.
+    pub(crate) position_table: &'p [f32],
+    pub(crate) tokens: &'p [u32],
+    pub(crate) positions: &'p [u32],
+    /// Row slot that keeps each token's key and value.
+    pub(crate) slots: &'p [u32],
+    /// Sentence slot of each token.
+    pub(crate) sentences: &'p [u32],
+    /// Source length of each sentence slot.
+    pub(crate) source_lens: &'p [u32],
+    pub(crate) past: Past<'p>,
+}
+
+/// Where the past of the tokens of a pass is.
+#[derive(Clone, Copy)]
+pub(crate) enum Past<'p> {
+    /// Each token is a hypothesis of its own: `lens[r]` keys, key `j` in slot
+    /// `ancestry[r * stride + j]`.
+    Ancestry { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
+    /// The tokens follow each other in one slot that holds their whole past.
+    Slot { slot: usize, len: usize },
+}
+
+impl Decoder {
+    /// Runs all layers over the tokens of `pass`, appends their keys and values to the cache, and
+    /// leaves the last hidden states, `[tokens, d_model]`, in `work.x`.
+    pub(crate) fn run(
+        &self,
+        run: &Run<'_>,
+        pass: &Pass<'_>,
+        caches: &mut Caches<'_>,
+        work: &mut Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        let Workspace { x, h, context, qkv, hidden } = work;
+        let config = run.model.config();
+        let (d, heads, pre) =
+            (config.d_model, config.decoder.heads, config.norm == NormPlacement::Pre);
+        let (rows, head_dim) = (pass.tokens.len(), d / heads);
+        let shape = [rows, heads, head_dim];
+        let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
+        embed(run, &self.embedding, pass.position_table, pass.tokens, pass.positions, x)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            sublayer(run, &layer.attention_norm, pre, x, h, |input, residual, out| {
+                run.linear(&layer.qkv, input, Activation::Identity, Residual::None, qkv)?;
+                let part = |i: usize| Heads::strided(&qkv[i * d..], shape, 3 * d, head_dim);
+                let mut cache = caches.own(index)?;
+                cache.append(pass.slots, pass.positions, part(1)?, part(2)?)?;
+                let out_heads = HeadsMut::new(context, shape)?;
+                match pass.past {
+                    Past::Ancestry { lens, ancestry, stride } => attention_step(
+                        part(0)?,
+                        &cache.read(),
+                        lens,
+                        ancestry,
+                        stride,
+                        &options,
+                        out_heads,
+                        run.parallelism,
+                    )?,
+                    Past::Slot { slot, len } => attention_cached(
+                        part(0)?,
+                        &cache.read(),
+                        &[CachedSequence { query_start: 0, query_len: rows, slot, key_len: len }],
+                        &options,
+                        out_heads,
+                        None,
+                        run.parallelism,
+                    )?,
+                }
+                run.linear(&layer.out, context, Activation::Identity, residual, out)
+            })?;
+            sublayer(run, &layer.cross_norm, pre, x, h, |input, residual, out| {
+                let query = &mut qkv[..rows * d];
+                run.linear(&layer.cross_query, input, Activation::Identity, Residual::None, query)?;
+                self.cross_attention(run, index, pass, query, caches, context)?;
+                run.linear(&layer.cross_out, context, Activation::Identity, residual, out)
+            })?;
+            sublayer(run, &layer.feed_forward_norm, pre, x, h, |input, residual, out| {
+                layer.feed_forward.run(run, input, residual, hidden, out)
+            })?;
+        }
+        match &self.final_norm {
+            Some(norm) => run.norm_in_place(norm, x),
+            None => Ok(()),
+        }
+    }
+
+    /// Attends to the source. Rows of one sentence that lie side by side, its beams, read its keys
+    /// and values together.
+    fn cross_attention(
+        &self,
+        run: &Run<'_>,
+        layer: usize,
+        pass: &Pass<'_>,
+        query: &[f32],
+        caches: &mut Caches<'_>,
+        context: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let config = run.model.config();
+        let (heads, rows) = (config.decoder.heads, pass.sentences.len());
+        let head_dim = config.d_model / heads;
+        let shape = [rows, heads, head_dim];
+        let cache = caches.cross(layer)?;
+        let mut next = 0;
+        while next < rows {
+            let mut sequences = [CachedSequence::default(); SENTENCES_PER_CALL];
+            let mut count = 0;
+            while next < rows && count < SENTENCES_PER_CALL {
+                let sentence = pass.sentences[next];
+                let len = pass.sentences[next..].iter().take_while(|&&s| s == sentence).count();
+                sequences[count] = CachedSequence {
+                    query_start: next,
+                    query_len: len,
+                    slot: sentence as usize,
+                    key_len: pass.source_lens[sentence as usize] as usize,
+                };
+                count += 1;
+                next += len;
+            }
+            attention_cached(
+                Heads::new(query, shape)?,
+                &cache.read(),
+                &sequences[..count],
+                &AttentionOptions::new(head_dim),
+                HeadsMut::new(context, shape)?,
+                None,
+                run.parallelism,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Projects the encoder's memory of several sentences laid end to end, `[tokens, d_model]`, to the
+    /// keys and values of every layer, and keeps sentence `i`, `lengths[i]` tokens, in slot `slots[i]`.
+    /// `key_value` has room for `[tokens, 2 d_model]`.
+    pub(crate) fn keep_memory(
+        &self,
+        run: &Run<'_>,
+        memory: &[f32],
+        lengths: &[u32],
+        slots: &[u32],
+        caches: &mut Caches<'_>,
+        key_value: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let config = run.model.config();
+        let (d, heads) = (config.d_model, config.decoder.heads);
+        let head_dim = d / heads;
+        let key_value = &mut key_value[..memory.len() * 2];
+        for (index, layer) in self.layers.iter().enumerate() {
+            run.linear(
+                &layer.cross_key_value,
+                memory,
+                Activation::Identity,
+                Residual::None,
+                key_value,
+            )?;
+            let mut cache = caches.cross(index)?;
+            let mut start = 0;
+            for (&len, &slot) in lengths.iter().zip(slots) {
+                let len = len as usize;
+                let part = |i: usize| {
+                    let from = &key_value[start * 2 * d + i * d..];
+                    Heads::strided(from, [len, heads, head_dim], 2 * d, head_dim)
+                };
+                cache.write(slot as usize, 0, part(0)?, part(1)?)?;
+                start += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logits of hidden states: `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`.
+    pub(crate) fn logits(
+        &self,
+        run: &Run<'_>,
+        x: &[f32],
+        logits: &mut [f32],
+    ) -> Result<(), KernelError> {
+        run.linear(&self.output, x, Activation::Identity, Residual::None, logits)
+    }
+}

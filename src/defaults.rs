@@ -1,0 +1,68 @@
+//! From what a checkpoint says about decoding to what the search does when the caller says nothing.
+
+use crate::config::{Config, EarlyStopping as Wanted};
+use crate::search::{BeamOptions, EarlyStopping, SampleOptions, SearchOptions, Strategy};
+
+impl Config {
+    /// The search that the checkpoint's `generation_config.json` asks for: the starting point for a
+    /// caller's own options.
+    pub fn search_options(&self) -> SearchOptions {
+        let wanted = &self.generation;
+        let tokens = &self.tokens;
+        let number = f64::from;
+        // Zero, one or an infinity switch a rule off, depending on the rule.
+        let above_zero = |x: f32| (x > 0.0).then_some(number(x));
+        let below_one = |x: f32| (x < 1.0).then_some(number(x));
+        let strategy = if wanted.num_beams > 1 {
+            Strategy::Beam(BeamOptions {
+                beams: wanted.num_beams,
+                length_penalty: number(wanted.length_penalty),
+                early_stopping: match wanted.early_stopping {
+                    Wanted::WhenFull => EarlyStopping::True,
+                    Wanted::Heuristic => EarlyStopping::False,
+                    Wanted::Never => EarlyStopping::Never,
+                },
+                groups: wanted.num_beam_groups.max(1),
+                diversity_penalty: number(wanted.diversity_penalty),
+            })
+        } else if wanted.do_sample {
+            Strategy::Sample(SampleOptions {
+                temperature: number(wanted.temperature),
+                top_k: (wanted.top_k > 0).then_some(wanted.top_k),
+                top_p: below_one(wanted.top_p),
+                min_p: wanted.min_p.map(number),
+                typical: below_one(wanted.typical_p),
+                epsilon: above_zero(wanted.epsilon_cutoff),
+                eta: above_zero(wanted.eta_cutoff),
+                ..SampleOptions::default()
+            })
+        } else {
+            Strategy::Greedy
+        };
+        let banned = tokens.banned.iter().map(|&id| vec![id]);
+        SearchOptions {
+            strategy,
+            num_return: wanted.num_return_sequences.max(1),
+            max_new_tokens: wanted.max_new_tokens,
+            max_length: wanted.max_length.filter(|_| wanted.max_new_tokens.is_none()),
+            min_length: wanted.min_length,
+            min_new_tokens: wanted.min_new_tokens.unwrap_or(0),
+            start: tokens.decoder_start.unwrap_or(0),
+            eos: tokens.eos.clone(),
+            sequence_bias: wanted.sequence_bias.clone(),
+            repetition_penalty: number(wanted.repetition_penalty),
+            no_repeat_ngram: (wanted.no_repeat_ngram_size > 0)
+                .then_some(wanted.no_repeat_ngram_size),
+            bad_words: banned.chain(wanted.bad_words.iter().cloned()).collect(),
+            forced_bos: tokens.forced_bos,
+            forced_eos: tokens.forced_eos.clone(),
+            remove_invalid: wanted.remove_invalid_values,
+            exponential_decay: wanted
+                .exponential_decay_length_penalty
+                .map(|(start, factor)| (start, number(factor))),
+            suppress: wanted.suppress_tokens.clone(),
+            begin_suppress: wanted.begin_suppress_tokens.clone(),
+            renormalize: wanted.renormalize_logits,
+        }
+    }
+}

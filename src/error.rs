@@ -1,0 +1,225 @@
+//! What can be wrong with a plan or a request.
+
+use core::fmt;
+use simdformer_kernels::embedding::EmbeddingError;
+use simdformer_kernels::norm::NormError;
+use simdformer_kernels::position::PositionError;
+use simdformer_kernels::{AttentionError, GemmError, ViewError};
+
+/// A kernel refused its operands. Requests are checked before kernels are called, so this means a
+/// mistake in this crate; it is an error and not a panic so that a service survives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// A view did not fit its slice.
+    View(ViewError),
+    /// GEMM.
+    Gemm(GemmError),
+    /// Attention.
+    Attention(AttentionError),
+    /// LayerNorm.
+    Norm(NormError),
+    /// Embedding lookup.
+    Embedding(EmbeddingError),
+    /// Position encoding.
+    Position(PositionError),
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::View(error) => error.fmt(f),
+            Self::Gemm(error) => error.fmt(f),
+            Self::Attention(error) => error.fmt(f),
+            Self::Norm(error) => error.fmt(f),
+            Self::Embedding(error) => error.fmt(f),
+            Self::Position(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for KernelError {}
+
+macro_rules! from_kernel {
+    ($($error:ident => $variant:ident),*) => {$(
+        impl From<$error> for KernelError {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        }
+    )*};
+}
+
+from_kernel!(
+    ViewError => View,
+    GemmError => Gemm,
+    AttentionError => Attention,
+    NormError => Norm,
+    EmbeddingError => Embedding,
+    PositionError => Position
+);
+
+/// Why a session could not be planned or a request was refused. A refused request changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// A limit of the plan is zero.
+    ZeroLimit {
+        /// Which limit.
+        limit: &'static str,
+    },
+    /// A limit of the plan is beyond what the model can do.
+    LimitBeyondModel {
+        /// Which limit.
+        limit: &'static str,
+        /// Most that the model allows.
+        expected_at_most: usize,
+        /// What was asked for.
+        found: usize,
+    },
+    /// The planned memory does not fit the address space.
+    TooLarge,
+    /// The caller's buffer is too short.
+    Buffer {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// A request is beyond the plan.
+    BeyondPlan {
+        /// Which limit of [`crate::Limits`].
+        limit: &'static str,
+        /// Most that was planned.
+        expected_at_most: usize,
+        /// What the request needs.
+        found: usize,
+    },
+    /// The slots of encoded sentences need as many places as there are sources.
+    Sentences {
+        /// Sources.
+        expected: usize,
+        /// Places.
+        found: usize,
+    },
+    /// More sources than free sentence slots.
+    NoFreeSentence {
+        /// Free slots.
+        expected_at_most: usize,
+        /// Sources.
+        found: usize,
+    },
+    /// A source sentence without tokens.
+    EmptySource {
+        /// Index of the sentence in the request.
+        sentence: usize,
+    },
+    /// A token id outside the vocabulary.
+    Token {
+        /// Index in its sequence, or in the rows of the step.
+        index: usize,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+        /// The id.
+        found: u32,
+    },
+    /// No sentence is in this slot.
+    UnknownSentence {
+        /// The slot.
+        found: u32,
+    },
+    /// No hypothesis is in this slot.
+    UnknownRow {
+        /// The slot.
+        found: u32,
+    },
+    /// A hypothesis was named twice in one step.
+    RowTwice {
+        /// Its slot.
+        found: u32,
+    },
+    /// All row slots of the sentence are taken, or hold the past of its living hypotheses.
+    NoFreeRow {
+        /// Slot of the sentence.
+        sentence: u32,
+        /// Row slots of a sentence.
+        beams: usize,
+    },
+    /// A prefix can only be filled into a hypothesis that has not been forked.
+    ForkedRow {
+        /// Slot of the hypothesis.
+        found: u32,
+    },
+    /// A kernel refused its operands.
+    Kernel(KernelError),
+    /// The search refused its options or its input.
+    Search(crate::search::SearchError),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLimit { limit } => {
+                write!(f, "the limit `{limit}` must be at least 1; found 0")
+            }
+            Self::LimitBeyondModel { limit, expected_at_most, found } => write!(
+                f,
+                "the model allows a limit `{limit}` of at most {expected_at_most}; found {found}"
+            ),
+            Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
+            Self::Buffer { expected, found } => {
+                write!(f, "the session takes a buffer of {expected} floats; found {found}")
+            }
+            Self::BeyondPlan { limit, expected_at_most, found } => write!(
+                f,
+                "the session was planned with `{limit}` = {expected_at_most}; this request needs {found}"
+            ),
+            Self::Sentences { expected, found } => {
+                write!(f, "{expected} sources need as many places for their slots; found {found}")
+            }
+            Self::NoFreeSentence { expected_at_most, found } => {
+                write!(f, "{expected_at_most} sentence slots are free; this request needs {found}")
+            }
+            Self::EmptySource { sentence } => write!(f, "source sentence {sentence} has no tokens"),
+            Self::Token { index, vocabulary, found } => {
+                write!(f, "token {index} is id {found}, outside the vocabulary of {vocabulary}")
+            }
+            Self::UnknownSentence { found } => write!(f, "no sentence is in slot {found}"),
+            Self::UnknownRow { found } => write!(f, "no hypothesis is in row slot {found}"),
+            Self::RowTwice { found } => write!(f, "row slot {found} is named twice in one step"),
+            Self::NoFreeRow { sentence, beams } => write!(
+                f,
+                "none of the {beams} row slots of the sentence in slot {sentence} is free"
+            ),
+            Self::ForkedRow { found } => write!(
+                f,
+                "the past of row slot {found} lies in several slots: a prefix must come before any fork"
+            ),
+            Self::Kernel(error) => write!(f, "a kernel refused its operands: {error}"),
+            Self::Search(error) => write!(f, "search: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for SessionError {}
+
+impl From<KernelError> for SessionError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+impl From<AttentionError> for SessionError {
+    fn from(error: AttentionError) -> Self {
+        match error {
+            AttentionError::TooLarge => Self::TooLarge,
+            other => Self::Kernel(other.into()),
+        }
+    }
+}
+
+impl From<crate::search::SearchError> for SessionError {
+    fn from(error: crate::search::SearchError) -> Self {
+        Self::Search(error)
+    }
+}

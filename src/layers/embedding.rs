@@ -1,0 +1,45 @@
+//! Token embedding plus position, with an optional norm: the bottom of both stacks (section 3.4 of
+//! the paper).
+
+use super::{Norm, Run};
+use crate::error::KernelError;
+use core::ops::Range;
+use simdformer_kernels::embedding::{self, Positions};
+use simdformer_kernels::{Matrix, MatrixMut};
+
+/// Tables of one side.
+#[derive(Clone, Debug)]
+pub(crate) struct Embedding {
+    /// `[vocabulary, d_model]`.
+    pub(crate) table: Range<usize>,
+    pub(crate) vocabulary: usize,
+    pub(crate) norm: Option<Norm>,
+}
+
+/// `out[i] = norm(scale * table[tokens[i]] + positions[at[i]])`, `[tokens, d_model]`. Row `p` of
+/// `positions` belongs to position `p`, whatever the encoding.
+pub(crate) fn embed(
+    run: &Run<'_>,
+    side: &Embedding,
+    positions: &[f32],
+    tokens: &[u32],
+    at: &[u32],
+    out: &mut [f32],
+) -> Result<(), KernelError> {
+    let config = run.model.config();
+    let d = config.d_model;
+    let positions = Matrix::new(positions, positions.len() / d, d)?;
+    embedding::embed(
+        run.isa(),
+        Matrix::new(run.model.weights(side.table.clone()), side.vocabulary, d)?,
+        tokens,
+        config.embedding_scale,
+        Some(Positions { table: positions, rows: at }),
+        MatrixMut::new(out, tokens.len(), d)?,
+        run.parallelism,
+    )?;
+    match &side.norm {
+        Some(norm) => run.norm_in_place(norm, out),
+        None => Ok(()),
+    }
+}
