@@ -13,7 +13,8 @@
 //! | 8 | padding lanes score 0 and win over very negative scores | [`padding_lanes_never_win`] (backward: there is none) |
 //! | 9 | backward ignores the gradient's strides | there is no backward pass |
 //! | 10 | wrong unless the head ratio is 8 | `attention.rs`: `grouped_heads_read_their_own_keys` |
-//! | 11, 12 | naive variance; overflow of the sum of squares | LayerNorm: not in this crate's GEMM and attention; its tests hold those rows |
+//! | 11 | a naive variance loses constant rows and large means | `norm.rs`: `constant_rows_give_exactly_the_bias`, `means_far_from_zero_do_not_swallow_the_variance` |
+//! | 12 | the sum of squares overflows | `norm.rs`: `rows_of_1e30_and_of_1e_30_are_normalised` |
 //! | 13 | NaN in C is read without a residual; zero depth leaves garbage | [`what_c_held_is_never_read_without_a_residual`] |
 //! | 14 | zero sizes | `gemm.rs`: `zero_sizes_write_what_the_formula_says` |
 //! | 15 | wide kernels wrong in some shapes | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
@@ -30,7 +31,8 @@
 //! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
 //! | 30 | VNNI encodings | VNNI is not used |
 //! | 31 | aligned moves on unaligned buffers | [`any_alignment_gives_the_same_bits`] |
-//! | 32, 33 | GELU and SiLU in their tails | the activations' own tests |
+//! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
+//! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero`; fused: as 32 |
 //! | 34 | denormals: slow, or flushed | [`denormals_are_numbers`]; that they are not slow is a bench |
 //! | 35 | 32-bit indices | [`strides_beyond_two_to_the_31`]; sizes that overflow: `attention_errors.rs`: `absurd_sizes_do_not_panic` |
 //! | 36 | zero and negative strides, aliasing | [`zero_strides_repeat_what_they_point_at`]; `gemm.rs` and `attention_errors.rs`: `views_that_lie_are_refused`; negative strides and aliasing cannot be written down |
