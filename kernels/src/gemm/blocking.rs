@@ -8,7 +8,7 @@
 //! round. `k` is never split.
 
 use super::epilogue::{Epilogue, Store};
-use super::microkernel::{MAX_ROWS, Operands, row, tile};
+use super::microkernel::{LINE, MAX_ROWS, Operands, row, tile, tile_ahead};
 use super::packing::PackedMatrix;
 use crate::isa::{Isa, Kernel};
 use crate::lanes::{Lanes, MAX_PANEL, PanelKernel};
@@ -176,6 +176,14 @@ impl Part<'_> {
                 loop {
                     let steps = (depth - k).min(block);
                     let last = k + steps == depth;
+                    // Panels follow each other, so the next block of `k` and the next panel are
+                    // both what comes after this block in memory.
+                    let next = self.operands::<S>(start, k + steps, panel).b;
+                    let lines = match tiles {
+                        1 => 4,
+                        2 => 2,
+                        _ => 1,
+                    };
                     for index in 0..tiles {
                         let local = share(count, tiles, index);
                         let step = Step {
@@ -184,19 +192,27 @@ impl Part<'_> {
                             k,
                             steps,
                             last,
+                            ahead: next.wrapping_add(index * steps * lines * LINE),
                             waiting: waiting.as_mut_ptr().wrapping_add(if last && k == 0 {
                                 0
                             } else {
                                 local.start * S::PANEL
                             }),
                         };
-                        match local.len() {
-                            1 => self.step::<S, 1, NV>(s, &step),
-                            2 => self.step::<S, 2, NV>(s, &step),
-                            3 => self.step::<S, 3, NV>(s, &step),
-                            4 => self.step::<S, 4, NV>(s, &step),
-                            5 => self.step::<S, 5, NV>(s, &step),
-                            _ => self.step::<S, 6, NV>(s, &step),
+                        match (tiles, local.len()) {
+                            (1, 1) => self.step::<S, 1, NV, 4>(s, &step),
+                            (1, 2) => self.step::<S, 2, NV, 4>(s, &step),
+                            (1, 3) => self.step::<S, 3, NV, 4>(s, &step),
+                            (1, 4) => self.step::<S, 4, NV, 4>(s, &step),
+                            (1, 5) => self.step::<S, 5, NV, 4>(s, &step),
+                            (1, _) => self.step::<S, 6, NV, 4>(s, &step),
+                            (2, 3) => self.step::<S, 3, NV, 2>(s, &step),
+                            (2, 4) => self.step::<S, 4, NV, 2>(s, &step),
+                            (2, 5) => self.step::<S, 5, NV, 2>(s, &step),
+                            (2, _) => self.step::<S, 6, NV, 2>(s, &step),
+                            (_, 4) => self.step::<S, 4, NV, 1>(s, &step),
+                            (_, 5) => self.step::<S, 5, NV, 1>(s, &step),
+                            (_, _) => self.step::<S, 6, NV, 1>(s, &step),
                         }
                     }
                     k += steps;
@@ -211,7 +227,11 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize>(&self, s: S, step: &Step) {
+    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
+        &self,
+        s: S,
+        step: &Step,
+    ) {
         let mut acc = [[s.splat(0.0); NV]; MR];
         // SAFETY: rows `step.row..step.row + MR` and the panel exist in the views; `waiting` has
         // `BLOCK_ROWS` rows of PANEL floats, of which this tile's are used only when there is more
@@ -225,7 +245,7 @@ impl Part<'_> {
                 }
             }
             let operands = self.operands::<S>(step.row, step.k, step.panel);
-            let acc = tile::<S, MR, NV>(s, acc, step.steps, operands);
+            let acc = tile_ahead::<S, MR, NV, AHEAD>(s, acc, step.steps, operands, step.ahead);
             if step.last {
                 let (column, valid) = (step.panel * S::PANEL, self.valid::<S>(step.panel));
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
@@ -245,6 +265,8 @@ struct Step {
     panel: usize,
     k: usize,
     steps: usize,
+    /// What to ask memory for meanwhile.
+    ahead: *const f32,
     /// This block holds the last `k`.
     last: bool,
     /// The tile's sums while they wait for the next block.

@@ -38,12 +38,36 @@ pub(crate) struct Operands {
 #[inline(always)]
 pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
     s: S,
-    mut acc: Tile<S, MR, NV>,
+    acc: Tile<S, MR, NV>,
     depth: usize,
     operands: Operands,
 ) -> Tile<S, MR, NV> {
+    // SAFETY: the caller's contract.
+    unsafe { tile_ahead::<S, MR, NV, 0>(s, acc, depth, operands, core::ptr::null()) }
+}
+
+/// Floats in a cache line.
+pub(super) const LINE: usize = 16;
+
+/// [`tile`], which meanwhile asks for `AHEAD * depth` cache lines from `ahead` on, any address: what
+/// will be multiplied next comes from memory while this is multiplied from a cache.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+pub(super) unsafe fn tile_ahead<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
+    s: S,
+    mut acc: Tile<S, MR, NV>,
+    depth: usize,
+    operands: Operands,
+    mut ahead: *const f32,
+) -> Tile<S, MR, NV> {
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
     for _ in 0..depth {
+        for line in 0..AHEAD {
+            s.prefetch_outer(ahead.wrapping_add(line * LINE));
+        }
+        ahead = ahead.wrapping_add(AHEAD * LINE);
         let mut vectors = [s.splat(0.0); NV];
         for (v, vector) in vectors.iter_mut().enumerate() {
             // SAFETY: the caller's contract.

@@ -2,7 +2,9 @@
 
 use super::{Lanes, PanelKernel};
 use crate::isa::{Enter, Kernel};
-use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{
+    __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+};
 use pulp::x86::V3;
 
 /// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
@@ -60,6 +62,11 @@ unsafe impl Lanes for V3 {
     fn prefetch(self, at: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_outer(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 
     #[inline(always)]

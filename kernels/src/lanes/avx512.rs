@@ -2,7 +2,9 @@
 
 use super::{Lanes, PanelKernel};
 use crate::isa::{Enter, Kernel};
-use core::arch::x86_64::{__m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{
+    __m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+};
 use pulp::x86::V4;
 
 #[inline(always)]
@@ -55,6 +57,11 @@ unsafe impl Lanes for V4 {
     fn prefetch(self, at: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_outer(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 
     #[inline(always)]

@@ -70,6 +70,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn store_first(self, to: *mut f32, v: Self::F32, count: usize);
     /// Asks for the cache line at `at`; any address is fine.
     fn prefetch(self, at: *const f32);
+    /// As `prefetch`, into the second-level cache.
+    fn prefetch_outer(self, at: *const f32);
 
     /// `a + b`.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;

@@ -60,6 +60,8 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     fn prefetch(self, _at: *const f32) {}
+    #[inline(always)]
+    fn prefetch_outer(self, _at: *const f32) {}
 
     #[inline(always)]
     fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {

@@ -71,6 +71,8 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     fn prefetch(self, _at: *const f32) {}
+    #[inline(always)]
+    fn prefetch_outer(self, _at: *const f32) {}
 
     #[inline(always)]
     fn add(self, a: Eight, b: Eight) -> Eight {
