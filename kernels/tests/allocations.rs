@@ -12,7 +12,7 @@ use simdformer_kernels::{
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use support::{Random, all_isas};
+use support::{Random, all_isas, brief};
 
 struct Counting;
 
@@ -179,7 +179,7 @@ fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
     let pools = [pool(2), pool(3)];
     for isa in all_isas() {
         let mut bench = Bench::new(isa);
-        let rounds = 100;
+        let rounds = if brief() { 5 } else { 100 };
         let mut count = |name: &str, work: &mut dyn FnMut(&mut Bench)| {
             work(&mut bench);
             let before = ALLOCATIONS.load(Ordering::Relaxed);
