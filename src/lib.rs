@@ -19,5 +19,5 @@ pub use error::{KernelError, SessionError};
 pub use generate::{Counts, Generated, Source};
 pub use model::{Model, ModelError};
 pub use plan::{Limits, Plan};
-pub use session::{Row, Sentence, Session, StepRow, Threads};
+pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
 pub use simdformer_kernels as kernels;

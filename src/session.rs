@@ -66,6 +66,9 @@ pub struct Sentence(pub(crate) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Row(pub(crate) u32);
 
+/// Called with each position and its logits, `[vocabulary]`.
+pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
+
 /// One hypothesis of a step and the token it is continued with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRow {
@@ -515,7 +518,7 @@ impl<'a> Session<'a> {
         &mut self,
         row: Row,
         tokens: &[u32],
-        mut each: Option<&mut dyn FnMut(usize, &[f32])>,
+        mut each: Option<EachLogits<'_>>,
     ) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         let stride = self.plan.limits.target_tokens;
@@ -538,7 +541,7 @@ impl<'a> Session<'a> {
         slot: usize,
         len: usize,
         chunk: &[u32],
-        each: &mut Option<&mut dyn FnMut(usize, &[f32])>,
+        each: &mut Option<EachLogits<'_>>,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();

@@ -334,6 +334,45 @@ fn a_cache_forgets_how_it_was_written() {
     }
 }
 
+/// The beams of a sentence share the keys of its source: one slot read by all of them gives the bits
+/// that a copy for each gives, in both kinds of attention.
+#[test]
+fn beams_may_share_a_slot() {
+    let (beams, keys, head_dim) = (5, 290, 24);
+    let mut batch = Batch::new(&[(beams, keys, 0)], [4, 2, head_dim], [0, 0, 0], 55);
+    batch.weight_heads = vec![3];
+    for isa in all_isas() {
+        let together = batch.attention_cached(isa, Parallelism::Serial);
+        let mut apart = batch.clone();
+        let one = batch.sequences[0];
+        apart.sequences =
+            (0..beams).map(|beam| Sequence { query_start: beam, query_len: 1, ..one }).collect();
+        // Sequences that name the same keys, and slots that hold copies of them.
+        assert!(apart.attention(isa, Parallelism::Serial).bits() == together.bits(), "{isa}");
+        assert!(
+            apart.attention_cached(isa, Parallelism::Serial).bits() == together.bits(),
+            "{isa}"
+        );
+        let (shape, data) = batch.cache(isa);
+        let cache = Cache::new(isa, shape, &data).expect("the length");
+        let sequences: Vec<CachedSequence> = (0..beams)
+            .map(|beam| CachedSequence { query_start: beam, query_len: 1, slot: 0, key_len: keys })
+            .collect();
+        let mut out = Tensor::new(batch.query.shape, 0);
+        attention_cached(
+            batch.query.view(),
+            &cache,
+            &sequences,
+            &batch.options(),
+            out.view_mut(),
+            None,
+            Parallelism::Serial,
+        )
+        .expect("a fit");
+        assert_eq!(difference(&out.data, &together.out.data), None, "{isa}");
+    }
+}
+
 /// What other slots and later positions hold cannot reach an answer.
 #[test]
 fn the_rest_of_a_cache_does_not_matter() {

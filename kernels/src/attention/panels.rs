@@ -46,7 +46,7 @@ pub(super) unsafe fn write_keys<S: Lanes>(
         let from = key.at(token, head);
         // SAFETY: a whole panel's tokens exist, or one token's elements go to its own lane.
         unsafe {
-            if at % S::LANES == 0 && tokens.end - token >= S::LANES {
+            if at.is_multiple_of(S::LANES) && tokens.end - token >= S::LANES {
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
                     let stride = key.token_stride();

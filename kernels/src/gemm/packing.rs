@@ -133,7 +133,7 @@ impl Kernel for Pack<'_, '_> {
         let mut j = 0;
         while j < count {
             // A group of columns that is one aligned vector of a panel goes through registers.
-            let whole = (first + j) % S::LANES == 0 && count - j >= S::LANES;
+            let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
             let mut k = 0;
             if whole && row_stride == 1 {
                 while k + S::LANES <= depth {

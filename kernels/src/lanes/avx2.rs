@@ -111,11 +111,6 @@ unsafe impl Lanes for V3 {
         )
     }
     #[inline(always)]
-    fn round(self, a: __m256) -> __m256 {
-        // 8: nearest even, no inexact exception.
-        self.avx._mm256_round_ps::<8>(a)
-    }
-    #[inline(always)]
     fn scale(self, a: __m256, n: __m256) -> __m256 {
         let biased = self
             .avx2

@@ -104,11 +104,6 @@ unsafe impl Lanes for V4 {
         dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
     }
     #[inline(always)]
-    fn round(self, a: __m512) -> __m512 {
-        // 0x08: nearest even, no inexact exception, no scaling.
-        self.avx512f._mm512_roundscale_ps::<8>(a)
-    }
-    #[inline(always)]
     fn scale(self, a: __m512, n: __m512) -> __m512 {
         self.avx512f._mm512_scalef_ps(a, n)
     }

@@ -93,8 +93,6 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::F32) -> Self::F32;
     /// The magnitude of `magnitude` with the sign bit of `sign`.
     fn copy_sign(self, magnitude: Self::F32, sign: Self::F32) -> Self::F32;
-    /// Nearest integer, ties to even, for `|a| < 2^22`.
-    fn round(self, a: Self::F32) -> Self::F32;
     /// `a * 2^n` for integral `n` in `-126..=127`.
     fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32;
     /// `mask ? a * 2^n : 0` for integral `n` in `-126..=127` where the mask is true and any `n`

@@ -101,10 +101,6 @@ unsafe impl Lanes for Neon {
         self.neon.vbslq_f32(self.neon.vdupq_n_u32(1 << 31), sign, magnitude)
     }
     #[inline(always)]
-    fn round(self, a: float32x4_t) -> float32x4_t {
-        self.neon.vrndnq_f32(a)
-    }
-    #[inline(always)]
     fn scale(self, a: float32x4_t, n: float32x4_t) -> float32x4_t {
         let neon = self.neon;
         let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));

@@ -112,12 +112,6 @@ unsafe impl Lanes for Scalar {
         each(|i| magnitude.0[i].copysign(sign.0[i]))
     }
     #[inline(always)]
-    fn round(self, a: Eight) -> Eight {
-        // Adding 1.5 * 2^23 pushes the fraction out of the mantissa, rounding to nearest even.
-        const MAGIC: f32 = 12_582_912.0;
-        each(|i| (a.0[i] + MAGIC) - MAGIC)
-    }
-    #[inline(always)]
     fn scale(self, a: Eight, n: Eight) -> Eight {
         each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23))
     }

@@ -33,7 +33,6 @@ impl Kernel for Check {
         check(s.min(va, vb), &|i| if a[i] < b[i] { a[i] } else { b[i] });
         check(s.abs(va), &|i| a[i].abs());
         check(s.copy_sign(va, vb), &|i| a[i].copysign(b[i]));
-        check(s.round(va), &|i| libm::rintf(a[i]));
         check(s.scale(va, s.splat(-126.0)), &|i| a[i] * f32::from_bits(1 << 23));
         check(s.scale(va, s.splat(5.0)), &|i| a[i] * 32.0);
         let nan = s.splat(f32::NAN);

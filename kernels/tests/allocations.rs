@@ -1,0 +1,206 @@
+//! No kernel touches the heap: not alone, not on a pool, not in a team. One test, since the
+//! allocator is the process's.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::{
+    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut, Isa,
+    Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, Team, attention,
+    attention_cached, attention_scratch, attention_step, gemm,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use support::{Random, all_isas, brief};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract is passed on.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const TOKENS: usize = 96;
+const HEADS: usize = 4;
+const HEAD_DIM: usize = 40;
+const WIDTH: usize = HEADS * HEAD_DIM;
+
+/// Buffers for one of each kernel, large enough that threads are used.
+struct Bench {
+    isa: Isa,
+    input: Vec<f32>,
+    output: Vec<f32>,
+    weight: Vec<f32>,
+    packed: Vec<f32>,
+    scratch: Vec<f32>,
+    cache: Vec<f32>,
+    ancestry: Vec<u32>,
+    lens: Vec<u32>,
+}
+
+const SHAPE: CacheShape =
+    CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
+const SEQUENCES: [Sequence; 2] = [Sequence::packed(0, 60), Sequence::packed(60, 36)];
+
+impl Bench {
+    fn new(isa: Isa) -> Self {
+        let mut random = Random::new(1);
+        Self {
+            isa,
+            input: random.values(TOKENS * WIDTH),
+            output: vec![0.0; TOKENS * WIDTH],
+            weight: random.values(WIDTH * WIDTH),
+            packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
+            scratch: vec![0.0; attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM).expect("small")],
+            cache: vec![0.0; SHAPE.len(isa).expect("small")],
+            ancestry: (0..TOKENS * TOKENS).map(|i| (i / 5 % 2) as u32).collect(),
+            lens: vec![TOKENS as u32; TOKENS],
+        }
+    }
+
+    fn run(&mut self, parallelism: Parallelism<'_>) {
+        let isa = self.isa;
+        let weight = Matrix::new(&self.weight, WIDTH, WIDTH).expect("W");
+        let packed = PackedMatrix::pack(isa, weight, &mut self.packed).expect("room");
+        let epilogue = Epilogue {
+            bias: Some(&self.weight[..WIDTH]),
+            residual: Residual::Output,
+            ..Epilogue::default()
+        };
+        gemm(
+            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
+            &packed,
+            &epilogue,
+            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            parallelism,
+        )
+        .expect("a fit");
+        let shape = [TOKENS, HEADS, HEAD_DIM];
+        let input = Heads::new(&self.input, shape).expect("tokens");
+        let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
+        attention(
+            isa,
+            input,
+            input,
+            input,
+            &SEQUENCES,
+            &options,
+            HeadsMut::new(&mut self.output, shape).expect("room"),
+            None,
+            &mut self.scratch,
+            parallelism,
+        )
+        .expect("a fit");
+        let mut cache = CacheMut::new(isa, SHAPE, &mut self.cache).expect("the length");
+        for slot in 0..2 {
+            cache.write(slot, 0, input, input).expect("a place");
+        }
+        let cache = Cache::new(isa, SHAPE, &self.cache).expect("the length");
+        attention_cached(
+            input,
+            &cache,
+            &[CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS }],
+            &options,
+            HeadsMut::new(&mut self.output, shape).expect("room"),
+            None,
+            parallelism,
+        )
+        .expect("a fit");
+        attention_step(
+            input,
+            &cache,
+            &self.lens,
+            &self.ancestry,
+            TOKENS,
+            &options,
+            HeadsMut::new(&mut self.output, shape).expect("room"),
+            parallelism,
+        )
+        .expect("a fit");
+    }
+}
+
+/// Every one of `threads` threads of the pool waits for the others in a task of its own.
+fn meet(threads: usize, barrier: &Barrier) {
+    if threads == 1 {
+        barrier.wait();
+    } else {
+        rayon::join(|| barrier.wait(), || meet(threads - 1, barrier));
+    }
+}
+
+/// A pool of which every thread has stolen a task from another: at its first theft a thread
+/// registers with the pool's queues, and that allocates.
+fn pool(threads: usize) -> rayon::ThreadPool {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+    let stolen = AtomicBool::new(false);
+    let barrier = Barrier::new(threads);
+    pool.install(|| {
+        rayon::join(
+            || {
+                while !stolen.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            },
+            || {
+                // On another thread now, where the first one must steal to join the others.
+                stolen.store(true, Ordering::Release);
+                meet(threads, &barrier);
+            },
+        )
+    });
+    pool
+}
+
+#[test]
+fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
+    // They stay until the end: a thread that leaves allocates as well.
+    let pools = [pool(2), pool(3)];
+    for isa in all_isas() {
+        let mut bench = Bench::new(isa);
+        let rounds = if brief() { 5 } else { 100 };
+        let mut count = |name: &str, work: &mut dyn FnMut(&mut Bench)| {
+            work(&mut bench);
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            for _ in 0..rounds {
+                work(&mut bench);
+            }
+            let found = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(found, 0, "{isa}, {name}: allocations in {rounds} rounds");
+        };
+        count("serial", &mut |bench| bench.run(Parallelism::Serial));
+        for pool in &pools {
+            pool.install(|| {
+                count("on a pool", &mut |bench| bench.run(Parallelism::Rayon));
+                count("in a team", &mut |bench| {
+                    Team::run(|team| bench.run(Parallelism::Team(team)));
+                });
+            });
+        }
+    }
+    // The counter counts.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(std::hint::black_box(vec![1u8; 100]));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);
+}

@@ -1,0 +1,782 @@
+//! The bugs of others. Each of these hurt someone's kernels once; each that could exist here has a
+//! test, named after what it guards. Tests without a file are in this one.
+//!
+//! | # | what went wrong | guarded by |
+//! |---|---|---|
+//! | 1 | `-inf - -inf` when the first block of a row is masked | [`a_masked_first_block_is_not_nan`] |
+//! | 2 | fully masked rows are NaN or garbage | [`fully_masked_rows_are_zero_beside_others`]; `attention.rs`: `rows_without_a_key_get_zeros_or_the_mean` |
+//! | 3 | NaN behind a mask leaks as 0 * NaN | [`nan_and_infinity_behind_a_mask_do_not_leak`]; `attention.rs`: `any_batch_is_within_its_bound_and_reads_nothing_hidden`, `a_future_of_nan_does_not_reach_the_past` |
+//! | 4 | NaN input silently becomes zeros | [`nan_in_a_key_is_not_swallowed`]; `attention.rs`: `nan_in_one_query_stays_in_its_row` |
+//! | 5 | a finite number stands for "masked" | [`real_scores_below_any_sentinel`], [`a_bias_of_the_lowest_float_is_a_number`] |
+//! | 6 | softcap unmasks padding | there is no softcap; its trigger, one key more than a block: [`one_key_more_than_a_block`] |
+//! | 7 | causal alignment when lengths differ | [`causal_alignment_of_unequal_lengths`] |
+//! | 8 | padding lanes score 0 and win over very negative scores | [`padding_lanes_never_win`] (backward: there is none) |
+//! | 9 | backward ignores the gradient's strides | there is no backward pass |
+//! | 10 | wrong unless the head ratio is 8 | `attention.rs`: `grouped_heads_read_their_own_keys` |
+//! | 11 | a naive variance loses constant rows and large means | `norm.rs`: `constant_rows_give_exactly_the_bias`, `means_far_from_zero_do_not_swallow_the_variance` |
+//! | 12 | the sum of squares overflows | `norm.rs`: `rows_of_1e30_and_of_1e_30_are_normalised` |
+//! | 13 | NaN in C is read without a residual; zero depth leaves garbage | [`what_c_held_is_never_read_without_a_residual`] |
+//! | 14 | zero sizes | `gemm.rs`: `zero_sizes_write_what_the_formula_says` |
+//! | 15 | wide kernels wrong in some shapes | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
+//! | 16 | reads past the end of an operand | [`gemm_stays_between_guard_pages`], [`attention_stays_between_guard_pages`], [`the_cache_stays_between_guard_pages`] |
+//! | 17 | a masked broadcast reads too far | [`gemm_stays_between_guard_pages`], where the last element of A is flush with the page |
+//! | 18 | a length check covers one half only (quantised GEMV) | there is nothing quantised; every K with one row: [`gemm_stays_between_guard_pages`] |
+//! | 19 | rows after the last whole tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
+//! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`, `instruction_sets_with_fma_agree_bitwise` |
+//! | 21 | a wrong register in some column | [`counting_numbers_times_the_identity`] |
+//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | AMX is not used |
+//! | 23 | NaN leaks between rows of a tile | `gemm.rs`: `neighbours_do_not_reach_a_row` |
+//! | 24 | more threads than tiles | [`more_threads_than_work`] |
+//! | 25, 26, 27 | int8: signs, saturation, range ends | there is no int8 |
+//! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
+//! | 30 | VNNI encodings | VNNI is not used |
+//! | 31 | aligned moves on unaligned buffers | [`any_alignment_gives_the_same_bits`] |
+//! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
+//! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero`; fused: as 32 |
+//! | 34 | denormals: slow, or flushed | [`denormals_are_numbers`]; that they are not slow is a bench |
+//! | 35 | 32-bit indices | [`strides_beyond_two_to_the_31`]; sizes that overflow: `attention_errors.rs`: `absurd_sizes_do_not_panic` |
+//! | 36 | zero and negative strides, aliasing | [`zero_strides_repeat_what_they_point_at`]; `gemm.rs` and `attention_errors.rs`: `views_that_lie_are_refused`; negative strides and aliasing cannot be written down |
+//! | 37 | spinning threads on too few cores | [`many_more_threads_than_cores_finish`] |
+//! | 38 | hidden allocations | `allocations.rs` |
+//! | 39 | results depend on threads or batch | `gemm.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: all |
+//! | 40 | stack buffers that larger blocks overflow | blocks are constants; sums that wait on the stack: `gemm.rs`: `small_integers_are_exact_around_every_block_edge` |
+//! | 41 | the fallback differs from the vector code | every test here runs on every set, scalar first |
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::{
+    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, FullyMasked, Heads,
+    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, Weights,
+    attention, attention_cached, attention_scratch, attention_step, gemm,
+};
+use support::batch::{Batch, OwnedBias};
+use support::{Crew, POISON, Random, Tensor, all_isas, bits, difference};
+
+/// Holds `batch` to the oracle on every instruction set.
+fn check(batch: &Batch, what: &str) {
+    let exact = batch.exact();
+    for isa in all_isas() {
+        let output = batch.attention(isa, Parallelism::Serial);
+        batch.check(&output, &exact, &format!("{isa}, {what}"));
+    }
+}
+
+/// `batch` under a bias, the same for all heads.
+fn with_bias(mut batch: Batch, bias: impl Fn(usize, usize) -> f32) -> Batch {
+    let (tokens, keys) = (batch.query.shape[0], batch.key.shape[0]);
+    let data = (0..tokens * keys).map(|at| bias(at / keys, at % keys)).collect();
+    batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: keys });
+    batch
+}
+
+#[test]
+fn a_masked_first_block_is_not_nan() {
+    for masked in [1, 16, 64, 255, 256, 257, 512, 600] {
+        let mut batch = Batch::new(&[(7, 601, 0)], [2, 1, 24], [0, 0, 0], 1);
+        batch.weight_heads = vec![0];
+        check(
+            &with_bias(batch, |_, j| if j < masked { f32::NEG_INFINITY } else { 0.5 }),
+            &format!("{masked} of 601 keys masked from the front"),
+        );
+    }
+}
+
+#[test]
+fn fully_masked_rows_are_zero_beside_others() {
+    let lens = [(4, 0, 5), (3, 40, 0), (2, 0, 0), (60, 5, 1)];
+    let mut batch = Batch::new(&lens, [2, 2, 33], [0, 1, 2], 2);
+    batch.causal = true;
+    check(&batch, "lengths of zero, and more queries than keys");
+    for isa in all_isas() {
+        let output = batch.attention(isa, Parallelism::Serial);
+        for token in [0, 1, 2, 3] {
+            assert!(output.out.row(token, 1).iter().all(|x| x.to_bits() == 0), "{isa}: {token}");
+        }
+    }
+    let batch = Batch::new(&[(5, 40, 0)], [1, 1, 8], [0, 0, 0], 3);
+    let batch = with_bias(batch, |i, _| if i % 2 == 0 { f32::NEG_INFINITY } else { -3.0 });
+    check(&batch, "a mask of minus infinity in every other row");
+}
+
+#[test]
+fn nan_and_infinity_behind_a_mask_do_not_leak() {
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (query_len, key_len, padding) in [(9, 17, 15), (1, 256, 1), (50, 250, 60), (3, 0, 9)] {
+            let batch = Batch::new(&[(query_len, key_len, padding)], [2, 1, 20], [0, 0, 0], 4);
+            for isa in all_isas() {
+                let mut filled = batch.clone();
+                filled.key.fill(key_len..key_len + padding, || special);
+                filled.value.fill(key_len..key_len + padding, || special);
+                let mut finite = batch.clone();
+                finite.key.fill(key_len..key_len + padding, || 1.0);
+                finite.value.fill(key_len..key_len + padding, || 1.0);
+                let filled = filled.attention(isa, Parallelism::Serial).bits();
+                let finite = finite.attention(isa, Parallelism::Serial).bits();
+                assert!(filled == finite, "{isa}: {special} in {padding} keys after {key_len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_in_a_key_is_not_swallowed() {
+    // In every place of a block and in the second block: the running maximum ignores NaN, the sum
+    // must not.
+    for place in [0, 1, 15, 16, 40, 255, 256, 299] {
+        let mut batch = Batch::new(&[(7, 300, 0)], [1, 1, 10], [0, 0, 0], 5);
+        batch.key.row_mut(place, 0)[3] = f32::NAN;
+        for isa in all_isas() {
+            let out = batch.attention(isa, Parallelism::Serial).out;
+            assert!(out.data.iter().all(|x| x.is_nan()), "{isa}: NaN in key {place} was lost");
+        }
+        let mut batch = Batch::new(&[(7, 300, 0)], [1, 1, 10], [0, 0, 0], 5);
+        batch.value.row_mut(place, 0)[3] = f32::NAN;
+        for isa in all_isas() {
+            let out = batch.attention(isa, Parallelism::Serial).out;
+            for (at, x) in out.data.iter().enumerate() {
+                assert_eq!(x.is_nan(), at % 10 == 3, "{isa}: NaN in value {place}, element {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn real_scores_below_any_sentinel() {
+    // All visible scores near -1e6, with keys hidden in every way: a mask that fills in -1e4, -5e4
+    // or -1e9 / 1e5 would give the hidden ones all the weight.
+    for level in [-1e4, -5e4, -1e6, -1e30, -3e38] {
+        let mut batch = Batch::new(&[(5, 40, 9)], [1, 1, 1], [0, 0, 0], 6);
+        batch.scale = 1.0;
+        batch.causal = true;
+        batch.query.fill(0..5, || 1.0);
+        batch.key.fill(0..40, || level);
+        batch.value.fill(0..40, || 2.0);
+        let batch = with_bias(batch, |_, j| if j % 3 == 1 { f32::NEG_INFINITY } else { 0.0 });
+        for isa in all_isas() {
+            let out = batch.attention(isa, Parallelism::Serial).out;
+            for x in &out.data {
+                assert!((x - 2.0).abs() <= 1e-5, "{isa}: scores at {level:e} gave {x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bias_of_the_lowest_float_is_a_number() {
+    // `f32::MIN` as a mask, alone and together with minus infinity: finite, so where it covers a
+    // whole row its keys are all there is.
+    let (low, inf) = (f32::MIN, f32::NEG_INFINITY);
+    for (row, expected) in [
+        ([0.0, low, 0.0, low], [0.5, 0.0, 0.5, 0.0]),
+        ([low; 4], [0.25; 4]),
+        ([low, inf, low, inf], [0.5, 0.0, 0.5, 0.0]),
+        ([inf, low, inf, inf], [0.0, 1.0, 0.0, 0.0]),
+        ([inf; 4], [0.0; 4]),
+    ] {
+        let mut batch = Batch::new(&[(1, 4, 0)], [1, 1, 3], [0, 0, 0], 7);
+        batch.query.fill(0..1, || 0.0);
+        batch.weight_heads = vec![0];
+        let batch = with_bias(batch, |_, j| row[j]);
+        check(&batch, &format!("bias {row:?}"));
+        for isa in all_isas() {
+            let output = batch.attention(isa, Parallelism::Serial);
+            assert_eq!(output.weights(0, 0)[..4], expected, "{isa}: bias {row:?}");
+        }
+    }
+}
+
+#[test]
+fn one_key_more_than_a_block() {
+    for key_len in [5, 9, 17, 33, 49, 65, 129, 257, 513] {
+        let mut batch = Batch::new(&[(3, key_len, 0)], [1, 1, 16], [0, 0, 0], key_len as u64);
+        batch.weight_heads = vec![0];
+        check(&batch, &format!("{key_len} keys"));
+    }
+}
+
+#[test]
+fn causal_alignment_of_unequal_lengths() {
+    for t in [5, 16, 64, 260] {
+        for query_len in [1, 3, t] {
+            for key_len in [t - 1, t, t + 5] {
+                let lens = [(query_len, key_len, 2)];
+                let mut batch = Batch::new(&lens, [1, 1, 9], [0, 0, 0], t as u64);
+                batch.causal = true;
+                batch.weight_heads = vec![0];
+                check(&batch, &format!("{query_len} queries, {key_len} keys"));
+            }
+        }
+    }
+}
+
+#[test]
+fn padding_lanes_never_win() {
+    for key_len in [1, 3, 7, 9, 15, 17, 31, 63, 65, 250, 257, 270] {
+        let mut batch = Batch::new(&[(8, key_len, 0)], [1, 1, 2], [0, 0, 0], 8);
+        batch.scale = 1.0;
+        batch.query.fill(0..8, || 1000.0);
+        batch.key.fill(0..key_len, || -500.0);
+        batch.value.fill(0..key_len, || 1.0);
+        batch.weight_heads = vec![0];
+        for isa in all_isas() {
+            let output = batch.attention(isa, Parallelism::Serial);
+            for x in &output.out.data {
+                assert!((x - 1.0).abs() <= 1e-5, "{isa}: {key_len} keys gave {x}");
+            }
+            let share = output.weights(0, 7)[0];
+            assert!((share * key_len as f32 - 1.0).abs() <= 1e-5, "{isa}: {share}");
+        }
+    }
+}
+
+/// Packs `w` and multiplies `a` by it into `c` without a residual.
+fn multiply(
+    isa: Isa,
+    a: Matrix<'_>,
+    w: Matrix<'_>,
+    c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) {
+    let mut packed = vec![POISON; PackedMatrix::len(isa, w.rows(), w.columns()).expect("small")];
+    let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+    gemm(a, &packed, &Epilogue::default(), c, parallelism).expect("shapes that fit");
+}
+
+#[test]
+fn what_c_held_is_never_read_without_a_residual() {
+    for isa in all_isas() {
+        for columns in [1, 7, 8, 15, 17, 31, 64, 65, 130] {
+            for rows in 1..=13 {
+                for depth in [0, 1, 9] {
+                    let (a, w) = (vec![1.0; rows * depth], vec![1.0; depth * columns]);
+                    for held in [f32::NAN, f32::INFINITY] {
+                        let mut c = vec![held; rows * columns];
+                        multiply(
+                            isa,
+                            Matrix::new(&a, rows, depth).expect("A"),
+                            Matrix::new(&w, depth, columns).expect("W"),
+                            MatrixMut::new(&mut c, rows, columns).expect("C"),
+                            Parallelism::Serial,
+                        );
+                        assert!(
+                            c.iter().all(|&x| x == depth as f32),
+                            "{isa}: {held} in C, {rows} x {columns} x {depth}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A of counting numbers, W the identity: a wrong register is a wrong number, readable at a glance.
+#[test]
+fn counting_numbers_times_the_identity() {
+    for isa in all_isas() {
+        for size in 1..=70 {
+            for rows in [1, 2, 3, 4, 5, 6, 7, 13] {
+                let a: Vec<f32> = (1..=rows * size).map(|x| x as f32).collect();
+                let mut w = vec![0.0; size * size];
+                (0..size).for_each(|i| w[i * size + i] = 1.0);
+                let mut packed = vec![0.0; PackedMatrix::len(isa, size, size).expect("small")];
+                let w = Matrix::new(&w, size, size).expect("W");
+                let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+                for scale in [0.0, 1.0, 2.0] {
+                    for add in [false, true] {
+                        let residual = if add { Residual::Output } else { Residual::None };
+                        let mut c = vec![100_000.0; rows * size];
+                        let epilogue = Epilogue { scale, residual, ..Epilogue::default() };
+                        gemm(
+                            Matrix::new(&a, rows, size).expect("A"),
+                            &packed,
+                            &epilogue,
+                            MatrixMut::new(&mut c, rows, size).expect("C"),
+                            Parallelism::Serial,
+                        )
+                        .expect("shapes that fit");
+                        let base = if add { 100_000.0 } else { 0.0 };
+                        let expected: Vec<f32> = a.iter().map(|x| base + scale * x).collect();
+                        assert_eq!(c, expected, "{isa}: {rows} rows of {size}, scale {scale}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+mod guard {
+    use super::*;
+    use support::Guarded;
+
+    type Wall = fn(&[f32]) -> Guarded;
+    const WALLS: [Wall; 2] = [Guarded::at_start, Guarded::at_end];
+
+    #[test]
+    fn gemm_stays_between_guard_pages() {
+        for isa in all_isas() {
+            let mut random = Random::new(16);
+            let depths: Vec<usize> = (0..=70).chain([2048, 2049]).collect();
+            for (index, depth) in depths.into_iter().enumerate() {
+                for rows in [1, 2, 5, 6, 7] {
+                    let columns = 1 + (index * 7 + rows * 11) % 140;
+                    let a = random.integers(rows * depth, 8);
+                    let w = random.integers(depth * columns, 8);
+                    let bias = random.integers(columns, 8);
+                    let residual = random.integers(rows * columns, 8);
+                    let mut results = Vec::new();
+                    for wall in WALLS {
+                        let (a, w) = (wall(&a), wall(&w));
+                        let (bias, residual) = (wall(&bias), wall(&residual));
+                        let floats = PackedMatrix::len(isa, depth, columns).expect("small");
+                        let mut packed = wall(&vec![POISON; floats]);
+                        let mut c = wall(&vec![POISON; rows * columns]);
+                        // Once from rows, once from columns.
+                        let by_rows = Matrix::new(&w, depth, columns).expect("W");
+                        let turned = Matrix::new(&w, columns, depth).expect("W").transposed();
+                        PackedMatrix::pack(isa, turned, &mut packed).expect("the length");
+                        let packed =
+                            PackedMatrix::pack(isa, by_rows, &mut packed).expect("the length");
+                        let epilogue = Epilogue {
+                            bias: Some(&bias),
+                            residual: Residual::Matrix(
+                                Matrix::new(&residual, rows, columns).expect("a residual"),
+                            ),
+                            ..Epilogue::default()
+                        };
+                        gemm(
+                            Matrix::new(&a, rows, depth).expect("A"),
+                            &packed,
+                            &epilogue,
+                            MatrixMut::new(&mut c, rows, columns).expect("C"),
+                            Parallelism::Serial,
+                        )
+                        .expect("shapes that fit");
+                        results.push(c.to_vec());
+                    }
+                    assert_eq!(results[0], results[1], "{isa}: {rows} x {columns} x {depth}");
+                    assert!(results[0].iter().all(|x| x.is_finite()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn attention_stays_between_guard_pages() {
+        for isa in all_isas() {
+            for head_dim in [1, 3, 8, 15, 16, 17, 33, 64, 70] {
+                for (query_len, key_len) in [(1, 1), (5, 17), (7, 16), (3, 257), (50, 70), (1, 33)]
+                {
+                    let lens = [(query_len, key_len, 1)];
+                    let mut batch = Batch::new(&lens, [2, 1, head_dim], [0, 0, 0], 9);
+                    batch.causal = query_len > 1;
+                    let heads = [0, 1];
+                    let expected = batch.attention(isa, Parallelism::Serial).out;
+                    let biased =
+                        with_bias(batch.clone(), |_, j| if j % 5 == 4 { -1.0 } else { 0.0 });
+                    for wall in WALLS {
+                        let (query, key) = (wall(&batch.query.data), wall(&batch.key.data));
+                        // The padded value is of no use to anybody: leave it out of memory.
+                        let value = wall(&batch.value.data);
+                        let floats = attention_scratch(isa, &batch.sequences, 1, head_dim);
+                        let mut scratch = wall(&vec![POISON; floats.expect("small")]);
+                        let mut out = wall(&vec![POISON; query_len * 2 * head_dim]);
+                        let mut weights = wall(&vec![POISON; 2 * query_len * key_len]);
+                        let bias = wall(&biased.bias.as_ref().expect("a bias").data);
+                        for bias in [None, Some(&bias)] {
+                            let options = AttentionOptions {
+                                bias: bias.map(|bias| simdformer_kernels::Bias {
+                                    data: bias,
+                                    head_stride: 0,
+                                    query_stride: key_len + 1,
+                                }),
+                                ..batch.options()
+                            };
+                            attention(
+                                isa,
+                                Heads::new(&query, batch.query.shape).expect("queries"),
+                                Heads::new(&key, batch.key.shape).expect("keys"),
+                                Heads::new(&value, batch.value.shape).expect("values"),
+                                &batch.sequences,
+                                &options,
+                                HeadsMut::new(&mut out, batch.query.shape).expect("room"),
+                                Some(Weights {
+                                    data: &mut weights,
+                                    heads: &heads,
+                                    head_stride: query_len * key_len,
+                                    query_stride: key_len,
+                                    keys: key_len,
+                                }),
+                                &mut scratch,
+                                Parallelism::Serial,
+                            )
+                            .expect("a fit");
+                            assert!(out.iter().chain(&*weights).all(|x| x.is_finite()));
+                            if bias.is_none() {
+                                assert_eq!(difference(&out, &expected.data), None, "{isa}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_cache_stays_between_guard_pages() {
+        for isa in all_isas() {
+            for head_dim in [1, 5, 16, 17, 64] {
+                for capacity in [1, 7, 16, 33, 260] {
+                    let shape = CacheShape { slots: 2, capacity, heads: 2, head_dim };
+                    let mut random = Random::new(10);
+                    let key = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
+                    let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
+                    let query = random.values(2 * head_dim);
+                    for wall in WALLS {
+                        let mut data = wall(&vec![POISON; shape.len(isa).expect("small")]);
+                        let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+                        let (key, value) = (wall(&key.data), wall(&value.data));
+                        let tokens = [capacity, 2, head_dim];
+                        for slot in 0..2 {
+                            let key = Heads::new(&key, tokens).expect("keys");
+                            let value = Heads::new(&value, tokens).expect("values");
+                            cache.write(slot, 0, key, value).expect("a place");
+                        }
+                        let cache = Cache::new(isa, shape, &data).expect("the length");
+                        let query = wall(&query);
+                        let query = Heads::new(&query, [1, 2, head_dim]).expect("a query");
+                        let options = AttentionOptions::new(head_dim);
+                        let mut cached = wall(&vec![POISON; 2 * head_dim]);
+                        let sequence = CachedSequence {
+                            query_start: 0,
+                            query_len: 1,
+                            slot: 1,
+                            key_len: capacity,
+                        };
+                        attention_cached(
+                            query,
+                            &cache,
+                            &[sequence],
+                            &options,
+                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("room"),
+                            None,
+                            Parallelism::Serial,
+                        )
+                        .expect("a fit");
+                        let mut stepped = wall(&vec![POISON; 2 * head_dim]);
+                        let past: Vec<u32> = (0..capacity as u32).map(|j| j / 3 % 2).collect();
+                        attention_step(
+                            query,
+                            &cache,
+                            &[capacity as u32],
+                            &past,
+                            0,
+                            &options,
+                            HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("room"),
+                            Parallelism::Serial,
+                        )
+                        .expect("a fit");
+                        assert_eq!(difference(&cached, &stepped), None, "{isa}");
+                        assert!(cached.iter().all(|x| x.is_finite()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two rows, more than `2^31` elements apart, in pages that are never touched between them.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn strides_beyond_two_to_the_31() {
+        const STRIDE: usize = (1 << 31) + 9;
+        const LEN: usize = STRIDE + 64;
+        // SAFETY: an anonymous mapping of that many zeros, of which few pages ever exist.
+        let map = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                LEN * 4,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED, "no room in the address space");
+        // SAFETY: the mapping is zeroed, that long, and nobody else's.
+        let far = unsafe { core::slice::from_raw_parts_mut(map.cast::<f32>(), LEN) };
+        let near: Vec<f32> = (1..=24).map(|x| x as f32).collect();
+        for isa in all_isas() {
+            far[..12].copy_from_slice(&near[..12]);
+            far[STRIDE..STRIDE + 12].copy_from_slice(&near[12..]);
+            // As A, as W, as keys and values.
+            let mut expected = vec![0.0; 2 * 2];
+            let dense = Matrix::new(&near, 2, 12).expect("A");
+            let c = MatrixMut::new(&mut expected, 2, 2).expect("C");
+            multiply(isa, dense, dense.transposed(), c, Parallelism::Serial);
+            let mut found = vec![0.0; 2 * 2];
+            let distant = Matrix::strided(far, 2, 12, STRIDE, 1).expect("A");
+            let c = MatrixMut::new(&mut found, 2, 2).expect("C");
+            multiply(isa, distant, distant.transposed(), c, Parallelism::Serial);
+            assert_eq!(found, expected, "{isa}");
+
+            let options = AttentionOptions::new(12);
+            let sequences = [Sequence::packed(0, 2)];
+            let run = |tensor: Heads<'_>, out: HeadsMut<'_>| {
+                let floats = attention_scratch(isa, &sequences, 1, 12).expect("small");
+                let mut scratch = vec![POISON; floats];
+                attention(
+                    isa,
+                    tensor,
+                    tensor,
+                    tensor,
+                    &sequences,
+                    &options,
+                    out,
+                    None,
+                    &mut scratch,
+                    Parallelism::Serial,
+                )
+                .expect("a fit");
+            };
+            let (mut expected, mut found) = ([0.0; 24], [0.0; 24]);
+            let dense = Heads::new(&near, [2, 1, 12]).expect("tokens");
+            run(dense, HeadsMut::new(&mut expected, [2, 1, 12]).expect("room"));
+            let distant = Heads::strided(far, [2, 1, 12], STRIDE, 12).expect("tokens");
+            run(distant, HeadsMut::new(&mut found, [2, 1, 12]).expect("room"));
+            assert_eq!(found, expected, "{isa}");
+
+            // As the output of both.
+            run(dense, HeadsMut::strided(far, [2, 1, 12], STRIDE, 12).expect("room"));
+            assert_eq!(far[..12], expected[..12], "{isa}");
+            assert_eq!(far[STRIDE..STRIDE + 12], expected[12..], "{isa}");
+            let a = Matrix::new(&near, 2, 12).expect("A");
+            let c = MatrixMut::strided(far, 2, 2, STRIDE, 1).expect("C");
+            multiply(isa, a, a.transposed(), c, Parallelism::Serial);
+            assert_eq!(far[..2], [650.0, 1586.0], "{isa}");
+            assert_eq!(far[STRIDE..STRIDE + 2], [1586.0, 4250.0], "{isa}");
+        }
+        // SAFETY: the mapping made above, which nobody uses any more.
+        unsafe { libc::munmap(map, LEN * 4) };
+    }
+}
+
+/// Thirteen rows and one panel, with work enough to be worth a fork.
+#[test]
+fn more_threads_than_work() {
+    let (rows, depth, columns) = (13, 9000, 7);
+    let mut random = Random::new(24);
+    let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+    for isa in all_isas() {
+        let run = |parallelism: Parallelism<'_>| {
+            let mut c = vec![POISON; rows * columns];
+            multiply(
+                isa,
+                Matrix::new(&a, rows, depth).expect("A"),
+                Matrix::new(&w, depth, columns).expect("W"),
+                MatrixMut::new(&mut c, rows, columns).expect("C"),
+                parallelism,
+            );
+            bits(&c)
+        };
+        let serial = run(Parallelism::Serial);
+        let mut batch = Batch::new(&[(40, 500, 0)], [1, 1, 32], [0, 0, 0], 24);
+        batch.causal = true;
+        let attended = batch.attention(isa, Parallelism::Serial).bits();
+        for crew in [Crew::Rayon(16), Crew::Rayon(33), Crew::Team(16)] {
+            assert!(crew.run(run) == serial, "{isa}: {crew:?}");
+            let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
+            assert!(found == attended, "{isa}: {crew:?}");
+        }
+    }
+}
+
+/// A set that is listed is a set that runs, and can be had by its name.
+#[test]
+fn every_listed_set_really_runs() {
+    for isa in all_isas() {
+        assert_eq!(Isa::from_name(isa.name()), Ok(isa));
+        let mut c = [POISON; 4];
+        let a = [1.0, 2.0, 3.0, 4.0];
+        let a = Matrix::new(&a, 2, 2).expect("A");
+        let view = MatrixMut::new(&mut c, 2, 2).expect("C");
+        multiply(isa, a, a, view, Parallelism::Serial);
+        assert_eq!(c, [7.0, 10.0, 15.0, 22.0], "{isa}");
+    }
+}
+
+#[test]
+fn any_alignment_gives_the_same_bits() {
+    let (rows, depth, columns) = (8, 33, 75);
+    let mut random = Random::new(31);
+    let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+    let batch = Batch::new(&[(9, 40, 0)], [1, 1, 16], [0, 0, 0], 31);
+    for isa in all_isas() {
+        let mut first: Option<(Vec<u32>, Vec<u32>)> = None;
+        for shift in 0..16 {
+            let shifted = |values: &[f32]| {
+                let mut moved = vec![POISON; shift];
+                moved.extend(values);
+                moved
+            };
+            let (a, w) = (shifted(&a), shifted(&w));
+            let floats = PackedMatrix::len(isa, depth, columns).expect("small");
+            let mut packed = vec![POISON; shift + floats];
+            let w = Matrix::new(&w[shift..], depth, columns).expect("W");
+            let packed = PackedMatrix::pack(isa, w, &mut packed[shift..]).expect("the length");
+            let mut c = vec![POISON; shift + rows * columns];
+            let view = MatrixMut::new(&mut c[shift..], rows, columns).expect("C");
+            let a = Matrix::new(&a[shift..], rows, depth).expect("A");
+            gemm(a, &packed, &Epilogue::default(), view, Parallelism::Serial).expect("a fit");
+
+            let parts = [&batch.query, &batch.key, &batch.value].map(|t| shifted(&t.data));
+            let view = |i: usize, tokens: usize| {
+                Heads::new(&parts[i][shift..], [tokens, 1, 16]).expect("it")
+            };
+            let floats = attention_scratch(isa, &batch.sequences, 1, 16).expect("small");
+            let mut scratch = vec![POISON; shift + floats];
+            let mut out = vec![POISON; shift + 9 * 16];
+            attention(
+                isa,
+                view(0, 9),
+                view(1, 40),
+                view(2, 40),
+                &batch.sequences,
+                &batch.options(),
+                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("room"),
+                None,
+                &mut scratch[shift..],
+                Parallelism::Serial,
+            )
+            .expect("a fit");
+            let found = (bits(&c[shift..]), bits(&out[shift..]));
+            assert!(*first.get_or_insert(found.clone()) == found, "{isa}: {shift} floats off");
+        }
+    }
+}
+
+#[test]
+fn denormals_are_numbers() {
+    let tiny = f32::from_bits(1);
+    for isa in all_isas() {
+        // Denormal times integer, summed: exact, and lost entirely by flush-to-zero.
+        let a: Vec<f32> = (0..40).map(|x| tiny * x as f32).collect();
+        let w = vec![3.0; 40 * 20];
+        let mut c = vec![POISON; 20];
+        multiply(
+            isa,
+            Matrix::new(&a, 1, 40).expect("A"),
+            Matrix::new(&w, 40, 20).expect("W"),
+            MatrixMut::new(&mut c, 1, 20).expect("C"),
+            Parallelism::Serial,
+        );
+        assert!(c.iter().all(|x| x.to_bits() == 3 * 780), "{isa}: {c:?}");
+        // Weights whose exact value is denormal may be zero, and nothing else.
+        let mut batch = Batch::new(&[(1, 30, 0)], [1, 1, 1], [0, 0, 0], 34);
+        batch.scale = 1.0;
+        batch.query.fill(0..1, || 1.0);
+        batch.weight_heads = vec![0];
+        let mut next = 0.0;
+        batch.key.fill(0..30, || {
+            let score = if next == 0.0 { 0.0 } else { -80.0 - next };
+            next += 1.0;
+            score
+        });
+        let exact = batch.exact();
+        let output = batch.attention(isa, Parallelism::Serial);
+        batch.check(&output, &exact, &format!("{isa}, weights around the denormals"));
+        // Denormal values are weighed like any others.
+        batch.key.fill(0..30, || 0.0);
+        batch.value.fill(0..30, || tiny * 1000.0);
+        let out = batch.attention(isa, Parallelism::Serial).out.data[0];
+        assert!((out / tiny - 1000.0).abs() <= 16.0, "{isa}: {out:e}");
+    }
+}
+
+#[test]
+fn zero_strides_repeat_what_they_point_at() {
+    for isa in all_isas() {
+        let data: Vec<f32> = (1..=64).map(|x| x as f32).collect();
+        let (rows, depth, columns) = (7, 9, 21);
+        for (a_strides, w_strides) in
+            [((0, 1), (0, 1)), ((1, 0), (1, 0)), ((0, 0), (1, 2)), ((2, 1), (0, 0))]
+        {
+            let a = Matrix::strided(&data, rows, depth, a_strides.0, a_strides.1).expect("A");
+            let w = Matrix::strided(&data, depth, columns, w_strides.0, w_strides.1).expect("W");
+            let mut c = vec![POISON; rows * columns];
+            let view = MatrixMut::new(&mut c, rows, columns).expect("C");
+            multiply(isa, a, w, view, Parallelism::Serial);
+            for i in 0..rows {
+                for j in 0..columns {
+                    let sum: f32 = (0..depth).map(|k| a.at(i, k) * w.at(k, j)).sum();
+                    assert_eq!(c[i * columns + j], sum, "{isa}: {a_strides:?}, {w_strides:?}");
+                }
+            }
+        }
+        // One query for all tokens, one key for all heads.
+        let mut random = Random::new(36);
+        let values = random.values(40);
+        let (tokens, heads, head_dim) = (6, 3, 10);
+        let shape = [tokens, heads, head_dim];
+        let query = Heads::strided(&values, shape, 0, 0).expect("one row");
+        let key = Heads::strided(&values, shape, 5, 0).expect("overlapping rows");
+        let mut repeated = Batch::new(&[], shape, [0, 0, 0], 0);
+        for (to, from) in
+            [(&mut repeated.query, query), (&mut repeated.key, key), (&mut repeated.value, key)]
+        {
+            *to = Tensor::new(shape, 0);
+            for token in 0..tokens {
+                for head in 0..heads {
+                    to.row_mut(token, head).copy_from_slice(from.row(token, head).expect("there"));
+                }
+            }
+        }
+        repeated.sequences = vec![Sequence::packed(0, tokens)];
+        repeated.fully_masked = FullyMasked::Uniform;
+        let expected = repeated.attention(isa, Parallelism::Serial).out.data;
+        let floats = attention_scratch(isa, &repeated.sequences, heads, head_dim).expect("small");
+        let mut scratch = vec![POISON; floats];
+        let mut out = vec![POISON; tokens * heads * head_dim];
+        attention(
+            isa,
+            query,
+            key,
+            key,
+            &repeated.sequences,
+            &repeated.options(),
+            HeadsMut::new(&mut out, shape).expect("room"),
+            None,
+            &mut scratch,
+            Parallelism::Serial,
+        )
+        .expect("a fit");
+        assert_eq!(difference(&out, &expected), None, "{isa}");
+    }
+}
+
+/// Helpers that wait must not keep those who work from their core.
+#[test]
+fn many_more_threads_than_cores_finish() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (4 * cores).min(64);
+    let (rows, depth, columns) = (64, 256, 256);
+    let mut random = Random::new(37);
+    let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+    let isa = Isa::best();
+    let run = |parallelism: Parallelism<'_>| {
+        let mut c = vec![POISON; rows * columns];
+        for _ in 0..50 {
+            multiply(
+                isa,
+                Matrix::new(&a, rows, depth).expect("A"),
+                Matrix::new(&w, depth, columns).expect("W"),
+                MatrixMut::new(&mut c, rows, columns).expect("C"),
+                parallelism,
+            );
+        }
+        bits(&c)
+    };
+    let serial = run(Parallelism::Serial);
+    assert!(Crew::Rayon(threads).run(run) == serial);
+    assert!(Crew::Team(threads).run(run) == serial);
+}
