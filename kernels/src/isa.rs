@@ -204,6 +204,41 @@ impl Isa {
         None
     }
 
+    /// Runs `work` compiled for this set: loops of plain Rust in it are vectorised with what the set
+    /// has. The results are those of calling it directly, bit for bit: the compiler neither fuses nor
+    /// reorders arithmetic.
+    ///
+    /// ```
+    /// use simdformer_kernels::{Isa, Work};
+    ///
+    /// struct Double<'x>(&'x mut [f32]);
+    ///
+    /// impl Work for Double<'_> {
+    ///     type Output = ();
+    ///
+    ///     #[inline(always)]
+    ///     fn run(self) {
+    ///         self.0.iter_mut().for_each(|x| *x *= 2.0);
+    ///     }
+    /// }
+    ///
+    /// let mut x = [1.0, 2.0, 3.0];
+    /// Isa::detect().run(Double(&mut x));
+    /// assert_eq!(x, [2.0, 4.0, 6.0]);
+    /// ```
+    #[inline]
+    pub fn run<W: Work>(self, work: W) -> W::Output {
+        match self.0 {
+            Level::Scalar(_) => work.run(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token.vectorize(Plain(work)),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token.vectorize(Plain(work)),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(token) => token.vectorize(Plain(work)),
+        }
+    }
+
     /// Runs `kernel` with every function that is inlined into it compiled for this set. Enter once
     /// per loop nest, not once per tile.
     #[inline]
@@ -246,10 +281,31 @@ impl Default for Isa {
     }
 }
 
+/// Plain Rust that [`Isa::run`] compiles for an instruction set. `run`, and what it calls, must be
+/// `#[inline(always)]`: what is not inlined gains nothing.
+pub trait Work {
+    /// What it gives.
+    type Output;
+    /// Does it.
+    fn run(self) -> Self::Output;
+}
+
 /// Work that runs on any instruction set. Implementations are `#[inline(always)]`.
 pub(crate) trait Kernel {
     type Output;
     fn run<S: Lanes>(self, lanes: S) -> Self::Output;
+}
+
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+struct Plain<W>(W);
+
+impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
+    type Output = W::Output;
+
+    #[inline(always)]
+    fn call(self) -> W::Output {
+        self.0.run()
+    }
 }
 
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]

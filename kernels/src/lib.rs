@@ -26,7 +26,7 @@ pub use attention::{
     attention_scratch_bound, attention_step,
 };
 pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
-pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE};
+pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
 pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]

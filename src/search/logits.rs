@@ -2,7 +2,12 @@
 //!
 //! Everything here is plain multiplication, addition and comparison in a fixed order, without fused
 //! operations and without the platform's `exp` or `ln`, so that the same scores give the same bits on
-//! every machine. Loops are written over fixed lanes so that the compiler vectorizes them.
+//! every machine. Loops are written over fixed lanes so that the compiler vectorizes them, and run
+//! compiled for the machine's best instruction set, which changes their speed and not their bits.
+
+use std::sync::OnceLock;
+
+use simdformer_kernels::{Isa, Work};
 
 use super::SearchOptions;
 
@@ -11,6 +16,34 @@ const LANES: usize = 16;
 const BLOCK: usize = 64;
 /// Terms added in f32 per lane before they go into an f64 sum.
 const SUM_BLOCK: usize = 32 * LANES;
+
+/// The instruction set that loops are compiled for; detected once.
+fn best_isa() -> Isa {
+    static ISA: OnceLock<Isa> = OnceLock::new();
+    *ISA.get_or_init(Isa::best)
+}
+
+/// Makes a type of a function and its argument, for [`Isa::run`].
+macro_rules! work {
+    ($name:ident, $function:ident, $argument:ty, $output:ty) => {
+        struct $name<'w>($argument);
+
+        impl<'w> Work for $name<'w> {
+            type Output = $output;
+
+            #[inline(always)]
+            fn run(self) -> $output {
+                $function(self.0)
+            }
+        }
+    };
+}
+
+work!(Maximum, maximum_inline, &'w [f32], f32);
+work!(BelowInfinity, below_infinity_inline, &'w [f32], bool);
+work!(SumExp, sum_exp_inline, (&'w [f32], f32), f64);
+work!(BlockWith, block_with, (&'w [[f32; BLOCK]], f32), Option<usize>);
+work!(Subtract, subtract, (&'w mut [f32], f32, f32), ());
 
 /// `e^x` for `x <= 88`, in f32.
 ///
@@ -104,6 +137,11 @@ pub(super) fn power(base: f64, power: usize) -> f64 {
 
 /// The largest score, NaN passed over; `-inf` for an empty row.
 pub(super) fn maximum(row: &[f32]) -> f32 {
+    best_isa().run(Maximum(row))
+}
+
+#[inline(always)]
+fn maximum_inline(row: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
@@ -117,6 +155,11 @@ pub(super) fn maximum(row: &[f32]) -> f32 {
 
 /// True if no score is NaN or `+inf`.
 pub(super) fn below_infinity(row: &[f32]) -> bool {
+    best_isa().run(BelowInfinity(row))
+}
+
+#[inline(always)]
+fn below_infinity_inline(row: &[f32]) -> bool {
     let mut bad = [false; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
@@ -129,6 +172,11 @@ pub(super) fn below_infinity(row: &[f32]) -> bool {
 
 /// `sum e^(x - max)`: f32 terms in 16 lanes, every 512 of them added to an f64 sum.
 pub(super) fn sum_exp(row: &[f32], max: f32) -> f64 {
+    best_isa().run(SumExp((row, max)))
+}
+
+#[inline(always)]
+fn sum_exp_inline((row, max): (&[f32], f32)) -> f64 {
     let mut total = 0.0;
     for block in row.chunks(SUM_BLOCK) {
         let mut lanes = [0.0f32; LANES];
@@ -155,6 +203,14 @@ pub(super) fn log_sum_exp(row: &[f32]) -> f64 {
     f64::from(max) + ln_f64(sum_exp(row, max))
 }
 
+/// `x - max - log_sum` for every `x`.
+#[inline(always)]
+fn subtract((row, max, log_sum): (&mut [f32], f32, f32)) {
+    for x in row {
+        *x = (*x - max) - log_sum;
+    }
+}
+
 /// `x - max - ln sum e^(x - max)` in place. A row of `-inf` is left alone; NaN or `+inf` anywhere
 /// makes every score NaN.
 pub(super) fn log_softmax(row: &mut [f32]) {
@@ -163,9 +219,7 @@ pub(super) fn log_softmax(row: &mut [f32]) {
         return;
     }
     let log_sum = ln_f64(sum_exp(row, max)) as f32;
-    for x in row {
-        *x = (*x - max) - log_sum;
-    }
+    best_isa().run(Subtract((row, max, log_sum)));
 }
 
 /// The lowest index of the largest score; `None` if every score is `-inf`.
@@ -174,7 +228,17 @@ pub(super) fn argmax(row: &[f32]) -> Option<usize> {
     if max == f32::NEG_INFINITY {
         return None;
     }
-    row.iter().position(|&x| x == max)
+    // The block first: looking for one value in 64 at once is many times faster.
+    let (blocks, rest) = row.as_chunks::<BLOCK>();
+    let block = best_isa().run(BlockWith((blocks, max)));
+    let start = block.map_or(row.len() - rest.len(), |block| block * BLOCK);
+    row[start..].iter().position(|&x| x == max).map(|index| start + index)
+}
+
+/// The first block in which some score is `max`.
+#[inline(always)]
+fn block_with((blocks, max): (&[[f32; BLOCK]], f32)) -> Option<usize> {
+    blocks.iter().position(|block| block.iter().fold(false, |any, &x| any | (x == max)))
 }
 
 /// The best k of all scores offered: a heap whose root is the worst of them.
@@ -184,6 +248,17 @@ pub(super) struct TopK<'m> {
     scores: &'m mut [f32],
     indices: &'m mut [u32],
     len: usize,
+}
+
+struct Scan<'s, 'm>(&'s mut TopK<'m>, &'s [f32], f32, u32);
+
+impl Work for Scan<'_, '_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        self.0.scan_inline(self.1, self.2, self.3)
+    }
 }
 
 impl<'m> TopK<'m> {
@@ -196,14 +271,19 @@ impl<'m> TopK<'m> {
     /// Offers `score + offset` of a whole row, indexed from `base`. Returns whether all scores were
     /// below `+inf`; on false the heap must not be used.
     pub(super) fn scan(&mut self, row: &[f32], offset: f32, base: u32) -> bool {
+        best_isa().run(Scan(self, row, offset, base))
+    }
+
+    #[inline(always)]
+    fn scan_inline(&mut self, row: &[f32], offset: f32, base: u32) -> bool {
         let (blocks, rest) = row.as_chunks::<BLOCK>();
         let mut start = base;
         for block in blocks {
-            if !below_infinity(block) {
+            if !below_infinity_inline(block) {
                 return false;
             }
             // Rounding keeps order, so no score of the block enters unless the largest does.
-            if self.enters(maximum(block) + offset) {
+            if self.enters(maximum_inline(block) + offset) {
                 self.offer_each(block, offset, start);
             }
             start += BLOCK as u32;

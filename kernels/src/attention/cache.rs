@@ -9,6 +9,7 @@ use super::panels::{key_panels, value_row, value_rows, write_keys, write_values}
 use super::{AttentionError, Heads};
 use crate::isa::{Isa, Kernel};
 use crate::lanes::Lanes;
+use crate::matrix::SharedMut;
 
 /// The dimensions of a cache of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ impl<'a> CacheMut<'a> {
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
-            data: self.data,
+            data: SharedMut::new(self.data),
             key,
             value,
             places: Places::Run { slot, position },
@@ -175,7 +176,7 @@ impl<'a> CacheMut<'a> {
         self.isa.dispatch(Write {
             shape: self.shape,
             isa: self.isa,
-            data: self.data,
+            data: SharedMut::new(self.data),
             key,
             value,
             places: Places::Each { slots, positions },
@@ -225,7 +226,7 @@ enum Places<'a> {
 struct Write<'a> {
     shape: CacheShape,
     isa: Isa,
-    data: &'a mut [f32],
+    data: SharedMut<'a>,
     key: Heads<'a>,
     value: Heads<'a>,
     places: Places<'a>,
@@ -236,27 +237,34 @@ impl Kernel for Write<'_> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let Self { shape, isa, data, key, value, places } = self;
-        let start = data.as_mut_ptr();
-        let row = value_row(S::LANES, shape.head_dim);
-        let put = |slot: usize, position: usize, tokens: core::ops::Range<usize>| {
-            for head in 0..shape.heads {
-                // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
-                // buffer was checked against its shape.
-                unsafe {
-                    let keys = start.add(shape.keys_at(isa, slot, head));
-                    write_keys(s, &key, head, tokens.clone(), position, keys);
-                    let values = start.add(shape.values_at(isa, slot, head) + position * row);
-                    write_values(s, &value, head, tokens.clone(), values);
-                }
+        match self.places {
+            Places::Run { slot, position } => {
+                let tokens = 0..self.key.tokens();
+                self.put(s, slot, position, tokens);
             }
-        };
-        match places {
-            Places::Run { slot, position } => put(slot, position, 0..key.tokens()),
             Places::Each { slots, positions } => {
                 for (i, (&slot, &position)) in slots.iter().zip(positions).enumerate() {
-                    put(slot as usize, position as usize, i..i + 1);
+                    self.put(s, slot as usize, position as usize, i..i + 1);
                 }
+            }
+        }
+    }
+}
+
+impl Write<'_> {
+    /// Writes `tokens` from `position` of `slot` on.
+    #[inline(always)]
+    fn put<S: Lanes>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
+        let Self { shape, isa, data, key, value, .. } = self;
+        let row = value_row(S::LANES, shape.head_dim);
+        for head in 0..shape.heads {
+            // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
+            // buffer was checked against its shape.
+            unsafe {
+                let keys = data.as_ptr().add(shape.keys_at(*isa, slot, head));
+                write_keys(s, key, head, tokens.clone(), position, keys);
+                let values = shape.values_at(*isa, slot, head) + position * row;
+                write_values(s, value, head, tokens.clone(), data.as_ptr().add(values));
             }
         }
     }
