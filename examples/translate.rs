@@ -153,12 +153,15 @@ impl std::fmt::Display for Report {
     }
 }
 
+/// A sentence in English, or why there is none.
+pub(crate) type Translation = Result<String, String>;
+
 /// Translates `lines`, best word first (greedy), each or the reason why not.
 pub(crate) fn translate(
     model: &Model,
     vocabulary: &Vocabulary,
     lines: &[&str],
-) -> Result<(Vec<Result<String, String>>, Report), Box<dyn Error>> {
+) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
     let options = model.config().search_options();
     let positions = model.config().max_positions.unwrap_or(usize::MAX);
     let ids: Vec<Result<Vec<u32>, String>> = lines
