@@ -14,6 +14,9 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// More than one thread where the crate can.
+const THREADS: &str = if cfg!(feature = "rayon") { "--threads 3" } else { "" };
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
@@ -156,7 +159,7 @@ fn logits_and_scores_are_those_of_the_reference() {
         })
         .collect();
     let path = std::env::temp_dir().join(format!("generate-{}.safetensors", std::process::id()));
-    let options = format!("--score --threads 2 --logits {}", path.display());
+    let options = format!("--score {THREADS} --logits {}", path.display());
     let (answers, statistics) = run(name, &options, &lines(&requests));
     let written = Tensors::read(&path);
     std::fs::remove_file(&path).expect("a file to remove");
@@ -232,7 +235,7 @@ fn samples_follow_the_seed() {
         run(name, &options, &input).0
     };
     let first = sample("--seed 7");
-    assert_eq!(first, sample("--seed 7 --threads 3 --repeat 2"));
+    assert_eq!(first, sample(&format!("--seed 7 --repeat 2 {THREADS}")));
     assert_eq!(first, sample("--seed=7 --top-k 50 --top-p 1 --min-p 0"));
     assert_ne!(first, sample("--seed 8"));
     assert_ne!(first, sample("--seed 7 --temperature 3"));
