@@ -1,44 +1,16 @@
 //! Nothing allocates once a search has been made: not admitting, stepping, streaming or reading.
+//! Without the test harness, whose own thread would be counted.
 
+#[path = "../examples/support/counting.rs"]
+mod counting;
 #[path = "support/toy.rs"]
 #[allow(dead_code, reason = "the loop of the other tests allocates")]
 mod toy;
 
 use core::ops::ControlFlow;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use counting::allocations;
 use simdformer::search::*;
-use std::alloc::{GlobalAlloc, Layout, System};
 use toy::Toy;
-
-/// Counts every call on every thread.
-struct Counting;
-
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-
-#[allow(unsafe_code, reason = "an allocator is an unsafe trait")]
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 struct Even(Vec<u32>);
 
@@ -85,8 +57,7 @@ fn with_every_rule(strategy: Strategy, num_return: usize) -> SearchOptions {
     }
 }
 
-#[test]
-fn no_strategy_allocates() {
+fn main() {
     let beam = BeamOptions::default();
     let sample = SampleOptions {
         temperature: 1.2,
@@ -125,12 +96,11 @@ fn no_strategy_allocates() {
     let mut logits = vec![f32::NAN; 12 * vocabulary];
     let mut even = Even((0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect());
     let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0 };
-    // Panics of a failing assertion must not be counted on another thread's behalf: one test only.
     for options in &strategies {
         let mut streamed = 0usize;
         let mut tokens = 0usize;
         let mut steps = 0usize;
-        let before = CALLS.load(Ordering::SeqCst);
+        let before = allocations();
         let mut search = Search::new(options, &limits, &mut memory).unwrap();
         for prefix in [&[][..], &[5, 6], &[7]] {
             search.admit(&Request { prefix, ..Request::default() }).unwrap();
@@ -159,12 +129,12 @@ fn no_strategy_allocates() {
             tokens += search.hypotheses(slot).map(|h| h.tokens.len()).sum::<usize>();
             search.release(slot).unwrap();
         }
-        let calls = CALLS.load(Ordering::SeqCst) - before;
+        let calls = allocations() - before;
         assert_eq!(calls, 0, "{options:?}");
         assert!(steps > 5 && tokens > 10 && streamed > 5, "{steps} steps, {tokens} tokens");
     }
     // The counter works.
-    let before = CALLS.load(Ordering::SeqCst);
+    let before = allocations();
     drop(std::hint::black_box(vec![0u8; 100]));
-    assert_eq!(CALLS.load(Ordering::SeqCst) - before, 2);
+    assert_eq!(allocations() - before, 1);
 }

@@ -1,0 +1,481 @@
+//! Runs any encoder-decoder checkpoint on a batch of token ids: JSON lines in, JSON lines out.
+//!
+//! ```sh
+//! echo '{"input_ids": [954, 1388, 1444, 774, 2040, 0]}' |
+//!     cargo run --release --example generate -- --model models/fr-en --beams 4
+//! ```
+//!
+//! `--help` tells the options and what the numbers mean.
+
+#[path = "support/arguments.rs"]
+pub(crate) mod arguments;
+#[path = "support/counting.rs"]
+pub(crate) mod counting;
+#[path = "support/requests.rs"]
+mod requests;
+
+use arguments::{Arguments, Command, HELP};
+use requests::{Answer, Request};
+use safetensors::tensor::{Dtype, TensorView};
+use serde::Serialize;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Config;
+use simdformer::kernels::{ISA_VARIABLE, Isa};
+use simdformer::search::{
+    Hooks, Request as SearchRequest, Search, SearchLimits, SearchOptions, score_targets, words,
+};
+use simdformer::{Limits, Model, Sentence, Session, SessionError, Source, Threads};
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Sources that the session encodes in one call.
+const SOURCES_PER_CALL: usize = 64;
+
+fn main() -> ExitCode {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let result = run(std::env::args_os().skip(1), &mut io::stdin().lock(), &mut out)
+        .and_then(|statistics| Ok((out.flush().map_err(Failure::from)?, statistics)));
+    match result {
+        Ok(((), None)) => ExitCode::SUCCESS,
+        Ok(((), Some(statistics))) => {
+            eprintln!("{statistics}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("generate: {}", failure.error);
+            if failure.code == USAGE {
+                eprintln!("generate: --help tells the options");
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Exit code for a wrong command line.
+const USAGE: u8 = 2;
+
+/// Why there is no answer, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) error: Box<dyn Error + Send + Sync>,
+}
+
+impl Failure {
+    fn usage(error: impl Error + Send + Sync + 'static) -> Self {
+        Self { code: USAGE, error: error.into() }
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { code: 1, error: error.into() }
+    }
+}
+
+/// Does what `arguments` say with the requests of `input`, writes the answers to `out` and returns
+/// the statistics as a line of JSON; `None` after `--help`.
+pub(crate) fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
+) -> Result<Option<String>, Failure> {
+    let arguments = match arguments::parse(arguments).map_err(Failure::usage)? {
+        Command::Help => {
+            out.write_all(HELP.as_bytes())?;
+            return Ok(None);
+        }
+        Command::Run(arguments) => arguments,
+    };
+    let (from, isa) = match &arguments.isa {
+        Some(name) => ("--isa", Isa::from_name(name).map(Some)),
+        None => (ISA_VARIABLE, Isa::from_environment()),
+    };
+    let isa = isa.map_err(|e| Failure { code: USAGE, error: format!("{from}: {e}").into() })?;
+    let isa = isa.unwrap_or_else(Isa::best);
+
+    let start = Instant::now();
+    let model = Model::load(&Checkpoint::open(&arguments.model)?, isa)?;
+    let load_seconds = start.elapsed().as_secs_f64();
+
+    let config = model.config();
+    let options = arguments.search_options(config).map_err(Failure::usage)?;
+    check_options(&options, config)?;
+    let mut text = String::new();
+    input.read_to_string(&mut text)?;
+    let requests = requests::parse(&text, config, arguments.score)?;
+
+    let threads = arguments.threads.unwrap_or(1);
+    let batch = Batch { arguments: &arguments, options: &options, requests: &requests };
+    let (answers, measured) = in_pool(threads, |threads| batch.run(&model, threads))?;
+    for answer in &answers {
+        serde_json::to_writer(&mut *out, answer)?;
+        out.write_all(b"\n")?;
+    }
+    let seconds = measured.encode_seconds + measured.decode_seconds;
+    let statistics = Statistics {
+        load_seconds,
+        plan_bytes: measured.plan_bytes,
+        encode_seconds: measured.encode_seconds,
+        decode_seconds: measured.decode_seconds,
+        new_tokens: measured.new_tokens,
+        tokens_per_second: if seconds > 0.0 { measured.new_tokens as f64 / seconds } else { 0.0 },
+        allocations: measured.allocations,
+        model_bytes: model.bytes(),
+        peak_rss_bytes: peak_rss_bytes(),
+        isa: isa.name(),
+        threads,
+        unsupported: unsupported(config),
+    };
+    Ok(Some(serde_json::to_string(&statistics)?))
+}
+
+/// Runs `work` in a pool of so many threads, or right here for one.
+#[cfg(feature = "rayon")]
+fn in_pool<R: Send>(
+    threads: usize,
+    work: impl FnOnce(Threads) -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    if threads == 1 {
+        return work(Threads::Serial);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    // A thread allocates as it starts. Let them all be there before anything is counted.
+    pool.broadcast(|_| ());
+    pool.install(|| work(Threads::Rayon))
+}
+
+#[cfg(not(feature = "rayon"))]
+fn in_pool<R: Send>(
+    threads: usize,
+    work: impl FnOnce(Threads) -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    if threads == 1 {
+        return work(Threads::Serial);
+    }
+    Err("--threads: built without the feature `rayon`".into())
+}
+
+/// Refuses options that no request could be run with, before anything is run.
+fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure> {
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: options.sequences(),
+        max_target_length: 2,
+        vocabulary: config.target_vocab,
+        end_tokens: options.eos.len().max(1),
+    };
+    let result = words(&limits)
+        .and_then(|words| Search::new(options, &limits, &mut vec![0; words]).map(|_| ()));
+    result.map_err(Failure::usage)
+}
+
+/// What `generation_config.json` asks for and this crate does not do.
+fn unsupported(config: &Config) -> Vec<String> {
+    let wanted = &config.generation;
+    let mut unsupported = wanted.unsupported.clone();
+    if wanted.encoder_repetition_penalty != 1.0 {
+        unsupported.push("encoder_repetition_penalty".to_owned());
+    }
+    if wanted.encoder_no_repeat_ngram_size > 0 {
+        unsupported.push("encoder_no_repeat_ngram_size".to_owned());
+    }
+    unsupported
+}
+
+/// The most memory that the program has held, where the system tells.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[derive(Serialize)]
+struct Statistics {
+    load_seconds: f64,
+    plan_bytes: usize,
+    encode_seconds: f64,
+    decode_seconds: f64,
+    new_tokens: usize,
+    tokens_per_second: f64,
+    allocations: u64,
+    model_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_rss_bytes: Option<u64>,
+    isa: &'static str,
+    threads: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unsupported: Vec<String>,
+}
+
+/// What a run of the batch took: medians over its repeats.
+struct Measured {
+    plan_bytes: usize,
+    encode_seconds: f64,
+    decode_seconds: f64,
+    new_tokens: usize,
+    allocations: u64,
+}
+
+/// All requests, to be run together.
+struct Batch<'a> {
+    arguments: &'a Arguments,
+    options: &'a SearchOptions,
+    requests: &'a [Request],
+}
+
+impl Batch<'_> {
+    fn run(&self, model: &Model, threads: Threads) -> Result<(Vec<Answer>, Measured), Failure> {
+        let mut session = Session::new(model, self.limits(model.config()))?;
+        session.set_threads(threads);
+        if let Some(path) = &self.arguments.logits {
+            self.write_logits(&mut session, path)?;
+        }
+        if self.arguments.score { self.score(&mut session) } else { self.search(&mut session) }
+    }
+
+    fn sources(&self) -> Vec<&[u32]> {
+        self.requests.iter().map(|request| request.input_ids.as_slice()).collect()
+    }
+
+    /// The smallest plan that holds the batch.
+    fn limits(&self, config: &Config) -> Limits {
+        let sources = self.sources();
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
+        let tokens = |chunk: &[&[u32]]| chunk.iter().map(|source| source.len()).sum();
+        let target = |request: &Request| {
+            // A prompt ends in the first token that is fed for its logits; the last token never is.
+            let prompt = 1 + request.after_start(self.options.start).len();
+            let new = self.options.max_new_tokens.unwrap_or(usize::MAX);
+            let most = self.options.max_length.unwrap_or(usize::MAX);
+            let searched = prompt.saturating_add(new).min(most) - 1;
+            let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
+            if self.arguments.score { prompt.max(given) } else { searched.max(given) }
+        };
+        let target_tokens = longest(&mut self.requests.iter().map(target));
+        Limits {
+            sentences: sources.len().max(1),
+            source_tokens: longest(&mut sources.iter().map(|source| source.len())),
+            batch_tokens: longest(&mut sources.chunks(SOURCES_PER_CALL).map(tokens)),
+            target_tokens: target_tokens.min(config.max_positions.unwrap_or(usize::MAX)),
+            beams: if self.arguments.score { 1 } else { self.options.sequences() },
+            end_tokens: self.options.eos.len().max(1),
+        }
+    }
+
+    fn search(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+        let sources = self.sources();
+        let prefixes = self.requests.iter().map(|r| r.after_start(self.options.start));
+        let requests: Vec<Source> = sources
+            .iter()
+            .zip(prefixes.clone())
+            .enumerate()
+            .map(|(i, (tokens, prefix))| Source {
+                tokens,
+                request: SearchRequest { prefix, stream: i as u64, forced_bos: None },
+            })
+            .collect();
+        let stride = session.plan().limits().target_tokens + 1;
+        let mut outputs: Vec<Output> =
+            sources.iter().map(|_| Output::new(self.options.num_return, stride)).collect();
+        let mut slots = vec![Sentence::default(); sources.len()];
+
+        let repeat = self.arguments.repeat.unwrap_or(1);
+        let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
+        let allocated = counting::allocations();
+        for _ in 0..repeat {
+            outputs.iter_mut().for_each(Output::clear);
+            let start = Instant::now();
+            session.generate(&requests, self.options, &mut Hooks::default(), &mut |done| {
+                for hypothesis in done.hypotheses() {
+                    outputs[done.source].push(hypothesis.tokens, hypothesis.score);
+                }
+            })?;
+            let whole = start.elapsed().as_secs_f64();
+            // Alone and after the run, so that what is cold at first counts as decoding.
+            let start = Instant::now();
+            encode(session, &sources, &mut slots)?;
+            let encoded = start.elapsed().as_secs_f64();
+            encoding.push(encoded);
+            decoding.push((whole - encoded).max(0.0));
+        }
+        let allocations = counting::allocations() - allocated;
+        let new_tokens = outputs.iter().map(Output::tokens).sum();
+        let answers = outputs.iter().zip(prefixes).map(|(output, prefix)| output.answer(prefix));
+        let measured = Measured {
+            plan_bytes: session.plan().bytes(),
+            encode_seconds: median(&mut encoding),
+            decode_seconds: median(&mut decoding),
+            new_tokens,
+            allocations,
+        };
+        Ok((answers.collect(), measured))
+    }
+
+    /// The log-probabilities of the given targets.
+    fn score(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+        let start_token = self.options.start;
+        let sources = self.sources();
+        let targets: Vec<&[u32]> =
+            self.requests.iter().map(|r| r.after_start(start_token)).collect();
+        // What is fed: the decoder start and all of the target but its last token.
+        let inputs: Vec<Vec<u32>> = targets
+            .iter()
+            .map(|target| {
+                let but_last = target.split_last().map_or(&[][..], |(_, rest)| rest);
+                [&[start_token], but_last].concat()
+            })
+            .collect();
+        let vocabulary = session.model().config().target_vocab;
+        let mut scores: Vec<(f64, Vec<f32>)> =
+            targets.iter().map(|target| (0.0, vec![0.0; target.len()])).collect();
+        let mut slots = vec![Sentence::default(); sources.len()];
+
+        let repeat = self.arguments.repeat.unwrap_or(1);
+        let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
+        let allocated = counting::allocations();
+        for _ in 0..repeat {
+            let start = Instant::now();
+            encode(session, &sources, &mut slots)?;
+            encoding.push(start.elapsed().as_secs_f64());
+            let start = Instant::now();
+            for (((&slot, input), target), (sum, each)) in
+                slots.iter().zip(&inputs).zip(&targets).zip(&mut scores)
+            {
+                *sum = 0.0;
+                if target.is_empty() {
+                    continue;
+                }
+                let row = session.start(slot)?;
+                let mut result = Ok(());
+                let mut score = |position: usize, logits: &[f32]| {
+                    let at = position..position + 1;
+                    match score_targets(logits, vocabulary, &target[at.clone()], &mut each[at]) {
+                        Ok(log_probability) => *sum += log_probability,
+                        Err(error) => result = Err(error),
+                    }
+                };
+                session.prefill(row, input, Some(&mut score))?;
+                result?;
+                session.release(row)?;
+            }
+            decoding.push(start.elapsed().as_secs_f64());
+        }
+        let allocations = counting::allocations() - allocated;
+        let new_tokens = targets.iter().map(|target| target.len()).sum();
+        let answers = targets.iter().zip(scores).map(|(target, (sum, each))| Answer {
+            sequences: vec![target.to_vec()],
+            scores: vec![sum],
+            log_probabilities: Some(vec![each]),
+        });
+        let measured = Measured {
+            plan_bytes: session.plan().bytes(),
+            encode_seconds: median(&mut encoding),
+            decode_seconds: median(&mut decoding),
+            new_tokens,
+            allocations,
+        };
+        Ok((answers.collect(), measured))
+    }
+
+    /// Encoder outputs and teacher-forced logits, each line alone.
+    fn write_logits(&self, session: &mut Session<'_>, path: &Path) -> Result<(), Failure> {
+        let config = session.model().config();
+        let (d_model, vocabulary) = (config.d_model, config.target_vocab);
+        let mut tensors: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
+        for (i, request) in self.requests.iter().enumerate() {
+            let source = request.input_ids.as_slice();
+            let memory = bytes(session.memory(&[source])?);
+            tensors.push((format!("encoder.{i}"), [source.len(), d_model], memory));
+            if let Some(tokens) = &request.decoder_input_ids {
+                let mut slot = [Sentence::default()];
+                session.encode(&[source], &mut slot)?;
+                let row = session.start(slot[0])?;
+                let mut logits = Vec::with_capacity(tokens.len() * vocabulary * size_of::<f32>());
+                let mut each = |_: usize, row: &[f32]| logits.extend(bytes(row));
+                session.prefill(row, tokens, Some(&mut each))?;
+                session.release_sentence(slot[0])?;
+                tensors.push((format!("logits.{i}"), [tokens.len(), vocabulary], logits));
+            }
+        }
+        let views: Result<Vec<_>, _> = tensors
+            .iter()
+            .map(|(name, shape, data)| {
+                TensorView::new(Dtype::F32, shape.to_vec(), data).map(|view| (name, view))
+            })
+            .collect();
+        safetensors::serialize_to_file(views?, None, path)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(())
+    }
+}
+
+/// Encodes all sources, as many at a time as decoding does.
+fn encode(
+    session: &mut Session<'_>,
+    sources: &[&[u32]],
+    slots: &mut [Sentence],
+) -> Result<(), SessionError> {
+    session.clear();
+    let slots = slots.chunks_mut(SOURCES_PER_CALL);
+    sources.chunks(SOURCES_PER_CALL).zip(slots).try_for_each(|(s, at)| session.encode(s, at))
+}
+
+fn bytes(floats: &[f32]) -> Vec<u8> {
+    floats.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The middle of some numbers; the mean of both where two are in the middle.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => numbers[middle],
+        _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
+    }
+}
+
+/// Room for the hypotheses of one sentence, made before the clock starts.
+struct Output {
+    /// `[num_return, stride]`.
+    tokens: Vec<u32>,
+    stride: usize,
+    /// Length and score of each hypothesis.
+    found: Vec<(usize, f32)>,
+}
+
+impl Output {
+    fn new(num_return: usize, stride: usize) -> Self {
+        let found = Vec::with_capacity(num_return);
+        Self { tokens: vec![0; num_return * stride], stride, found }
+    }
+
+    fn clear(&mut self) {
+        self.found.clear();
+    }
+
+    fn push(&mut self, tokens: &[u32], score: f32) {
+        let start = self.found.len() * self.stride;
+        self.tokens[start..start + tokens.len()].copy_from_slice(tokens);
+        self.found.push((tokens.len(), score));
+    }
+
+    fn tokens(&self) -> usize {
+        self.found.iter().map(|(len, _)| len).sum()
+    }
+
+    fn answer(&self, prefix: &[u32]) -> Answer {
+        let rows = self.tokens.chunks(self.stride).zip(&self.found);
+        Answer {
+            sequences: rows.map(|(row, (len, _))| [prefix, &row[..*len]].concat()).collect(),
+            scores: self.found.iter().map(|(_, score)| f64::from(*score)).collect(),
+            log_probabilities: None,
+        }
+    }
+}

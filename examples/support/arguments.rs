@@ -1,0 +1,376 @@
+//! The command line of `generate`: what it may say, and what is wrong with it.
+//!
+//! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
+//! no effect beside the others is refused.
+
+use simdformer::config::Config;
+use simdformer::search::{EarlyStopping, SearchOptions, Strategy};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Text of `--help`.
+pub(crate) const HELP: &str = "\
+Runs any encoder-decoder checkpoint on a batch of token ids.
+
+    generate --model DIR [OPTION VALUE]... < REQUESTS
+
+Reads JSON lines, {\"input_ids\": [...]} with optional \"decoder_input_ids\": [...], runs them all as one
+batch and prints a JSON line for each, {\"sequences\": [[...]], \"scores\": [...]}, best first: ids after
+the decoder start, end of sentence included. decoder_input_ids are a forced prefix: the search
+continues them, and they are part of every sequence (not of scores or counts). A decoder start before
+them is understood and not repeated. Scores are sums of log-probabilities of the new tokens, divided
+by length^penalty in beam search.
+
+    --model DIR                 config.json, model.safetensors, generation_config.json (optional)
+    --threads N                 a pool of N threads; default 1, the calling one
+    --isa NAME                  scalar, avx2, avx512 or neon; default the best of this machine
+    --repeat N                  run the batch N times and report the medians of the seconds
+    --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
+                                decoder_input_ids, logits.{i} [len, vocabulary], fed exactly those ids
+    --score                     no search: the log-probability of each line's decoder_input_ids after
+                                the decoder start; adds \"log_probabilities\": [[...]] to the line
+
+Search; the default of each is that of generation_config.json, else the one named:
+    --max-new-tokens N          (max_length, else 20 with the decoder start; the model's positions
+                                bound it)
+    --min-new-tokens N          (0)
+    --beams N                   (1: greedy)
+    --length-penalty X          (1)   beams only
+    --early-stopping true|false|never   (false)   beams only
+    --num-return-sequences N    (1)   at most the beams, any number of samples
+    --no-repeat-ngram-size N    (0: off)
+    --repetition-penalty X      (1: off)
+    --forced-bos-token-id ID    the first token
+    --sample                    draw tokens; line i of the batch draws from random stream i
+    --temperature X             (1)   samples only
+    --top-k N                   (50; 0: all)   samples only
+    --top-p X                   (1: all)   samples only
+    --min-p X                   (0: all)   samples only
+    --seed N                    (0)   samples only
+
+Standard error gets one JSON object: load_seconds; plan_bytes, all memory of the session;
+encode_seconds, the encoder and the cross keys and values, timed in a call of its own after the run;
+decode_seconds, the whole run (which encodes too) less encode_seconds; new_tokens, of the sequences
+printed; tokens_per_second, new_tokens over the sum of both; allocations, on the heap while encoding
+and decoding, over all repeats; model_bytes; peak_rss_bytes where the system tells; isa; threads; and,
+if there are any, unsupported settings of generation_config.json.
+
+Exits with 2 for a wrong command line and 1 for anything else that is wrong.
+";
+
+/// What to do.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    /// Print [`HELP`].
+    Help,
+    /// Run a batch.
+    Run(Box<Arguments>),
+}
+
+/// A batch run; `None` where the command line says nothing.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Arguments {
+    pub(crate) model: PathBuf,
+    pub(crate) threads: Option<usize>,
+    pub(crate) isa: Option<String>,
+    pub(crate) repeat: Option<usize>,
+    pub(crate) logits: Option<PathBuf>,
+    pub(crate) score: bool,
+    pub(crate) max_new_tokens: Option<usize>,
+    pub(crate) min_new_tokens: Option<usize>,
+    pub(crate) beams: Option<usize>,
+    pub(crate) length_penalty: Option<f64>,
+    pub(crate) early_stopping: Option<EarlyStopping>,
+    pub(crate) num_return_sequences: Option<usize>,
+    pub(crate) no_repeat_ngram_size: Option<usize>,
+    pub(crate) repetition_penalty: Option<f64>,
+    pub(crate) forced_bos_token_id: Option<u32>,
+    pub(crate) sample: bool,
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_k: Option<usize>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) min_p: Option<f64>,
+    pub(crate) seed: Option<u64>,
+}
+
+/// What is wrong with a command line.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum UsageError {
+    /// No such option.
+    Unknown { found: String },
+    /// Not an option at all.
+    Positional { found: String },
+    /// The option comes a second time.
+    Twice { option: &'static str },
+    /// An option that must be given is not.
+    Missing { option: &'static str },
+    /// The command line ends where a value should come.
+    NoValue { option: &'static str },
+    /// A flag was given a value.
+    Flag { option: &'static str },
+    /// The value does not parse or is out of range.
+    Value { option: &'static str, expected: &'static str, found: String },
+    /// The option means nothing unless another is given.
+    Needs { option: &'static str, needed: &'static str },
+    /// Two options exclude each other.
+    Conflict { option: &'static str, other: &'static str },
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { found } => write!(f, "unknown option `{found}`"),
+            Self::Positional { found } => {
+                write!(f, "expected an option that begins with `--`, found `{found}`")
+            }
+            Self::Twice { option } => write!(f, "{option} is given twice"),
+            Self::Missing { option } => write!(f, "{option} is missing"),
+            Self::NoValue { option } => write!(f, "{option}: expected a value, found the end"),
+            Self::Flag { option } => write!(f, "{option} takes no value"),
+            Self::Value { option, expected, found } => {
+                write!(f, "{option}: expected {expected}, found `{found}`")
+            }
+            Self::Needs { option, needed } => {
+                write!(f, "{option} has no effect without {needed}")
+            }
+            Self::Conflict { option, other } => {
+                write!(f, "{option} and {other} exclude each other")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Every option, in the order of [`HELP`].
+const OPTIONS: [&str; 21] = [
+    "--model",
+    "--threads",
+    "--isa",
+    "--repeat",
+    "--logits",
+    "--score",
+    "--max-new-tokens",
+    "--min-new-tokens",
+    "--beams",
+    "--length-penalty",
+    "--early-stopping",
+    "--num-return-sequences",
+    "--no-repeat-ngram-size",
+    "--repetition-penalty",
+    "--forced-bos-token-id",
+    "--sample",
+    "--temperature",
+    "--top-k",
+    "--top-p",
+    "--min-p",
+    "--seed",
+];
+
+/// Options that shape the search, and so have no place beside `--score`.
+const FIRST_OF_SEARCH: usize = 6;
+
+/// Parses the arguments after the program's name.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
+    let mut given: Vec<&'static str> = Vec::new();
+    let mut parsed = Arguments::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        if text == "--help" || text == "-h" {
+            return Ok(Command::Help);
+        }
+        if !text.starts_with("--") {
+            return Err(UsageError::Positional { found: text.into_owned() });
+        }
+        let (name, attached) = match argument.to_str().and_then(|text| text.split_once('=')) {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => (&*text, None),
+        };
+        let Some(&option) = OPTIONS.iter().find(|&&option| option == name) else {
+            return Err(UsageError::Unknown { found: name.to_owned() });
+        };
+        if given.contains(&option) {
+            return Err(UsageError::Twice { option });
+        }
+        given.push(option);
+        let flag = match option {
+            "--sample" => Some(&mut parsed.sample),
+            "--score" => Some(&mut parsed.score),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            if attached.is_some() {
+                return Err(UsageError::Flag { option });
+            }
+            *flag = true;
+            continue;
+        }
+        let value = attached.or_else(|| arguments.next()).ok_or(UsageError::NoValue { option })?;
+        parsed.set(Given { option, value })?;
+    }
+    if !given.contains(&"--model") {
+        return Err(UsageError::Missing { option: "--model" });
+    }
+    if parsed.score
+        && let Some(option) = given.iter().find(|o| OPTIONS[FIRST_OF_SEARCH..].contains(*o))
+    {
+        return Err(UsageError::Conflict { option, other: "--score" });
+    }
+    Ok(Command::Run(Box::new(parsed)))
+}
+
+/// An option and its value.
+struct Given {
+    option: &'static str,
+    value: OsString,
+}
+
+impl Given {
+    fn wrong(&self, expected: &'static str) -> UsageError {
+        let found = self.value.to_string_lossy().into_owned();
+        UsageError::Value { option: self.option, expected, found }
+    }
+
+    fn parse<T: FromStr>(&self, expected: &'static str) -> Result<Option<T>, UsageError> {
+        let value = self.value.to_str().and_then(|text| text.parse().ok());
+        value.map(Some).ok_or_else(|| self.wrong(expected))
+    }
+
+    fn count(&self) -> Result<Option<usize>, UsageError> {
+        self.parse("a whole number")
+    }
+
+    fn at_least_one(&self) -> Result<Option<usize>, UsageError> {
+        const EXPECTED: &str = "a whole number from 1 up";
+        match self.parse(EXPECTED)? {
+            Some(0) => Err(self.wrong(EXPECTED)),
+            count => Ok(count),
+        }
+    }
+
+    fn number(&self) -> Result<Option<f64>, UsageError> {
+        self.parse("a number")
+    }
+}
+
+impl Arguments {
+    fn set(&mut self, given: Given) -> Result<(), UsageError> {
+        match given.option {
+            "--model" => self.model = given.value.into(),
+            "--threads" => self.threads = given.at_least_one()?,
+            "--isa" => self.isa = given.parse("a name")?,
+            "--repeat" => self.repeat = given.at_least_one()?,
+            "--logits" => self.logits = Some(given.value.into()),
+            "--max-new-tokens" => self.max_new_tokens = given.at_least_one()?,
+            "--min-new-tokens" => self.min_new_tokens = given.count()?,
+            "--beams" => self.beams = given.at_least_one()?,
+            "--length-penalty" => self.length_penalty = given.number()?,
+            "--early-stopping" => {
+                self.early_stopping = Some(match given.value.to_str() {
+                    Some("true") => EarlyStopping::True,
+                    Some("false") => EarlyStopping::False,
+                    Some("never") => EarlyStopping::Never,
+                    _ => return Err(given.wrong("true, false or never")),
+                });
+            }
+            "--num-return-sequences" => self.num_return_sequences = given.at_least_one()?,
+            "--no-repeat-ngram-size" => self.no_repeat_ngram_size = given.count()?,
+            "--repetition-penalty" => self.repetition_penalty = given.number()?,
+            "--forced-bos-token-id" => self.forced_bos_token_id = given.parse("a token id")?,
+            "--temperature" => self.temperature = given.number()?,
+            "--top-k" => self.top_k = given.count()?,
+            "--top-p" => self.top_p = given.number()?,
+            "--min-p" => self.min_p = given.number()?,
+            "--seed" => self.seed = given.parse("a whole number below 2^64")?,
+            other => return Err(UsageError::Unknown { found: other.to_owned() }),
+        }
+        Ok(())
+    }
+
+    /// The search that the checkpoint asks for, with what the command line says in its place.
+    pub(crate) fn search_options(&self, config: &Config) -> Result<SearchOptions, UsageError> {
+        let mut config = config.clone();
+        if let Some(beams) = self.beams {
+            config.generation.num_beams = beams;
+        }
+        if self.sample {
+            if self.beams.is_some_and(|beams| beams > 1) {
+                return Err(UsageError::Conflict { option: "--sample", other: "--beams" });
+            }
+            config.generation.do_sample = true;
+            config.generation.num_beams = 1;
+        }
+        let mut options = config.search_options();
+        self.shape_strategy(&mut options.strategy)?;
+        if let Some(count) = self.num_return_sequences {
+            options.num_return = count;
+        }
+        if let Some(most) = self.max_new_tokens {
+            options.max_new_tokens = Some(most);
+            options.max_length = None;
+        }
+        if options.max_new_tokens.is_none() && options.max_length.is_none() {
+            // The reference's default.
+            options.max_length = Some(20);
+        }
+        if let Some(least) = self.min_new_tokens {
+            options.min_new_tokens = least;
+        }
+        if let Some(size) = self.no_repeat_ngram_size {
+            options.no_repeat_ngram = (size > 0).then_some(size);
+        }
+        if let Some(penalty) = self.repetition_penalty {
+            options.repetition_penalty = penalty;
+        }
+        if self.forced_bos_token_id.is_some() {
+            options.forced_bos = self.forced_bos_token_id;
+        }
+        Ok(options)
+    }
+
+    fn shape_strategy(&self, strategy: &mut Strategy) -> Result<(), UsageError> {
+        let of_samples = [
+            ("--temperature", self.temperature.is_some()),
+            ("--top-k", self.top_k.is_some()),
+            ("--top-p", self.top_p.is_some()),
+            ("--min-p", self.min_p.is_some()),
+            ("--seed", self.seed.is_some()),
+        ];
+        let of_beams = [
+            ("--length-penalty", self.length_penalty.is_some()),
+            ("--early-stopping", self.early_stopping.is_some()),
+        ];
+        let without = |options: &[(&'static str, bool)], needed| {
+            let option = options.iter().find(|(_, given)| *given);
+            option.map_or(Ok(()), |&(option, _)| Err(UsageError::Needs { option, needed }))
+        };
+        match strategy {
+            Strategy::Sample(sample) => {
+                without(&of_beams, "--beams")?;
+                sample.seed = self.seed.unwrap_or(sample.seed);
+                sample.temperature = self.temperature.unwrap_or(sample.temperature);
+                if let Some(k) = self.top_k {
+                    sample.top_k = (k > 0).then_some(k);
+                }
+                sample.top_p = self.top_p.or(sample.top_p);
+                sample.min_p = self.min_p.or(sample.min_p);
+            }
+            Strategy::Beam(beam) => {
+                without(&of_samples, "--sample")?;
+                beam.length_penalty = self.length_penalty.unwrap_or(beam.length_penalty);
+                beam.early_stopping = self.early_stopping.unwrap_or(beam.early_stopping);
+            }
+            Strategy::Greedy => {
+                without(&of_samples, "--sample")?;
+                // One beam by name may carry the settings of beams: sweeps over the width do.
+                if self.beams.is_none() {
+                    without(&of_beams, "--beams")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

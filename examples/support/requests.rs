@@ -1,0 +1,115 @@
+//! The lines that `generate` reads and writes.
+
+use serde::{Deserialize, Serialize};
+use simdformer::config::Config;
+use std::fmt;
+
+/// One line of input.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// Source ids, end of sentence included.
+    pub(crate) input_ids: Vec<u32>,
+    /// Target ids: a prefix to continue, or a target to score.
+    pub(crate) decoder_input_ids: Option<Vec<u32>>,
+}
+
+impl Request {
+    /// The target ids after the decoder start, which may stand before them or not.
+    pub(crate) fn after_start(&self, start: u32) -> &[u32] {
+        match self.decoder_input_ids.as_deref() {
+            Some([first, rest @ ..]) if *first == start => rest,
+            Some(all) => all,
+            None => &[],
+        }
+    }
+}
+
+/// One line of output.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Answer {
+    /// Ids after the decoder start, best first.
+    pub(crate) sequences: Vec<Vec<u32>>,
+    /// The score of each.
+    pub(crate) scores: Vec<f64>,
+    /// The log-probability of each token; of `--score` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log_probabilities: Option<Vec<Vec<f32>>>,
+}
+
+/// What is wrong with a line, counted from 1.
+#[derive(Debug)]
+pub(crate) struct LineError {
+    line: usize,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+enum Problem {
+    Json(serde_json::Error),
+    Empty,
+    Outside { key: &'static str, index: usize, vocabulary: usize, found: u32 },
+    TooLong { key: &'static str, expected_at_most: usize, found: usize },
+    NoTarget,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.problem {
+            // Its position is the line's own first; the column is what helps.
+            Problem::Json(error) => {
+                let text = error.to_string();
+                let message = text.split(" at line ").next().unwrap_or_default();
+                write!(f, "{message}, at column {}", error.column())
+            }
+            Problem::Empty => write!(f, "expected at least one id in input_ids, found none"),
+            Problem::Outside { key, index, vocabulary, found } => {
+                write!(f, "{key}[{index}]: expected an id below {vocabulary}, found {found}")
+            }
+            Problem::TooLong { key, expected_at_most, found } => {
+                write!(f, "{key}: expected at most {expected_at_most} ids, found {found}")
+            }
+            Problem::NoTarget => write!(f, "--score needs decoder_input_ids, found none"),
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
+
+/// Parses and checks JSON lines; blank ones are skipped. With `score`, each needs a target.
+pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Request>, LineError> {
+    let mut requests = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let error = |problem| LineError { line: index + 1, problem };
+        let request: Request = serde_json::from_str(line).map_err(|e| error(Problem::Json(e)))?;
+        if request.input_ids.is_empty() {
+            return Err(error(Problem::Empty));
+        }
+        if score && request.decoder_input_ids.is_none() {
+            return Err(error(Problem::NoTarget));
+        }
+        let target = request.decoder_input_ids.as_deref().unwrap_or_default();
+        check("input_ids", &request.input_ids, config.source_vocab, config).map_err(error)?;
+        check("decoder_input_ids", target, config.target_vocab, config).map_err(error)?;
+        requests.push(request);
+    }
+    Ok(requests)
+}
+
+fn check(
+    key: &'static str,
+    ids: &[u32],
+    vocabulary: usize,
+    config: &Config,
+) -> Result<(), Problem> {
+    if let Some(index) = ids.iter().position(|&id| id as usize >= vocabulary) {
+        return Err(Problem::Outside { key, index, vocabulary, found: ids[index] });
+    }
+    match config.max_positions {
+        Some(expected_at_most) if ids.len() > expected_at_most => {
+            Err(Problem::TooLong { key, expected_at_most, found: ids.len() })
+        }
+        _ => Ok(()),
+    }
+}

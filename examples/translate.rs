@@ -1,0 +1,215 @@
+//! Translates French to English with the small model in `models/fr-en`.
+//!
+//! ```sh
+//! cargo run --release --example translate                                   # sample sentences
+//! cargo run --release --example translate -- "je suis étudiant" "quel mois" # one sentence each
+//! cargo run --release --example translate < sentences.txt                   # one sentence a line
+//! ```
+//!
+//! The model knows the words of its grammar (`models/fr-en/README.md`) and no others.
+
+#[path = "support/counting.rs"]
+mod counting;
+#[path = "support/vocabulary.rs"]
+mod vocabulary;
+
+use simdformer::search::Hooks;
+use simdformer::{Limits, Model, Session, Source};
+use std::error::Error;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use vocabulary::Vocabulary;
+
+/// Agreement, negation, questions, and words that change places.
+const SAMPLES: [&str; 14] = [
+    "je suis étudiant",
+    "quel mois",
+    "les petites filles sont heureuses",
+    "la vieille maison blanche est belle",
+    "nous ne mangeons jamais de viande",
+    "il n'a rien vu",
+    "où est-ce qu'elle habite ?",
+    "parles-tu anglais ?",
+    "pourquoi Marie n'est-elle pas venue ?",
+    "combien de livres as-tu achetés ?",
+    "je ne la vois plus",
+    "la voiture de Paul est plus rapide que le train",
+    "elle aime son père et il aime sa mère",
+    "il fait froid et les enfants dorment",
+];
+
+/// Sentences that are translated at a time; more wait for a free slot.
+const SLOTS: usize = 32;
+/// The longest translation where neither the checkpoint nor its positions set a limit.
+const LONGEST: usize = 128;
+
+const HELP: &str = "\
+Translates French to English.
+
+    translate                    sample sentences
+    translate SENTENCE...        the sentences
+    translate < FILE             the lines of the file; blank lines are skipped
+
+Exits with 1 if a sentence could not be translated.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    let piped = arguments.is_empty() && !io::stdin().is_terminal();
+    let mut stdin = io::stdin().lock();
+    let stdin: Option<&mut dyn Read> = if piped { Some(&mut stdin) } else { None };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let result = run(&arguments, stdin, &mut out).and_then(|code| {
+        out.flush()?;
+        Ok(code)
+    });
+    match result {
+        Ok(code) => ExitCode::from(code),
+        // The reader has gone, as `head` does; nobody is left to tell.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("translate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Translates the arguments, or what is piped, or the samples; returns the exit code.
+pub(crate) fn run(
+    arguments: &[String],
+    piped: Option<&mut dyn Read>,
+    out: &mut dyn Write,
+) -> Result<u8, Box<dyn Error>> {
+    if let Some(option) = arguments.iter().find(|argument| argument.starts_with("--")) {
+        if option == "--help" {
+            out.write_all(HELP.as_bytes())?;
+            return Ok(0);
+        }
+        return Err(format!("unknown option `{option}`; see --help").into());
+    }
+    let mut text = Vec::new();
+    if let Some(piped) = piped {
+        piped.read_to_end(&mut text)?;
+    }
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = if !arguments.is_empty() {
+        arguments.iter().map(String::as_str).collect()
+    } else if !text.is_empty() {
+        text.lines().collect()
+    } else {
+        SAMPLES.to_vec()
+    };
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|l| !l.is_empty()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
+    let model = Model::open(&folder)?;
+    let vocabulary = Vocabulary::read(&folder)?;
+    let (translations, report) = translate(&model, &vocabulary, &lines)?;
+
+    let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0).min(60);
+    let mut untranslated = 0;
+    for (line, translation) in lines.iter().zip(&translations) {
+        match translation {
+            Ok(translation) => writeln!(out, "{line:width$}  ->  {translation}")?,
+            Err(reason) => {
+                untranslated += 1;
+                writeln!(out, "{line:width$}  ..  not translated: {reason}")?;
+            }
+        }
+    }
+    writeln!(out, "\n{report}")?;
+    if untranslated > 0 {
+        writeln!(out, "{untranslated} of {} sentences not translated", lines.len())?;
+    }
+    Ok(u8::from(untranslated > 0))
+}
+
+/// What it took.
+pub(crate) struct Report {
+    pub(crate) isa: &'static str,
+    pub(crate) tokens: usize,
+    pub(crate) elapsed: Duration,
+    pub(crate) planned_bytes: usize,
+    pub(crate) allocations: u64,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { isa, tokens, elapsed, planned_bytes, allocations } = self;
+        // No sentence, no rate.
+        let per = |amount: f64, of: f64| if of > 0.0 { amount / of } else { 0.0 };
+        let rate = per(*tokens as f64, elapsed.as_secs_f64());
+        writeln!(f, "{tokens} tokens in {elapsed:.1?} on {isa}: {rate:.0} tokens per second")?;
+        writeln!(f, "{planned_bytes} bytes planned")?;
+        let each = per(*allocations as f64, *tokens as f64);
+        write!(f, "{each} heap allocations per token ({allocations} in all)")
+    }
+}
+
+/// A sentence in English, or why there is none.
+pub(crate) type Translation = Result<String, String>;
+
+/// Translates `lines`, best word first (greedy), each or the reason why not.
+pub(crate) fn translate(
+    model: &Model,
+    vocabulary: &Vocabulary,
+    lines: &[&str],
+) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
+    let options = model.config().search_options();
+    let positions = model.config().max_positions.unwrap_or(usize::MAX);
+    let ids: Vec<Result<Vec<u32>, String>> = lines
+        .iter()
+        .map(|line| match vocabulary.encode(line) {
+            Ok(ids) if ids.len() == 1 => Err("there are no words in it".to_owned()),
+            Ok(ids) if ids.len() > positions => Err(format!(
+                "it has {} words and marks, the model takes at most {}",
+                ids.len() - 1,
+                positions - 1
+            )),
+            Ok(ids) => Ok(ids),
+            Err(unknown) => Err(unknown.to_string()),
+        })
+        .collect();
+    let known: Vec<&[u32]> = ids.iter().flatten().map(Vec::as_slice).collect();
+    let sources: Vec<Source> = known.iter().map(|tokens| Source::new(tokens)).collect();
+
+    // All memory is planned here, from the longest sentence; nothing below allocates.
+    let longest = known.iter().map(|tokens| tokens.len()).max().unwrap_or(1);
+    let target = options.max_length.unwrap_or(LONGEST).min(positions);
+    let limits = Limits {
+        beams: options.sequences(),
+        ..Limits::new(known.len().clamp(1, SLOTS), longest, target)
+    };
+    let mut session = Session::new(model, limits)?;
+    let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(target + 1)).collect();
+
+    let allocated = counting::allocations();
+    let start = Instant::now();
+    session.generate(&sources, &options, &mut Hooks::default(), &mut |done| {
+        if let Some(best) = done.hypotheses().next() {
+            outputs[done.source].extend_from_slice(best.tokens);
+        }
+    })?;
+    let elapsed = start.elapsed();
+    let report = Report {
+        isa: model.isa().name(),
+        tokens: outputs.iter().map(Vec::len).sum(),
+        elapsed,
+        planned_bytes: session.plan().bytes(),
+        allocations: counting::allocations() - allocated,
+    };
+
+    let mut outputs = outputs.iter();
+    let translations = ids
+        .into_iter()
+        .map(|ids| ids.map(|_| vocabulary.decode(outputs.next().map_or(&[][..], Vec::as_slice))))
+        .collect();
+    Ok((translations, report))
+}

@@ -1,0 +1,404 @@
+//! The `generate` example against the goldens of other implementations, and what it refuses.
+
+#[allow(dead_code, reason = "tests call what `main` calls")]
+#[path = "../examples/generate.rs"]
+mod example;
+#[allow(dead_code, reason = "the tests of the search use the rest")]
+#[path = "support/golden_options.rs"]
+mod golden_options;
+
+use example::Failure;
+use example::arguments::{Command, UsageError, parse};
+use golden_options::ids;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// More than one thread where the crate can.
+const THREADS: &str = if cfg!(feature = "rayon") { "--threads 3" } else { "" };
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Runs the example; `options` are parted by blanks. Returns answers and statistics.
+fn try_run(model: &str, options: &str, input: &str) -> Result<(Vec<Value>, Value), Failure> {
+    let model = [OsString::from("--model"), folder(model).into()];
+    let arguments = model.into_iter().chain(options.split_whitespace().map(OsString::from));
+    let mut out = Vec::new();
+    let statistics = example::run(arguments, &mut input.as_bytes(), &mut out)?;
+    let statistics = serde_json::from_str(&statistics.expect("statistics")).expect("JSON");
+    let out = String::from_utf8(out).expect("text");
+    Ok((out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), statistics))
+}
+
+fn run(model: &str, options: &str, input: &str) -> (Vec<Value>, Value) {
+    try_run(model, options, input).unwrap_or_else(|f| panic!("{options}: {}", f.error))
+}
+
+/// The line of the only failure of a run.
+fn failure(model: &str, options: &str, input: &str) -> (u8, String) {
+    match try_run(model, options, input) {
+        Ok((answers, _)) => panic!("{options} {input}: {answers:?}"),
+        Err(failure) => (failure.code, failure.error.to_string()),
+    }
+}
+
+fn lines(requests: &[Value]) -> String {
+    requests.iter().map(|request| format!("{request}\n")).collect()
+}
+
+/// The golden sources of a folder as lines of input.
+fn golden_input(name: &str) -> String {
+    let text = std::fs::read_to_string(folder(name).join("sources.json")).expect("sources.json");
+    let sources: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    sources.iter().map(|ids| format!("{}\n", serde_json::json!({ "input_ids": ids }))).collect()
+}
+
+/// The command-line options that say what a golden case says; `None` where one of them has none.
+fn as_options(case: &Value, config: &Value) -> Option<String> {
+    let mut text = String::new();
+    for (name, value) in case["options"].as_object().expect("options") {
+        // What the checkpoint says already needs no option.
+        let known = config.get(name) == Some(value);
+        if known && name != "num_beams" {
+            continue;
+        }
+        let option = match name.as_str() {
+            "num_beams" => "beams",
+            "max_new_tokens"
+            | "min_new_tokens"
+            | "length_penalty"
+            | "early_stopping"
+            | "num_return_sequences"
+            | "no_repeat_ngram_size"
+            | "repetition_penalty"
+            | "forced_bos_token_id" => name,
+            _ => return None,
+        };
+        let value = value.to_string().replace('"', "");
+        text += &format!("--{} {value} ", option.replace('_', "-"));
+    }
+    Some(text)
+}
+
+#[test]
+fn options_do_what_the_reference_does() {
+    for name in ["marian_a", "bart_b", "m2m_a"] {
+        let name = format!("tests/golden/search/{name}");
+        let read = |file| std::fs::read_to_string(folder(&name).join(file)).expect(file);
+        let input = golden_input(&name);
+        let config: Value = serde_json::from_str(&read("generation_config.json")).expect("JSON");
+        let mut checked = 0;
+        for line in read("cases.jsonl").lines() {
+            let case: Value = serde_json::from_str(line).expect("JSON");
+            let Some(options) = as_options(&case, &config) else { continue };
+            let (answers, statistics) = run(&name, &options, &input);
+            let mut new_tokens = 0;
+            for (answer, expected) in answers.iter().zip(case["results"].as_array().unwrap()) {
+                let found = answer["sequences"].as_array().expect("sequences");
+                let wanted = expected["sequences"].as_array().expect("sequences");
+                let scores = expected["scores"].as_array();
+                for (i, wanted) in wanted.iter().enumerate() {
+                    // The reference fills up with copies of no score where there is no more.
+                    let score = scores.map(|scores| scores[i].as_f64().expect("a score"));
+                    if score.is_some_and(|score| score < -1e8) {
+                        assert_eq!(found.get(i), None, "{options}");
+                        continue;
+                    }
+                    assert_eq!(found[i], *wanted, "{name} {options}");
+                    let score = score.map(|s| (s - answer["scores"][i].as_f64().unwrap()).abs());
+                    assert!(score.is_none_or(|difference| difference <= 1e-4), "{options}");
+                    new_tokens += ids(&found[i]).len();
+                }
+            }
+            assert_eq!(answers.len(), 9);
+            assert_eq!(statistics["new_tokens"], new_tokens);
+            checked += 1;
+        }
+        assert!(checked > 40, "{checked} cases of {name} have options");
+    }
+}
+
+/// Tensors of a safetensors file.
+struct Tensors(Vec<u8>);
+
+impl Tensors {
+    fn read(path: &Path) -> Self {
+        Self(std::fs::read(path).expect("a safetensors file"))
+    }
+
+    fn get(&self, name: &str) -> (Vec<usize>, Vec<u8>) {
+        let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let tensor = file.tensor(name).expect(name);
+        (tensor.shape().to_vec(), tensor.data().to_vec())
+    }
+
+    fn floats(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        let (shape, data) = self.get(name);
+        let float = |b: &[u8]| f32::from_le_bytes(b.try_into().unwrap());
+        (shape, data.chunks_exact(4).map(float).collect())
+    }
+
+    fn ids(&self, name: &str) -> Vec<i64> {
+        let (_, data) = self.get(name);
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+}
+
+#[test]
+fn logits_and_scores_are_those_of_the_reference() {
+    let name = "tests/golden/marian_untied";
+    let expected = Tensors::read(&folder(name).join("expected.safetensors"));
+    let requests: Vec<Value> = (0..8)
+        .map(|i| {
+            serde_json::json!({
+                "input_ids": expected.ids(&format!("input_ids.{i}")),
+                "decoder_input_ids": expected.ids(&format!("decoder_input_ids.{i}")),
+            })
+        })
+        .collect();
+    let path = std::env::temp_dir().join(format!("generate-{}.safetensors", std::process::id()));
+    let options = format!("--score {THREADS} --logits {}", path.display());
+    let (answers, statistics) = run(name, &options, &lines(&requests));
+    let written = Tensors::read(&path);
+    std::fs::remove_file(&path).expect("a file to remove");
+    let mut targets = 0;
+    for (i, answer) in answers.iter().enumerate() {
+        for tensor in ["encoder", "logits"] {
+            let tensor = format!("{tensor}.{i}");
+            let ((shape, found), (expected_shape, expected)) =
+                (written.floats(&tensor), expected.floats(&tensor));
+            assert_eq!(shape, expected_shape, "{tensor}");
+            let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!((found - expected).abs() <= 2e-5 * largest, "{tensor}");
+            }
+        }
+        // Each token is scored by the logits that come before it.
+        let target = &expected.ids(&format!("decoder_input_ids.{i}"))[1..];
+        let (shape, logits) = expected.floats(&format!("logits.{i}"));
+        let mut sum = 0.0;
+        for (position, (row, &id)) in logits.chunks(shape[1]).zip(target).enumerate() {
+            let total: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+            let expected = f64::from(row[id as usize]) - total.ln();
+            let found = answer["log_probabilities"][0][position].as_f64().expect("a number");
+            assert!((found - expected).abs() <= 1e-4, "line {i}, token {position}");
+            sum += expected;
+        }
+        assert!((answer["scores"][0].as_f64().expect("a score") - sum).abs() <= 1e-3);
+        assert_eq!(ids(&answer["sequences"][0]).len(), target.len());
+        targets += target.len();
+    }
+    assert!(targets > 40);
+    assert_eq!(statistics["new_tokens"], targets);
+}
+
+#[test]
+fn a_prefix_is_continued() {
+    let name = "tests/golden/search/marian_a";
+    let (answers, _) = run(name, "--max-new-tokens 24", &golden_input(name));
+    let start = 96;
+    let mut requests = Vec::new();
+    let input = golden_input(name);
+    for (line, answer) in input.lines().zip(&answers) {
+        let mut request: Value = serde_json::from_str(line).expect("JSON");
+        let sequence = ids(&answer["sequences"][0]);
+        for with_start in [false, true] {
+            let mut prefix = sequence[..sequence.len() / 2].to_vec();
+            if with_start {
+                prefix.insert(0, start);
+            }
+            request["decoder_input_ids"] = prefix.into();
+            requests.push(request.clone());
+        }
+    }
+    let (continued, statistics) = run(name, "--max-new-tokens 24", &lines(&requests));
+    let mut new_tokens = 0;
+    for (pair, answer) in continued.chunks(2).zip(&answers) {
+        let sequence = ids(&answer["sequences"][0]);
+        for continued in pair {
+            assert_eq!(ids(&continued["sequences"][0]), sequence);
+            new_tokens += sequence.len() - sequence.len() / 2;
+        }
+        assert_eq!(pair[0], pair[1]);
+    }
+    assert_eq!(statistics["new_tokens"], new_tokens);
+}
+
+#[test]
+fn samples_follow_the_seed() {
+    let name = "tests/golden/search/bart_a";
+    let input = golden_input(name);
+    let sample = |more: &str| {
+        let options = format!("--sample --num-return-sequences 3 --max-new-tokens 12 {more}");
+        run(name, &options, &input).0
+    };
+    let first = sample("--seed 7");
+    assert_eq!(first, sample(&format!("--seed 7 --repeat 2 {THREADS}")));
+    assert_eq!(first, sample("--seed=7 --top-k 50 --top-p 1 --min-p 0"));
+    assert_ne!(first, sample("--seed 8"));
+    assert_ne!(first, sample("--seed 7 --temperature 3"));
+    // The best token alone is left: what greedy takes.
+    let (greedy, _) = run(name, "--max-new-tokens 12", &input);
+    for (one, greedy) in sample("--top-k 1").iter().zip(&greedy) {
+        for sequence in one["sequences"].as_array().expect("sequences") {
+            assert_eq!(*sequence, greedy["sequences"][0]);
+        }
+    }
+}
+
+#[test]
+fn statistics_are_complete() {
+    let name = "tests/golden/search/m2m_b";
+    let (_, statistics) = run(name, "--repeat 4 --isa scalar", &golden_input(name));
+    for key in [
+        "load_seconds",
+        "plan_bytes",
+        "encode_seconds",
+        "decode_seconds",
+        "new_tokens",
+        "tokens_per_second",
+        "model_bytes",
+    ] {
+        assert!(statistics[key].as_f64().is_some_and(|x| x > 0.0), "{key} in {statistics}");
+    }
+    assert!(statistics["allocations"].is_u64());
+    assert_eq!((&statistics["isa"], &statistics["threads"]), (&"scalar".into(), &1.into()));
+    // No requests, no answers.
+    let (answers, statistics) = run(name, "", "\n");
+    assert_eq!((answers.len(), &statistics["new_tokens"]), (0, &0.into()));
+}
+
+#[test]
+fn wrong_command_lines_are_refused() {
+    use UsageError::*;
+    let value = |option, expected, found: &str| Value { option, expected, found: found.into() };
+    let (from_one, whole) = ("a whole number from 1 up", "a whole number");
+    let cases: Vec<(&str, UsageError)> = vec![
+        ("", Missing { option: "--model" }),
+        ("--beams 2", Missing { option: "--model" }),
+        ("--model", NoValue { option: "--model" }),
+        ("--model m --beams", NoValue { option: "--beams" }),
+        ("--model m --beam 4", Unknown { found: "--beam".into() }),
+        ("--model m --Beams=4", Unknown { found: "--Beams".into() }),
+        ("--model m -b 4", Positional { found: "-b".into() }),
+        ("m", Positional { found: "m".into() }),
+        ("--model m --seed 1 --seed 1", Twice { option: "--seed" }),
+        ("--model m --score --score", Twice { option: "--score" }),
+        ("--model m --sample=yes", Flag { option: "--sample" }),
+        ("--model m --threads 0", value("--threads", from_one, "0")),
+        ("--model m --threads two", value("--threads", from_one, "two")),
+        ("--model m --repeat 0", value("--repeat", from_one, "0")),
+        ("--model m --beams -1", value("--beams", from_one, "-1")),
+        ("--model m --beams 1.5", value("--beams", from_one, "1.5")),
+        ("--model m --max-new-tokens 0", value("--max-new-tokens", from_one, "0")),
+        ("--model m --min-new-tokens x", value("--min-new-tokens", whole, "x")),
+        ("--model m --num-return-sequences=0", value("--num-return-sequences", from_one, "0")),
+        ("--model m --no-repeat-ngram-size -2", value("--no-repeat-ngram-size", whole, "-2")),
+        ("--model m --length-penalty one", value("--length-penalty", "a number", "one")),
+        ("--model m --repetition-penalty=", value("--repetition-penalty", "a number", "")),
+        (
+            "--model m --early-stopping maybe",
+            value("--early-stopping", "true, false or never", "maybe"),
+        ),
+        (
+            "--model m --forced-bos-token-id 4294967296",
+            value("--forced-bos-token-id", "a token id", "4294967296"),
+        ),
+        ("--model m --sample --top-k 1e3", value("--top-k", whole, "1e3")),
+        ("--model m --seed -1", value("--seed", "a whole number below 2^64", "-1")),
+        ("--model m --score --beams 2", Conflict { option: "--beams", other: "--score" }),
+        ("--model m --sample --score", Conflict { option: "--sample", other: "--score" }),
+    ];
+    for (line, expected) in cases {
+        let found = parse(line.split_whitespace().map(OsString::from));
+        assert_eq!(found, Err(expected.clone()), "{line}");
+        assert!(expected.to_string().len() > 10);
+    }
+    for line in ["--help", "--model m -h", "--help --nonsense"] {
+        assert_eq!(parse(line.split_whitespace().map(OsString::from)), Ok(Command::Help));
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let name = "tests/golden/search/marian_b";
+    let input = golden_input(name);
+    for (options, part) in [
+        ("--temperature 1", "--temperature has no effect without --sample"),
+        ("--beams 4 --seed 1", "--seed has no effect without --sample"),
+        ("--length-penalty 2", "--length-penalty has no effect without --beams"),
+        ("--sample --early-stopping never", "--early-stopping has no effect without --beams"),
+        ("--sample --beams 2", "--sample and --beams exclude each other"),
+        ("--beams 62", "beams: expected at most 61, found 62"),
+        ("--beams 2 --num-return-sequences 3", "num_return: expected at most 2, found 3"),
+        ("--num-return-sequences 2", "num_return: expected at most 1, found 2"),
+        ("--beams 2 --length-penalty NaN", "length_penalty: expected a number"),
+        ("--beams 2 --length-penalty inf", "length_penalty: expected a number"),
+        ("--repetition-penalty 0", "repetition_penalty: expected a number"),
+        ("--sample --temperature 0", "temperature: expected a number"),
+        ("--sample --temperature NaN", "temperature: expected a number"),
+        ("--sample --top-p 0", "top_p: expected a number"),
+        ("--sample --top-p 1.5", "top_p: expected a number"),
+        ("--sample --min-p -1", "min_p: expected a number"),
+        ("--forced-bos-token-id 61", "forced_bos: expected a token below 61, found 61"),
+        ("--isa altivec", "--isa: unknown instruction set"),
+    ] {
+        let (code, message) = failure(name, options, &input);
+        assert!(message.contains(part), "{options}: {message}");
+        assert_eq!(code, 2, "{options}: {message}");
+    }
+    // One beam by name may carry the settings of beams.
+    let (answers, _) = run(name, "--beams 1 --length-penalty 0.6 --early-stopping never", &input);
+    assert_eq!(answers, run(name, "", &input).0);
+}
+
+#[test]
+fn wrong_lines_are_named() {
+    let name = "tests/golden/search/bart_a";
+    let long = vec![3; 49];
+    let long = [
+        serde_json::json!({ "input_ids": long }).to_string(),
+        serde_json::json!({ "input_ids": [3], "decoder_input_ids": long }).to_string(),
+    ];
+    for (line, part) in [
+        ("x", "expected value"),
+        ("[]", "invalid length 0"),
+        ("{}", "missing field `input_ids`"),
+        (r#"{"input_ids": [1"#, "EOF while parsing a list"),
+        (r#"{"input_ids": [1]} 2"#, "trailing characters"),
+        (r#"{"input_ids": [-1]}"#, "integer `-1`, expected u32"),
+        (r#"{"input_ids": [1.0]}"#, "floating point `1.0`, expected u32"),
+        (r#"{"input_ids": "1"}"#, "string \"1\", expected a sequence"),
+        (r#"{"input_ids": [4294967296]}"#, "integer `4294967296`, expected u32"),
+        (r#"{"input_ids": []}"#, "expected at least one id in input_ids, found none"),
+        (r#"{"input_ids": [1], "attention_mask": [1]}"#, "unknown field `attention_mask`"),
+        (r#"{"input_ids": [1], "input_ids": [1]}"#, "duplicate field `input_ids`"),
+        (r#"{"input_ids": [2, 500]}"#, "input_ids[1]: expected an id below 113, found 500"),
+        (
+            r#"{"input_ids": [2], "decoder_input_ids": [113]}"#,
+            "decoder_input_ids[0]: expected an id below 113, found 113",
+        ),
+        (&long[0], ": expected at most 48 ids, found 49"),
+        (&long[1], "decoder_input_ids: expected at most 48 ids, found 49"),
+    ] {
+        let (code, message) = failure(name, "", &format!("{{\"input_ids\": [2]}}\n\n{line}\n"));
+        assert!(message.starts_with("line 3: ") && message.contains(part), "{line}: {message}");
+        assert_eq!(code, 1, "{line}: {message}");
+    }
+    let (code, message) = failure(name, "--score", r#"{"input_ids": [2]}"#);
+    assert_eq!(
+        (code, message.as_str()),
+        (1, "line 1: --score needs decoder_input_ids, found none")
+    );
+    // A prefix that leaves no room.
+    let full = r#"{"input_ids": [2], "decoder_input_ids": [3, 3, 3, 3]}"#;
+    let full = full.replace("3, 3, 3, 3", &["3"; 48].join(", "));
+    let (code, message) = failure(name, "", &full);
+    assert!(message.contains("prompt: expected at most"), "{message}");
+    assert_eq!(code, 1);
+    let (code, message) = failure("tests/golden/absent", "", "");
+    assert!(message.contains("absent: no such directory"), "{message}");
+    assert_eq!(code, 1);
+}

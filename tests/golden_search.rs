@@ -1,0 +1,168 @@
+//! Every decoding strategy against transformers' `generate`, through the whole library.
+//!
+//! `tests/golden/search/*/` holds tiny models of three families and what `generate` answers for them
+//! under 79 settings each; see `tests/golden/README.md`.
+
+#[allow(dead_code, reason = "the tests of the processors use the rest")]
+#[path = "support/golden_options.rs"]
+mod golden_options;
+
+use serde_json::Value;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::kernels::Isa;
+use simdformer::search::Hooks;
+use simdformer::{Limits, Model, Sentence, Session, Source};
+use std::path::Path;
+
+/// Largest difference of a tensor allowed, as a share of its largest magnitude.
+const TOLERANCE: f32 = 2e-5;
+/// Largest difference of a score allowed.
+const SCORE_TOLERANCE: f64 = 1e-4;
+/// The reference fills up with copies when there are fewer hypotheses than wanted; it gives them
+/// about this score.
+const NOT_A_HYPOTHESIS: f64 = -1e8;
+
+type Answer = Vec<(Vec<u32>, f32)>;
+
+fn check_teacher_forced(session: &mut Session<'_>, sources: &[&[u32]], folder: &Path) {
+    let isa = session.model().isa();
+    let bytes = std::fs::read(folder.join("expected.safetensors")).expect("expected.safetensors");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let floats = |name: &str| -> Vec<f32> {
+        let data = file.tensor(name).expect(name).data();
+        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    let ids = |name: &str| -> Vec<u32> {
+        let data = file.tensor(name).expect(name).data();
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
+    };
+    for (i, source) in sources.iter().enumerate() {
+        assert_eq!(*source, ids(&format!("input_ids.{i}")));
+        let memory = session.memory(&[source]).expect("a memory");
+        assert_close(&format!("{isa} encoder.{i}"), memory, &floats(&format!("encoder.{i}")));
+    }
+    let mut sentences = vec![Sentence::default(); sources.len()];
+    session.encode(sources, &mut sentences).expect("encoded");
+    for (i, &sentence) in sentences.iter().enumerate() {
+        let row = session.start(sentence).expect("a row");
+        let mut found = Vec::new();
+        let mut each = |_: usize, logits: &[f32]| found.extend_from_slice(logits);
+        let tokens = ids(&format!("decoder_input_ids.{i}"));
+        session.prefill(row, &tokens, Some(&mut each)).expect("prefilled");
+        assert_close(&format!("{isa} logits.{i}"), &found, &floats(&format!("logits.{i}")));
+    }
+    session.clear();
+}
+
+fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    assert!(!expected.is_empty(), "{what}: nothing to compare");
+    let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let difference = (found - expected).abs();
+        assert!(
+            difference <= TOLERANCE * largest,
+            "{what}[{i}]: {found} instead of {expected}, largest {largest}"
+        );
+    }
+}
+
+/// The hypotheses that the reference found, with its scores where it gives any.
+fn expected(result: &Value) -> Vec<(Vec<u32>, Option<f64>)> {
+    let sequences = result["sequences"].as_array().expect("sequences").iter();
+    sequences
+        .enumerate()
+        .map(|(i, ids)| (golden_options::ids(ids), result["scores"][i].as_f64()))
+        .filter(|(_, score)| score.is_none_or(|score| score > NOT_A_HYPOTHESIS))
+        .collect()
+}
+
+/// Runs all sentences under `case` and compares; returns how many hypotheses were compared.
+fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> usize {
+    let tokens = &session.model().config().tokens;
+    let start = tokens.decoder_start.expect("a decoder start");
+    let given = case["options"].as_object().expect("options");
+    let options = golden_options::options(given, start, &tokens.eos);
+    let requests: Vec<Source> = sources.iter().map(|tokens| Source::new(tokens)).collect();
+    let mut answers: Vec<Answer> = vec![Answer::new(); sources.len()];
+    let isa = session.model().isa();
+    session
+        .generate(&requests, &options, &mut Hooks::default(), &mut |done| {
+            let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score));
+            answers[done.source] = hypotheses.collect();
+        })
+        .expect("generated");
+    let results = case["results"].as_array().expect("results");
+    assert_eq!(results.len(), sources.len());
+    let mut compared = 0;
+    for result in results {
+        let sentence = result["sentence"].as_u64().expect("a sentence") as usize;
+        let (found, expected) = (&answers[sentence], expected(result));
+        let what = format!("{isa} sentence {sentence} of {}", case["options"]);
+        let sequences: Vec<&[u32]> = found.iter().map(|(tokens, _)| tokens.as_slice()).collect();
+        let wanted: Vec<&[u32]> = expected.iter().map(|(tokens, _)| tokens.as_slice()).collect();
+        assert_eq!(sequences, wanted, "{what}");
+        for ((_, found), (_, expected)) in found.iter().zip(&expected) {
+            if let Some(expected) = expected {
+                let close = (f64::from(*found) - expected).abs() <= SCORE_TOLERANCE;
+                assert!(close, "{what}: score {found} instead of {expected}");
+            }
+        }
+        compared += wanted.len();
+    }
+    compared
+}
+
+fn check(name: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/search").join(name);
+    let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+    let read = |name| std::fs::read_to_string(folder.join(name)).expect(name);
+    let sources: Value = serde_json::from_str(&read("sources.json")).expect("JSON");
+    let sources: Vec<Vec<u32>> =
+        sources.as_array().expect("a list").iter().map(golden_options::ids).collect();
+    let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+    let longest = sources.iter().map(|source| source.len()).max().expect("a source");
+    let cases = read("cases.jsonl");
+    let cases: Vec<Value> =
+        cases.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(cases.len(), 79);
+    for isa in Isa::available() {
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let limits = Limits { beams: 5, ..Limits::new(sources.len(), longest, 30) };
+        let mut session = Session::new(&model, limits).expect("a session");
+        check_teacher_forced(&mut session, &sources, &folder);
+        let compared: usize =
+            cases.iter().map(|case| check_case(&mut session, &sources, case)).sum();
+        assert!(compared >= 79 * sources.len(), "{isa}: {compared} hypotheses");
+    }
+}
+
+#[test]
+fn bart_a() {
+    check("bart_a");
+}
+
+#[test]
+fn bart_b() {
+    check("bart_b");
+}
+
+#[test]
+fn m2m_a() {
+    check("m2m_a");
+}
+
+#[test]
+fn m2m_b() {
+    check("m2m_b");
+}
+
+#[test]
+fn marian_a() {
+    check("marian_a");
+}
+
+#[test]
+fn marian_b() {
+    check("marian_b");
+}
