@@ -1,4 +1,50 @@
-//! The encoder-decoder Transformer of "Attention Is All You Need" on CPUs.
+//! The encoder-decoder Transformer of "Attention Is All You Need" on CPUs: as fast as the silicon
+//! allows, without touching the heap, the same bits every time.
+//!
+//! # Five minutes
+//!
+//! ```
+//! use simdformer::search::Hooks;
+//! use simdformer::{Limits, Model, Session, Source};
+//!
+//! // 1. Load: weights are packed once for this machine's instruction set.
+//! let model = Model::open("models/fr-en")?;
+//! // 2. Plan: from limits to the exact number of bytes, allocated here and never again.
+//! let mut session = Session::new(&model, Limits::new(4, 32, 32))?;
+//! // 3. Run: ids in, ids out, each sentence reported as it finishes.
+//! let mut best = Vec::new();
+//! session.generate(
+//!     &[Source::new(&[6, 11, 0])],
+//!     &model.config().search_options(),
+//!     &mut Hooks::default(),
+//!     &mut |done| best.extend(done.hypotheses().next().map(|h| h.tokens.to_vec())),
+//! )?;
+//! assert_eq!(best.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How the data flows
+//!
+//! 1. [`checkpoint`]: safetensors bytes and `config.json` -> named tensors and a [`config::Config`].
+//! 2. [`Model`]: weights packed once (query, key and value side by side), immutable, shared by any
+//!    number of sessions on any threads.
+//! 3. [`Plan`]: a model and [`Limits`] -> where everything will lie in one buffer.
+//! 4. [`Session`]: [`encode`](Session::encode) sentences laid end to end, [`step`](Session::step) any
+//!    set of hypotheses, [`fork`](Session::fork) and [`release`](Session::release) them; or
+//!    [`generate`](Session::generate), the loop around it.
+//! 5. [`search`]: logits -> tokens, knowing nothing of models.
+//!
+//! Every hot loop is in [`kernels`], which stands alone.
+//!
+//! # Where things are
+//!
+//! | | |
+//! |---|---|
+//! | `config.rs`, `checkpoint/` | an architecture as data; files to tensors, one file per family |
+//! | `model.rs`, `layers/`, `encoder.rs`, `decoder.rs` | packed weights; the blocks, each a few kernel calls; the two stacks |
+//! | `plan.rs`, `arena.rs`, `cache.rs` | memory: from limits to ranges; keys and values that never move |
+//! | `session.rs`, `generate.rs`, `defaults.rs` | the pure step; the decoding loop; what a checkpoint asks for |
+//! | `search/` | greedy, beams, sampling, logits processors |
 
 mod arena;
 mod cache;
@@ -13,7 +59,7 @@ mod layers;
 mod model;
 mod plan;
 pub mod search;
-mod session;
+pub mod session;
 
 pub use error::{KernelError, SessionError};
 pub use generate::{Counts, Generated, Source};
@@ -21,3 +67,8 @@ pub use model::{Model, ModelError};
 pub use plan::{Limits, Plan};
 pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
 pub use simdformer_kernels as kernels;
+
+/// The examples of the README, compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,39 @@
-//! Kernels on the caller's buffers.
+//! Kernels of the encoder-decoder Transformer on the caller's buffers: no allocator, no threads of
+//! their own, no global state.
+//!
+//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's slices,
+//! with a function that says how much scratch it needs if it needs any, an [`Isa`] that says which
+//! instructions to use, and a [`Parallelism`] that says who computes. It is written once, over a
+//! small vector trait, and runs on four instruction sets:
+//!
+//! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
+//! |---|---|---|---|---|
+//! | [`gemm`] on a [`PackedMatrix`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
+//! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
+//! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`] | yes | yes | yes | yes |
+//!
+//! The scalar path is plain Rust that the compiler vectorises for whatever the target has.
+//!
+//! # Choosing an instruction set
+//!
+//! [`Isa::detect`] takes the best one, or the one that the environment variable
+//! [`ISA_VARIABLE`] names; [`Isa::from_name`] forces one and fails if the machine lacks it.
+//!
+//! # What is promised
+//!
+//! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;
+//!   nothing outside a slice is read or written, whatever the arguments.
+//! * On one instruction set, the bits of a row do not depend on the other rows, on threads, or on
+//!   how the work was cut.
+//! * Masked keys, padding and gaps between strided elements are never used, whatever they hold.
+//! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
+//!   [`mod@reference`].
+//!
+//! # Features
+//!
+//! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and
+//! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`.
+
 #![no_std]
 #[cfg(any(feature = "std", test))]
 extern crate std;
