@@ -396,7 +396,8 @@ impl<'a> Session<'a> {
     }
 
     /// Feeds one token to each of `rows` and returns their logits, `[rows, vocabulary]`, in the same
-    /// order. Rows of one sentence read its keys fastest when they lie side by side.
+    /// order. No rows give no logits. Rows of one sentence read its keys fastest when they lie side by
+    /// side.
     ///
     /// # Errors
     /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
@@ -412,6 +413,9 @@ impl<'a> Session<'a> {
         row: impl Fn(usize) -> StepRow,
     ) -> Result<&mut [f32], SessionError> {
         self.check_step(count, &row)?;
+        if count == 0 {
+            return Ok(&mut []);
+        }
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();
         let (d, stride) = (config.d_model, plan.limits.target_tokens);
