@@ -121,14 +121,15 @@ fn alone_is_the_same_as_in_a_batch() {
 /// Past every block of keys and rows that the kernels work in.
 #[test]
 fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
-    const LONG: usize = 230;
+    const LONG: usize = 530;
     for dims in [kinds()[1], kinds()[3]] {
+        let dims = Dims { positions: 600, ..dims };
         let checkpoint = dims.checkpoint(19);
         for isa in Isa::available() {
             let what = format!("long {} {isa}", dims.family.model_type());
             let model = Model::load(&checkpoint, isa).expect("a model");
             let mut random = Random(31);
-            let tasks = [(230, 130), (129, LONG), (64, 65)]
+            let tasks = [(523, 130), (129, LONG), (64, 257)]
                 .map(|(source, target)| Task::new(&model, &mut random, source, target));
             let limits = Limits { target_tokens: LONG, ..limits_for(&tasks) };
             let mut session = Session::new(&model, limits).expect("a session");
@@ -293,48 +294,65 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
 
 #[test]
 fn a_fork_is_the_same_as_its_tokens_in_a_fresh_row() {
-    for_every_model(|what, model| {
-        let vocabulary = model.config().target_vocab;
-        let mut random = Random(21);
-        let source = random.ids(19, model.config().source_vocab);
-        let limits = Limits { beams: 4, ..Limits::new(2, 19, TARGET) };
-        let mut session = Session::new(model, limits).expect("a session");
-        // The second sentence keeps the slots of the first from starting at zero.
-        begin(&mut session, &[1, 2, 3]);
-        let first = begin(&mut session, &source);
-        let mut rows: Vec<(Row, Vec<u32>, Vec<u32>)> = vec![(first, Vec::new(), Vec::new())];
-        for _ in 0..TARGET - 1 {
-            // Some are dropped, some forked, so that slots are used again and again.
-            if rows.len() > 1 && random.below(3) == 0 {
-                let (row, ..) = rows.swap_remove(random.below(rows.len()));
-                session.release(row).expect("released");
-            }
-            while rows.len() < limits.beams && random.below(2) == 0 {
-                let (row, tokens, last) = rows[random.below(rows.len())].clone();
-                // Rows of one length always find a slot.
-                rows.push((session.fork(row).expect("a fork"), tokens, last));
-            }
-            let steps: Vec<StepRow> = rows
-                .iter()
-                .map(|&(row, ..)| StepRow { row, token: random.below(vocabulary) as u32 })
-                .collect();
-            let logits = session.step(&steps).expect("stepped");
-            for ((logits, step), row) in logits.chunks(vocabulary).zip(&steps).zip(&mut rows) {
-                row.1.push(step.token);
-                row.2 = bits(logits);
-            }
+    for_every_model(|what, model| forks(what, model, 0));
+}
+
+#[test]
+fn a_fork_of_a_long_past_is_the_same_as_its_tokens_in_a_fresh_row() {
+    for dims in [kinds()[1], kinds()[3]] {
+        let checkpoint = Dims { positions: 600, ..dims }.checkpoint(23);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            forks(&format!("long {} {isa}", dims.family.model_type()), &model, 240);
         }
-        assert!(!rows.is_empty());
-        for (_, tokens, last) in &rows {
-            let mut fresh = Session::new(model, Limits::new(1, 19, TARGET)).expect("a session");
-            let row = begin(&mut fresh, &source);
-            let mut logits = Vec::new();
-            for &token in tokens {
-                logits = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
-            }
-            assert_eq!(logits, *last, "{what}: {tokens:?}");
+    }
+}
+
+/// Grows a tree of hypotheses after `prefix` common tokens.
+fn forks(what: &str, model: &Model, prefix: usize) {
+    let vocabulary = model.config().target_vocab;
+    let mut random = Random(21);
+    let source = random.ids(19, model.config().source_vocab);
+    let target = prefix + TARGET;
+    let limits = Limits { beams: 4, ..Limits::new(2, 19, target) };
+    let mut session = Session::new(model, limits).expect("a session");
+    // The second sentence keeps the slots of the first from starting at zero.
+    begin(&mut session, &[1, 2, 3]);
+    let first = begin(&mut session, &source);
+    let common = random.ids(prefix, vocabulary);
+    session.prefill(first, &common, None).expect("prefilled");
+    let mut rows: Vec<(Row, Vec<u32>, Vec<u32>)> = vec![(first, common, Vec::new())];
+    for _ in 0..TARGET - 1 {
+        // Some are dropped, some forked, so that slots are used again and again.
+        if rows.len() > 1 && random.below(3) == 0 {
+            let (row, ..) = rows.swap_remove(random.below(rows.len()));
+            session.release(row).expect("released");
         }
-    });
+        while rows.len() < limits.beams && random.below(2) == 0 {
+            let (row, tokens, last) = rows[random.below(rows.len())].clone();
+            // Rows of one length always find a slot.
+            rows.push((session.fork(row).expect("a fork"), tokens, last));
+        }
+        let steps: Vec<StepRow> = rows
+            .iter()
+            .map(|&(row, ..)| StepRow { row, token: random.below(vocabulary) as u32 })
+            .collect();
+        let logits = session.step(&steps).expect("stepped");
+        for ((logits, step), row) in logits.chunks(vocabulary).zip(&steps).zip(&mut rows) {
+            row.1.push(step.token);
+            row.2 = bits(logits);
+        }
+    }
+    assert!(!rows.is_empty());
+    for (_, tokens, last) in &rows {
+        let mut fresh = Session::new(model, Limits::new(1, 19, target)).expect("a session");
+        let row = begin(&mut fresh, &source);
+        let mut logits = Vec::new();
+        for &token in tokens {
+            logits = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
+        }
+        assert_eq!(logits, *last, "{what}: {tokens:?}");
+    }
 }
 
 /// Sequences and the bits of their scores, for each source.
