@@ -4,7 +4,7 @@
 use crate::arena::{Buffer, words_mut};
 use crate::error::SessionError;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::{Row, SOURCES_PER_CALL, Sentence, Session, StepRow, beyond, cut};
+use crate::session::{SOURCES_PER_CALL, Sentence, Session, beyond, cut};
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -169,8 +169,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             }
             self.place_rows()?;
             let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let logits =
-                self.session.step_with(rows, |i| StepRow { row: Row(now[i]), token: tokens[i] })?;
+            let logits = self.session.step_slots(rows, |i| (now[i], tokens[i]))?;
             counts.steps += 1;
             counts.rows += rows;
             self.search.advance(logits, hooks)?;
@@ -199,16 +198,16 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         self.session.encode(&group[..count], &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
             let slot = self.search.admit(&sources[next + i].request)?;
-            let row = self.session.start(sentence)?;
+            let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
             {
-                self.session.prefill(row, prompt, None)?;
+                self.session.prefill(self.session.row_in(row), prompt, None)?;
                 self.search.skip_prompt(slot)?;
             }
             self.source_of[slot as usize] = (next + i) as u32;
-            self.sentence_of[slot as usize] = sentence.0;
-            self.first_row[slot as usize] = row.0;
+            self.sentence_of[slot as usize] = sentence.slot();
+            self.first_row[slot as usize] = row;
         }
         Ok(count)
     }
@@ -226,7 +225,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
                 let row = self.before[parent as usize];
                 let children = &mut self.children[parent as usize];
                 if *children == TAKEN {
-                    self.session.fork(Row(row))?.0
+                    self.session.fork_slot(row)?
                 } else {
                     *children = TAKEN;
                     row
@@ -247,7 +246,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         }
         for i in 0..stepped {
             if self.children[i] == 0 {
-                self.session.release(Row(self.before[i]))?;
+                self.session.release_slot(self.before[i])?;
             }
         }
         Ok(())
@@ -263,7 +262,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             let search = &self.search;
             done(&Generated { source: source as usize, search, slot: slot as u32 });
             self.search.release(slot as u32)?;
-            self.session.release_sentence(Sentence(self.sentence_of[slot]))?;
+            self.session.release_sentence_slot(self.sentence_of[slot]);
             self.source_of[slot] = NONE;
         }
         Ok(())

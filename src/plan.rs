@@ -81,12 +81,13 @@ pub struct Plan {
     /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
-    /// `[rows]`: 1 for the slots of living hypotheses, their lengths and pasts.
+    /// `[rows]`: the tickets of living hypotheses, 0 in free slots; their lengths and pasts.
     pub(crate) row_live: Range<usize>,
     pub(crate) row_len: Range<usize>,
     pub(crate) row_ancestry: Range<usize>,
-    /// `[sentences]`: source length, 0 for a free slot.
+    /// `[sentences]`: source length, 0 for a free slot, and ticket.
     pub(crate) sentence_len: Range<usize>,
+    pub(crate) sentence_ticket: Range<usize>,
 
     /// The memory of the decoding loop is a second part of the buffer, `search_floats` long, with
     /// ranges of its own.
@@ -199,6 +200,7 @@ impl Plan {
             row_len: planner.take(rows)?,
             row_ancestry: planner.take(pasts)?,
             sentence_len: planner.take(limits.sentences)?,
+            sentence_ticket: planner.take(limits.sentences)?,
             search_floats: 0,
             search_words: loop_planner.take(search_words)?,
             search_now: loop_planner.take(rows)?,

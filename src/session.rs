@@ -58,13 +58,29 @@ impl Threads {
     }
 }
 
-/// The slot of an encoded source sentence.
+/// An encoded source sentence of one session. The default names none, and a sentence that was
+/// released is not mistaken for the one that came into its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sentence(pub(crate) u32);
+pub struct Sentence {
+    slot: u32,
+    /// Different for every tenant of the slot, never 0.
+    ticket: u32,
+}
 
-/// The slot of a hypothesis.
+impl Sentence {
+    pub(crate) fn slot(self) -> u32 {
+        self.slot
+    }
+}
+
+/// A hypothesis of one session. The default names none, and a hypothesis that was released is not
+/// mistaken for the one that came into its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Row(pub(crate) u32);
+pub struct Row {
+    slot: u32,
+    /// As in [`Sentence`].
+    ticket: u32,
+}
 
 /// One hypothesis of a step and the token it is continued with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +100,8 @@ pub struct Session<'a> {
     /// The memory of the decoding loop; see `generate.rs`.
     pub(crate) search: Buffer<'a>,
     threads: Threads,
+    /// The last ticket that was given out.
+    ticket: u32,
 }
 
 impl<'a> Session<'a> {
@@ -123,7 +141,7 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let mut session = Self { model, plan, buffer, search, threads: Threads::Serial };
+        let mut session = Self { model, plan, buffer, search, threads: Threads::Serial, ticket: 0 };
         session.write_positions()?;
         session.clear();
         Ok(session)
@@ -162,6 +180,12 @@ impl<'a> Session<'a> {
         let floats = self.buffer.floats_mut();
         words_mut(&mut floats[row_live]).fill(0);
         words_mut(&mut floats[sentence_len]).fill(0);
+    }
+
+    /// A ticket that no tenant of any slot has, until four billion others have come.
+    fn next_ticket(&mut self) -> u32 {
+        self.ticket = self.ticket.wrapping_add(1).max(1);
+        self.ticket
     }
 
     /// Sentence slots that are free.
@@ -238,11 +262,12 @@ impl<'a> Session<'a> {
             *len = source.len() as u32;
         }
         self.run_encoder(sources, lengths, Some(slots))?;
-        let sentence_len = self.plan.sentence_len.clone();
-        let lens = self.words_mut(&sentence_len);
+        let Plan { sentence_len, sentence_ticket, .. } = self.plan.clone();
         for ((&slot, &len), sentence) in slots.iter().zip(&*lengths).zip(sentences) {
-            lens[slot as usize] = len;
-            *sentence = Sentence(slot);
+            let ticket = self.next_ticket();
+            self.words_mut(&sentence_len)[slot as usize] = len;
+            self.words_mut(&sentence_ticket)[slot as usize] = ticket;
+            *sentence = Sentence { slot, ticket };
         }
         Ok(())
     }
@@ -333,14 +358,19 @@ impl<'a> Session<'a> {
     /// Starts an empty hypothesis about `sentence`.
     ///
     /// # Errors
-    /// The slot is empty, or all its row slots are taken.
+    /// There is no such sentence, or all its row slots are taken.
     pub fn start(&mut self, sentence: Sentence) -> Result<Row, SessionError> {
-        self.check_sentence(sentence)?;
+        let slot = self.start_slot(self.check_sentence(sentence)?)?;
+        Ok(self.row_in(slot))
+    }
+
+    /// [`Session::start`] for a sentence slot that is taken; returns the row slot.
+    pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, SessionError> {
         let row = self.free_row(sentence, 0)?;
         let (live, len) = (self.plan.row_live.clone(), self.plan.row_len.clone());
-        self.words_mut(&live)[row] = 1;
+        self.words_mut(&live)[row] = self.next_ticket();
         self.words_mut(&len)[row] = 0;
-        Ok(Row(row as u32))
+        Ok(row as u32)
     }
 
     /// A hypothesis that has the past of `row` and goes its own way from here. No key or value is
@@ -350,16 +380,22 @@ impl<'a> Session<'a> {
     /// There is no such hypothesis, or all row slots of its sentence are taken.
     pub fn fork(&mut self, row: Row) -> Result<Row, SessionError> {
         let from = self.check_row(row)?;
+        let to = self.fork_slot(from as u32)?;
+        Ok(self.row_in(to))
+    }
+
+    /// [`Session::fork`] of the hypothesis in slot `from`; returns the new one's slot.
+    pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, SessionError> {
+        let from = self.check_row_slot(from)?;
         let len = self.words(&self.plan.row_len)[from];
-        let sentence = Sentence((from / self.plan.limits.beams) as u32);
-        let to = self.free_row(sentence, len as usize)?;
+        let to = self.free_row((from / self.plan.limits.beams) as u32, len as usize)?;
         let Plan { row_live, row_len, row_ancestry, .. } = self.plan.clone();
-        self.words_mut(&row_live)[to] = 1;
+        self.words_mut(&row_live)[to] = self.next_ticket();
         self.words_mut(&row_len)[to] = len;
         let stride = self.plan.limits.target_tokens;
         let start = from * stride;
         self.words_mut(&row_ancestry).copy_within(start..start + len as usize, to * stride);
-        Ok(Row(to as u32))
+        Ok(to as u32)
     }
 
     /// Drops a hypothesis; its slot can be used again as soon as no other needs the past in it.
@@ -367,7 +403,13 @@ impl<'a> Session<'a> {
     /// # Errors
     /// There is no such hypothesis.
     pub fn release(&mut self, row: Row) -> Result<(), SessionError> {
-        let row = self.check_row(row)?;
+        let slot = self.check_row(row)?;
+        self.release_slot(slot as u32)
+    }
+
+    /// [`Session::release`] of the hypothesis in `slot`.
+    pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), SessionError> {
+        let row = self.check_row_slot(slot)?;
         let live = self.plan.row_live.clone();
         self.words_mut(&live)[row] = 0;
         Ok(())
@@ -376,14 +418,24 @@ impl<'a> Session<'a> {
     /// Drops a sentence and all its hypotheses.
     ///
     /// # Errors
-    /// The slot is empty.
+    /// There is no such sentence.
     pub fn release_sentence(&mut self, sentence: Sentence) -> Result<(), SessionError> {
-        self.check_sentence(sentence)?;
-        let Plan { row_live, sentence_len, limits, .. } = self.plan.clone();
-        let first = sentence.0 as usize * limits.beams;
-        self.words_mut(&row_live)[first..first + limits.beams].fill(0);
-        self.words_mut(&sentence_len)[sentence.0 as usize] = 0;
+        let slot = self.check_sentence(sentence)?;
+        self.release_sentence_slot(slot);
         Ok(())
+    }
+
+    /// [`Session::release_sentence`] of the sentence in `slot`, which exists.
+    pub(crate) fn release_sentence_slot(&mut self, slot: u32) {
+        let Plan { row_live, sentence_len, limits, .. } = self.plan.clone();
+        let first = slot as usize * limits.beams;
+        self.words_mut(&row_live)[first..first + limits.beams].fill(0);
+        self.words_mut(&sentence_len)[slot as usize] = 0;
+    }
+
+    /// The hypothesis in a slot that is taken.
+    pub(crate) fn row_in(&self, slot: u32) -> Row {
+        Row { slot, ticket: self.words(&self.plan.row_live)[slot as usize] }
     }
 
     /// Tokens that `row` has been fed.
@@ -403,14 +455,18 @@ impl<'a> Session<'a> {
     /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
     /// vocabulary. Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.step_with(rows.len(), |i| rows[i])
+        beyond("sentences * beams", self.plan.rows, rows.len())?;
+        for row in rows {
+            self.check_row(row.row)?;
+        }
+        self.step_slots(rows.len(), |i| (rows[i].row.slot, rows[i].token))
     }
 
-    /// [`Session::step`] of `count` rows that lie in no slice.
-    pub(crate) fn step_with(
+    /// [`Session::step`] of `count` row slots, `row(i)` the `i`-th with its token.
+    pub(crate) fn step_slots(
         &mut self,
         count: usize,
-        row: impl Fn(usize) -> StepRow,
+        row: impl Fn(usize) -> (u32, u32),
     ) -> Result<&mut [f32], SessionError> {
         self.check_step(count, &row)?;
         if count == 0 {
@@ -466,10 +522,10 @@ impl<'a> Session<'a> {
         let (step_ancestry, row_len) = (words_mut(step_ancestry), words_mut(row_len));
         let row_ancestry = words_mut(row_ancestry);
         for i in 0..count {
-            let step = row(i);
-            let slot = step.row.0 as usize;
+            let (slot, token) = row(i);
+            let slot = slot as usize;
             let len = row_len[slot] as usize;
-            tokens[i] = step.token;
+            tokens[i] = token;
             positions[i] = len as u32;
             slots[i] = slot as u32;
             sentences[i] = (slot / plan.limits.beams) as u32;
@@ -528,7 +584,7 @@ impl<'a> Session<'a> {
         check_tokens(tokens, self.model.config().target_vocab)?;
         let past = &self.words(&self.plan.row_ancestry)[slot * stride..][..len];
         if past.iter().any(|&other| other as usize != slot) {
-            return Err(SessionError::ForkedRow { found: row.0 });
+            return Err(SessionError::ForkedRow { found: row.slot });
         }
         for (index, chunk) in tokens.chunks(self.plan.pass).enumerate() {
             let at = len + index * self.plan.pass;
@@ -633,48 +689,60 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn check_sentence(&self, sentence: Sentence) -> Result<(), SessionError> {
-        match self.words(&self.plan.sentence_len).get(sentence.0 as usize) {
-            Some(&len) if len > 0 => Ok(()),
-            _ => Err(SessionError::UnknownSentence { found: sentence.0 }),
+    /// The slot of a sentence that is there.
+    fn check_sentence(&self, sentence: Sentence) -> Result<u32, SessionError> {
+        let Sentence { slot, ticket } = sentence;
+        let len = self.words(&self.plan.sentence_len).get(slot as usize);
+        let tenant = self.words(&self.plan.sentence_ticket).get(slot as usize);
+        match (len, tenant) {
+            (Some(&len), Some(&tenant)) if len > 0 && tenant == ticket => Ok(slot),
+            _ => Err(SessionError::UnknownSentence { found: slot }),
         }
     }
 
+    /// The slot of a hypothesis that is there.
     fn check_row(&self, row: Row) -> Result<usize, SessionError> {
-        match self.words(&self.plan.row_live).get(row.0 as usize) {
-            Some(&live) if live > 0 => Ok(row.0 as usize),
-            _ => Err(SessionError::UnknownRow { found: row.0 }),
+        match self.words(&self.plan.row_live).get(row.slot as usize) {
+            Some(&tenant) if tenant > 0 && tenant == row.ticket => Ok(row.slot as usize),
+            _ => Err(SessionError::UnknownRow { found: row.slot }),
+        }
+    }
+
+    fn check_row_slot(&self, slot: u32) -> Result<usize, SessionError> {
+        match self.words(&self.plan.row_live).get(slot as usize) {
+            Some(&tenant) if tenant > 0 => Ok(slot as usize),
+            _ => Err(SessionError::UnknownRow { found: slot }),
         }
     }
 
     fn check_step(
         &self,
         count: usize,
-        step: &impl Fn(usize) -> StepRow,
+        step: &impl Fn(usize) -> (u32, u32),
     ) -> Result<(), SessionError> {
         let vocabulary = self.model.config().target_vocab;
         beyond("sentences * beams", self.plan.rows, count)?;
         for index in 0..count {
-            let StepRow { row, token } = step(index);
-            let slot = self.check_row(row)?;
+            let (found, token) = step(index);
+            let slot = self.check_row_slot(found)?;
             let len = self.words(&self.plan.row_len)[slot] as usize;
             beyond("target_tokens", self.plan.limits.target_tokens, len + 1)?;
             if token as usize >= vocabulary {
                 return Err(SessionError::Token { index, vocabulary, found: token });
             }
-            if (0..index).any(|other| step(other).row == row) {
-                return Err(SessionError::RowTwice { found: row.0 });
+            if (0..index).any(|other| step(other).0 == found) {
+                return Err(SessionError::RowTwice { found });
             }
         }
         Ok(())
     }
 
     /// A row slot of `sentence` in which positions from `from` on are nobody's past.
-    fn free_row(&self, sentence: Sentence, from: usize) -> Result<usize, SessionError> {
+    fn free_row(&self, sentence: u32, from: usize) -> Result<usize, SessionError> {
         let Plan { limits, row_live, row_len, row_ancestry, .. } = &self.plan;
         let (live, lens) = (self.words(row_live), self.words(row_len));
         let ancestry = self.words(row_ancestry);
-        let first = sentence.0 as usize * limits.beams;
+        let first = sentence as usize * limits.beams;
         let rows = first..first + limits.beams;
         let needed = |slot: usize| {
             rows.clone().filter(|&row| live[row] > 0).any(|row| {
@@ -684,7 +752,7 @@ impl<'a> Session<'a> {
         };
         rows.clone()
             .find(|&slot| live[slot] == 0 && !needed(slot))
-            .ok_or(SessionError::NoFreeRow { sentence: sentence.0, beams: limits.beams })
+            .ok_or(SessionError::NoFreeRow { sentence, beams: limits.beams })
     }
 }
 
