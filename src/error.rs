@@ -79,6 +79,11 @@ pub enum SessionError {
     },
     /// The planned memory does not fit the address space.
     TooLarge,
+    /// The system does not give the planned memory.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// The caller's buffer is too short.
     Buffer {
         /// Floats needed.
@@ -167,6 +172,9 @@ impl fmt::Display for SessionError {
                 "the model allows a limit `{limit}` of at most {expected_at_most}; found {found}"
             ),
             Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
+            Self::OutOfMemory { bytes } => {
+                write!(f, "the system does not give the {bytes} bytes that were planned")
+            }
             Self::Buffer { expected, found } => {
                 write!(f, "the session takes a buffer of {expected} floats; found {found}")
             }

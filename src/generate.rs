@@ -3,8 +3,9 @@
 
 use crate::arena::{Buffer, words_mut};
 use crate::error::SessionError;
+use crate::plan::Plan;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::{SOURCES_PER_CALL, Sentence, Session, beyond, cut};
+use crate::session::{SOURCES_PER_CALL, Sentence, Session, cut};
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +60,9 @@ impl Session<'_> {
     /// Forgets all sentences and hypotheses that the session held. Allocates nothing.
     ///
     /// # Errors
-    /// Options or sources beyond the plan, ids outside the vocabulary, an empty source. Sentences that
-    /// were done before have been reported.
+    /// Options or sources beyond the plan, ids outside the vocabulary, an empty source: then nothing
+    /// has been done. A prefix that does not fit, or an error of a processor: then sentences that were
+    /// done before have been reported.
     pub fn generate(
         &mut self,
         sources: &[Source<'_>],
@@ -68,43 +70,62 @@ impl Session<'_> {
         hooks: &mut Hooks<'_>,
         done: &mut dyn FnMut(&Generated<'_, '_>),
     ) -> Result<Counts, SessionError> {
-        self.clear();
+        for (index, source) in sources.iter().enumerate() {
+            self.check_source(index, source.tokens)?;
+        }
         // The search's memory leaves the session while both are at work.
-        let mut lent = core::mem::replace(&mut self.search, Buffer::nothing());
-        let result = match self.cut_search_memory(&mut lent) {
-            Ok(memory) => Drive::new(self, options, memory)
-                .and_then(|mut drive| drive.run(sources, hooks, done)),
-            Err(error) => Err(error),
-        };
-        self.search = lent;
-        self.clear();
-        result
+        let lent = core::mem::replace(&mut self.search, Buffer::nothing());
+        let mut loan = Loan { session: self, lent, begun: false };
+        let memory = cut_search_memory(&loan.session.plan, &mut loan.lent)?;
+        let mut drive = Drive::new(loan.session, options, memory)?;
+        loan.begun = true;
+        drive.session.clear();
+        drive.run(sources, hooks, done)
     }
+}
 
-    fn cut_search_memory<'m>(&self, lent: &'m mut Buffer<'_>) -> Result<Memory<'m>, SessionError> {
-        let plan = &self.plan;
-        let [search, now, before, children, source_of, sentence_of, first_row] = cut(
-            lent,
-            [
-                &plan.search_words,
-                &plan.search_now,
-                &plan.search_before,
-                &plan.search_children,
-                &plan.search_source,
-                &plan.search_sentence,
-                &plan.search_first_row,
-            ],
-        )?;
-        Ok(Memory {
-            search: words_mut(search),
-            now: words_mut(now),
-            before: words_mut(before),
-            children: words_mut(children),
-            source_of: words_mut(source_of),
-            sentence_of: words_mut(sentence_of),
-            first_row: words_mut(first_row),
-        })
+/// The search's memory outside its session. It goes back in the end, also when a callback panics.
+struct Loan<'l, 's> {
+    session: &'l mut Session<'s>,
+    lent: Buffer<'s>,
+    /// The session holds sentences of the search.
+    begun: bool,
+}
+
+impl Drop for Loan<'_, '_> {
+    fn drop(&mut self) {
+        core::mem::swap(&mut self.session.search, &mut self.lent);
+        if self.begun {
+            self.session.clear();
+        }
     }
+}
+
+fn cut_search_memory<'m>(
+    plan: &Plan,
+    lent: &'m mut Buffer<'_>,
+) -> Result<Memory<'m>, SessionError> {
+    let [search, now, before, children, source_of, sentence_of, first_row] = cut(
+        lent,
+        [
+            &plan.search_words,
+            &plan.search_now,
+            &plan.search_before,
+            &plan.search_children,
+            &plan.search_source,
+            &plan.search_sentence,
+            &plan.search_first_row,
+        ],
+    )?;
+    Ok(Memory {
+        search: words_mut(search),
+        now: words_mut(now),
+        before: words_mut(before),
+        children: words_mut(children),
+        source_of: words_mut(source_of),
+        sentence_of: words_mut(sentence_of),
+        first_row: words_mut(first_row),
+    })
 }
 
 /// No source.
@@ -187,7 +208,6 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         let room = self.session.free_sentences().min(SOURCES_PER_CALL);
         for source in sources[next..].iter().take(room) {
             let len = source.tokens.len();
-            beyond("source_tokens", limits.source_tokens.min(limits.batch_tokens), len)?;
             if tokens + len > limits.batch_tokens {
                 break;
             }

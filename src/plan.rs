@@ -116,6 +116,8 @@ impl Plan {
             ("batch_tokens", limits.batch_tokens),
             ("target_tokens", limits.target_tokens),
             ("beams", limits.beams),
+            // Zero is fine here: it means one.
+            ("end_tokens", limits.end_tokens.max(1)),
         ] {
             if value == 0 {
                 return Err(SessionError::ZeroLimit { limit });
@@ -136,6 +138,10 @@ impl Plan {
         let isa = model.isa();
         let d = config.d_model;
         let rows = limits.sentences.checked_mul(limits.beams).ok_or(SessionError::TooLarge)?;
+        // Slots are numbered in words.
+        if rows >= u32::MAX as usize {
+            return Err(SessionError::TooLarge);
+        }
         let pass = limits.batch_tokens.max(rows);
         let ffn = config.encoder.ffn_dim.max(config.decoder.ffn_dim);
         let caches = CachesShape {

@@ -108,11 +108,11 @@ impl<'a> Session<'a> {
     /// A session with its own memory of [`Plan::bytes`] bytes.
     ///
     /// # Errors
-    /// As [`Plan::new`].
+    /// As [`Plan::new`]; the system does not give the memory.
     pub fn new(model: &'a Model, limits: Limits) -> Result<Self, SessionError> {
         let plan = Plan::new(model, limits)?;
-        let search = Buffer::owned(plan.search_floats);
-        let buffer = Buffer::owned(plan.floats - plan.search_floats);
+        let search = Buffer::owned(plan.search_floats)?;
+        let buffer = Buffer::owned(plan.floats - plan.search_floats)?;
         Self::build(model, plan, buffer, search)
     }
 
@@ -213,7 +213,6 @@ impl<'a> Session<'a> {
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
         let limits = self.plan.limits;
-        let vocabulary = self.model.config().source_vocab;
         if sentences.len() != sources.len() {
             return Err(SessionError::Sentences {
                 expected: sources.len(),
@@ -221,11 +220,7 @@ impl<'a> Session<'a> {
             });
         }
         for (sentence, source) in sources.iter().enumerate() {
-            if source.is_empty() {
-                return Err(SessionError::EmptySource { sentence });
-            }
-            beyond("source_tokens", limits.source_tokens, source.len())?;
-            check_tokens(source, vocabulary)?;
+            self.check_source(sentence, source)?;
         }
         let tokens = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
@@ -250,22 +245,18 @@ impl<'a> Session<'a> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
-        let mut lengths = [0u32; SOURCES_PER_CALL];
         let mut slots = [0u32; SOURCES_PER_CALL];
-        let (lengths, slots) = (&mut lengths[..sources.len()], &mut slots[..sources.len()]);
+        let slots = &mut slots[..sources.len()];
         let free = self.words(&self.plan.sentence_len).iter().enumerate();
         let free = free.filter(|(_, len)| **len == 0).map(|(slot, _)| slot as u32);
         for (slot, free) in slots.iter_mut().zip(free) {
             *slot = free;
         }
-        for (len, source) in lengths.iter_mut().zip(sources) {
-            *len = source.len() as u32;
-        }
-        self.run_encoder(sources, lengths, Some(slots))?;
+        self.run_encoder(sources, Some(slots))?;
         let Plan { sentence_len, sentence_ticket, .. } = self.plan.clone();
-        for ((&slot, &len), sentence) in slots.iter().zip(&*lengths).zip(sentences) {
+        for ((&slot, source), sentence) in slots.iter().zip(sources).zip(sentences) {
             let ticket = self.next_ticket();
-            self.words_mut(&sentence_len)[slot as usize] = len;
+            self.words_mut(&sentence_len)[slot as usize] = source.len() as u32;
             self.words_mut(&sentence_ticket)[slot as usize] = ticket;
             *sentence = Sentence { slot, ticket };
         }
@@ -279,22 +270,13 @@ impl<'a> Session<'a> {
     /// As [`Session::encode`], but no slot needs to be free.
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
-        let vocabulary = self.model.config().source_vocab;
         for (sentence, source) in sources.iter().enumerate() {
-            if source.is_empty() {
-                return Err(SessionError::EmptySource { sentence });
-            }
-            beyond("source_tokens", limits.source_tokens, source.len())?;
-            check_tokens(source, vocabulary)?;
+            self.check_source(sentence, source)?;
         }
-        beyond("sentences", limits.sentences.min(SOURCES_PER_CALL), sources.len())?;
+        beyond("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
-        let mut lengths = [0u32; SOURCES_PER_CALL];
-        for (len, source) in lengths.iter_mut().zip(sources) {
-            *len = source.len() as u32;
-        }
-        self.run_encoder(sources, &lengths[..sources.len()], None)?;
+        self.run_encoder(sources, None)?;
         let start = self.plan.x.start;
         Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
     }
@@ -303,29 +285,35 @@ impl<'a> Session<'a> {
     fn run_encoder(
         &mut self,
         sources: &[&[u32]],
-        lengths: &[u32],
         slots: Option<&[u32]>,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let d = model.config().d_model;
         let count: usize = sources.iter().map(|source| source.len()).sum();
-        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at] = cut(
-            &mut self.buffer,
-            [
-                &plan.source_positions,
-                &plan.x,
-                &plan.h,
-                &plan.context,
-                &plan.qkv,
-                &plan.hidden,
-                &plan.scratch,
-                &plan.own_cache,
-                &plan.cross_cache,
-                &plan.pass_tokens,
-                &plan.pass_positions,
-            ],
-        )?;
+        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at, lengths] =
+            cut(
+                &mut self.buffer,
+                [
+                    &plan.source_positions,
+                    &plan.x,
+                    &plan.h,
+                    &plan.context,
+                    &plan.qkv,
+                    &plan.hidden,
+                    &plan.scratch,
+                    &plan.own_cache,
+                    &plan.cross_cache,
+                    &plan.pass_tokens,
+                    &plan.pass_positions,
+                    // No source is empty: there are no more of them than tokens.
+                    &plan.pass_slots,
+                ],
+            )?;
         let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
+        let lengths = &mut words_mut(lengths)[..sources.len()];
+        for (len, source) in lengths.iter_mut().zip(sources) {
+            *len = source.len() as u32;
+        }
         let mut start = 0;
         for source in sources {
             tokens[start..start + source.len()].copy_from_slice(source);
@@ -687,6 +675,17 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Checks source number `sentence` of a request.
+    pub(crate) fn check_source(&self, sentence: usize, source: &[u32]) -> Result<(), SessionError> {
+        if source.is_empty() {
+            return Err(SessionError::EmptySource { sentence });
+        }
+        let limits = self.plan.limits;
+        beyond("source_tokens", limits.source_tokens, source.len())?;
+        beyond("batch_tokens", limits.batch_tokens, source.len())?;
+        check_tokens(source, self.model.config().source_vocab)
     }
 
     /// The slot of a sentence that is there.
