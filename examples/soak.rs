@@ -169,11 +169,19 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Makes the stack of this thread resident, as far as kernels reach: with more threads than cores some
+/// of them would help for the first time long after the warm-up.
+#[cfg(feature = "rayon")]
+fn touch_stack() {
+    core::hint::black_box([1u8; 256 << 10]);
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = options()?;
     #[cfg(feature = "rayon")]
     if options.threads > 1 {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
+        pool.broadcast(|_| touch_stack());
         return pool
             .install(|| run(&options).map_err(|error| error.to_string()))
             .map_err(Into::into);
