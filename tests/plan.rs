@@ -100,7 +100,7 @@ fn use_up(session: &mut Session) -> Vec<u32> {
     for _ in 0..2 {
         let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
         out.extend(session.memory(&borrowed).expect("a memory").iter().map(|x| x.to_bits()));
-        session.clear();
+        assert_eq!(session.free_sentences(), limits.sentences);
         let mut sentences = vec![Sentence::default(); limits.sentences];
         session.encode(&borrowed, &mut sentences).expect("encoded");
         let mut rows = Vec::new();
@@ -130,6 +130,7 @@ fn use_up(session: &mut Session) -> Vec<u32> {
             let logits = session.step(&steps).expect("stepped");
             out.extend(logits.iter().map(|x| x.to_bits()));
         }
+        session.clear();
         sources.reverse();
     }
     let beam = BeamOptions { beams: limits.beams, ..BeamOptions::default() };
@@ -277,6 +278,7 @@ fn a_request_beyond_the_plan_names_the_limit() {
         session.encode(&[&[1], &[1]], &mut none).err(),
         Some(SessionError::NoFreeSentence { expected_at_most: 1, found: 2 })
     );
+    session.clear();
     assert_eq!(use_up(&mut session), expected, "a refused request changed something");
 }
 

@@ -9,7 +9,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow, Threads};
+use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads};
 
 const TARGET: usize = 37;
 
@@ -353,6 +353,48 @@ fn forks(what: &str, model: &Model, prefix: usize) {
         }
         assert_eq!(logits, *last, "{what}: {tokens:?}");
     }
+}
+
+/// A slot that was released can still hold somebody's past: it is not given to one who would write
+/// over it, and is given to one who goes on after it.
+#[test]
+fn a_past_that_somebody_needs_is_not_written_over() {
+    for_every_model(|what, model| {
+        let mut random = Random(27);
+        let source = random.ids(11, model.config().source_vocab);
+        let [common, own, late] = [6, 4, 4].map(|len| random.ids(len, model.config().target_vocab));
+        let limits = Limits { beams: 2, ..Limits::new(1, 11, TARGET) };
+        let mut session = Session::new(model, limits).expect("a session");
+        let mut sentence = [Sentence::default()];
+        session.encode(&[&source], &mut sentence).expect("encoded");
+        let sentence = sentence[0];
+        let parent = session.start(sentence).expect("a row");
+        session.prefill(parent, &common, None).expect("prefilled");
+        let child = session.fork(parent).expect("a fork");
+        session.release(parent).expect("released");
+        assert!(matches!(session.start(sentence), Err(SessionError::NoFreeRow { .. })), "{what}");
+        let second = session.fork(child).expect("positions after the past are free");
+        let mut last = Vec::new();
+        for (&a, &b) in own.iter().zip(&late) {
+            let steps = [StepRow { row: second, token: b }, StepRow { row: child, token: a }];
+            last = bits(session.step(&steps).expect("stepped"));
+        }
+        let vocabulary = model.config().target_vocab;
+        for (tail, found) in [(&late, &last[..vocabulary]), (&own, &last[vocabulary..])] {
+            let mut fresh = Session::new(model, limits).expect("a session");
+            let row = begin(&mut fresh, &source);
+            let mut expected = Vec::new();
+            for &token in common.iter().chain(tail) {
+                expected = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
+            }
+            assert_eq!(found, expected, "{what}");
+        }
+        // When the last that needs it has gone, the slot is free for all.
+        session.release(second).expect("released");
+        assert!(matches!(session.start(sentence), Err(SessionError::NoFreeRow { .. })), "{what}");
+        session.release(child).expect("released");
+        session.start(sentence).expect("a row");
+    });
 }
 
 /// Sequences and the bits of their scores, for each source.

@@ -20,8 +20,12 @@ fn mix(a: u64, b: u64) -> u64 {
 pub(crate) const SOURCE: usize = 24;
 /// Target tokens of a hypothesis at most.
 pub(crate) const TARGET: usize = 20;
+/// Hypotheses of a sentence that start from nothing.
+const ROOTS: usize = 2;
+/// Forks of each of them.
+const CHILDREN: usize = 3;
 /// Hypotheses of a sentence, in all its life.
-const HYPOTHESES: usize = 6;
+const HYPOTHESES: usize = ROOTS * (1 + CHILDREN);
 
 /// A hypothesis: where it is in its life.
 #[derive(Clone, Copy)]
@@ -100,11 +104,11 @@ impl Hypothesis {
         mix(self.stream, 1000 + self.len as u64)
     }
 
-    /// The place of the child that it would have now; only the first hypothesis has any, so that
-    /// which of two comes first to a place does not depend on the scheduler.
-    fn place(&self) -> Option<usize> {
-        let place = 1 + (self.fork() / 4 % (HYPOTHESES as u64 - 1)) as usize;
-        (self.inherited == 0).then_some(place)
+    /// The place of the child that hypothesis `index` would have now; only roots have any, each in
+    /// places of its own, so that who comes first to a place does not depend on the scheduler.
+    fn place(&self, index: usize) -> Option<usize> {
+        let place = ROOTS + index * CHILDREN + (self.fork() / 4 % CHILDREN as u64) as usize;
+        (index < ROOTS).then_some(place)
     }
 }
 
@@ -147,7 +151,7 @@ impl Tenant {
                 session.release(row)?;
             }
         } else if forks {
-            if let Some(place) = parent.place()
+            if let Some(place) = parent.place(index)
                 && self.hypotheses[place].is_none()
             {
                 let mut child = parent.child(logits.len());
@@ -287,7 +291,9 @@ fn admit(session: &mut Session, number: u64) -> Result<Tenant, SessionError> {
     let mut sentence = [Sentence::default()];
     session.encode(&[&source[..len]], &mut sentence)?;
     let mut hypotheses = [None; HYPOTHESES];
-    hypotheses[0] = Some(Hypothesis::new(mix(number, 9), target_vocab));
+    for (root, hypothesis) in hypotheses[..ROOTS].iter_mut().enumerate() {
+        *hypothesis = Some(Hypothesis::new(mix(number, 900 + root as u64), target_vocab));
+    }
     Ok(Tenant { number, sentence: sentence[0], hypotheses, digest: 0 })
 }
 
@@ -319,7 +325,7 @@ pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionEr
                 tenant.digest =
                     tenant.digest.wrapping_add(mix(hypothesis.stream, hypothesis.digest));
             } else {
-                if let Some(place) = hypothesis.place()
+                if let Some(place) = hypothesis.place(index)
                     && forks
                     && tenant.hypotheses[place].is_none()
                 {
