@@ -50,11 +50,14 @@ pub(crate) enum Buffer<'a> {
 
 impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
-    pub(crate) fn owned(floats: usize) -> Self {
-        let memory = vec![0.0; floats + LINE - 1];
+    pub(crate) fn owned(floats: usize) -> Result<Self, SessionError> {
+        let refused = || SessionError::OutOfMemory { bytes: floats.saturating_mul(4) };
+        let padded = floats.checked_add(LINE - 1).ok_or_else(refused)?;
+        // Zeros from the system are not touched, and a refusal is not the end of the process.
+        let memory = bytemuck::try_zeroed_vec::<f32>(padded).map_err(|()| refused())?;
         // `align_offset` may decline to answer; then the buffer is only slower.
         let start = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
-        Self::Owned { memory, start, floats }
+        Ok(Self::Owned { memory, start, floats })
     }
 
     /// No memory.

@@ -79,6 +79,11 @@ pub enum SessionError {
     },
     /// The planned memory does not fit the address space.
     TooLarge,
+    /// The system does not give the planned memory.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// The caller's buffer is too short.
     Buffer {
         /// Floats needed.
@@ -123,12 +128,12 @@ pub enum SessionError {
         /// The id.
         found: u32,
     },
-    /// No sentence is in this slot.
+    /// The sentence was released, or never encoded by this session.
     UnknownSentence {
         /// The slot.
         found: u32,
     },
-    /// No hypothesis is in this slot.
+    /// The hypothesis was released, or never started in this session.
     UnknownRow {
         /// The slot.
         found: u32,
@@ -167,6 +172,9 @@ impl fmt::Display for SessionError {
                 "the model allows a limit `{limit}` of at most {expected_at_most}; found {found}"
             ),
             Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
+            Self::OutOfMemory { bytes } => {
+                write!(f, "the system does not give the {bytes} bytes that were planned")
+            }
             Self::Buffer { expected, found } => {
                 write!(f, "the session takes a buffer of {expected} floats; found {found}")
             }
@@ -184,8 +192,12 @@ impl fmt::Display for SessionError {
             Self::Token { index, vocabulary, found } => {
                 write!(f, "token {index} is id {found}, outside the vocabulary of {vocabulary}")
             }
-            Self::UnknownSentence { found } => write!(f, "no sentence is in slot {found}"),
-            Self::UnknownRow { found } => write!(f, "no hypothesis is in row slot {found}"),
+            Self::UnknownSentence { found } => {
+                write!(f, "no such sentence: slot {found} is free or has another by now")
+            }
+            Self::UnknownRow { found } => {
+                write!(f, "no such hypothesis: row slot {found} is free or has another by now")
+            }
             Self::RowTwice { found } => write!(f, "row slot {found} is named twice in one step"),
             Self::NoFreeRow { sentence, beams } => write!(
                 f,

@@ -3,8 +3,9 @@
 
 use crate::arena::{Buffer, words_mut};
 use crate::error::SessionError;
+use crate::plan::Plan;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::{Row, SOURCES_PER_CALL, Sentence, Session, StepRow, beyond, cut};
+use crate::session::{SOURCES_PER_CALL, Sentence, Session, cut};
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +60,9 @@ impl Session<'_> {
     /// Forgets all sentences and hypotheses that the session held. Allocates nothing.
     ///
     /// # Errors
-    /// Options or sources beyond the plan, ids outside the vocabulary, an empty source. Sentences that
-    /// were done before have been reported.
+    /// Options or sources beyond the plan, ids outside the vocabulary, an empty source: then nothing
+    /// has been done. A prefix that does not fit, or an error of a processor: then sentences that were
+    /// done before have been reported.
     pub fn generate(
         &mut self,
         sources: &[Source<'_>],
@@ -68,43 +70,62 @@ impl Session<'_> {
         hooks: &mut Hooks<'_>,
         done: &mut dyn FnMut(&Generated<'_, '_>),
     ) -> Result<Counts, SessionError> {
-        self.clear();
+        for (index, source) in sources.iter().enumerate() {
+            self.check_source(index, source.tokens)?;
+        }
         // The search's memory leaves the session while both are at work.
-        let mut lent = core::mem::replace(&mut self.search, Buffer::nothing());
-        let result = match self.cut_search_memory(&mut lent) {
-            Ok(memory) => Drive::new(self, options, memory)
-                .and_then(|mut drive| drive.run(sources, hooks, done)),
-            Err(error) => Err(error),
-        };
-        self.search = lent;
-        self.clear();
-        result
+        let lent = core::mem::replace(&mut self.search, Buffer::nothing());
+        let mut loan = Loan { session: self, lent, begun: false };
+        let memory = cut_search_memory(&loan.session.plan, &mut loan.lent)?;
+        let mut drive = Drive::new(loan.session, options, memory)?;
+        loan.begun = true;
+        drive.session.clear();
+        drive.run(sources, hooks, done)
     }
+}
 
-    fn cut_search_memory<'m>(&self, lent: &'m mut Buffer<'_>) -> Result<Memory<'m>, SessionError> {
-        let plan = &self.plan;
-        let [search, now, before, children, source_of, sentence_of, first_row] = cut(
-            lent,
-            [
-                &plan.search_words,
-                &plan.search_now,
-                &plan.search_before,
-                &plan.search_children,
-                &plan.search_source,
-                &plan.search_sentence,
-                &plan.search_first_row,
-            ],
-        )?;
-        Ok(Memory {
-            search: words_mut(search),
-            now: words_mut(now),
-            before: words_mut(before),
-            children: words_mut(children),
-            source_of: words_mut(source_of),
-            sentence_of: words_mut(sentence_of),
-            first_row: words_mut(first_row),
-        })
+/// The search's memory outside its session. It goes back in the end, also when a callback panics.
+struct Loan<'l, 's> {
+    session: &'l mut Session<'s>,
+    lent: Buffer<'s>,
+    /// The session holds sentences of the search.
+    begun: bool,
+}
+
+impl Drop for Loan<'_, '_> {
+    fn drop(&mut self) {
+        core::mem::swap(&mut self.session.search, &mut self.lent);
+        if self.begun {
+            self.session.clear();
+        }
     }
+}
+
+fn cut_search_memory<'m>(
+    plan: &Plan,
+    lent: &'m mut Buffer<'_>,
+) -> Result<Memory<'m>, SessionError> {
+    let [search, now, before, children, source_of, sentence_of, first_row] = cut(
+        lent,
+        [
+            &plan.search_words,
+            &plan.search_now,
+            &plan.search_before,
+            &plan.search_children,
+            &plan.search_source,
+            &plan.search_sentence,
+            &plan.search_first_row,
+        ],
+    )?;
+    Ok(Memory {
+        search: words_mut(search),
+        now: words_mut(now),
+        before: words_mut(before),
+        children: words_mut(children),
+        source_of: words_mut(source_of),
+        sentence_of: words_mut(sentence_of),
+        first_row: words_mut(first_row),
+    })
 }
 
 /// No source.
@@ -169,8 +190,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             }
             self.place_rows()?;
             let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let logits =
-                self.session.step_with(rows, |i| StepRow { row: Row(now[i]), token: tokens[i] })?;
+            let logits = self.session.step_slots(rows, |i| (now[i], tokens[i]))?;
             counts.steps += 1;
             counts.rows += rows;
             self.search.advance(logits, hooks)?;
@@ -188,7 +208,6 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         let room = self.session.free_sentences().min(SOURCES_PER_CALL);
         for source in sources[next..].iter().take(room) {
             let len = source.tokens.len();
-            beyond("source_tokens", limits.source_tokens.min(limits.batch_tokens), len)?;
             if tokens + len > limits.batch_tokens {
                 break;
             }
@@ -199,16 +218,16 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         self.session.encode(&group[..count], &mut slots[..count])?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
             let slot = self.search.admit(&sources[next + i].request)?;
-            let row = self.session.start(sentence)?;
+            let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
             {
-                self.session.prefill(row, prompt, None)?;
+                self.session.prefill(self.session.row_in(row), prompt, None)?;
                 self.search.skip_prompt(slot)?;
             }
             self.source_of[slot as usize] = (next + i) as u32;
-            self.sentence_of[slot as usize] = sentence.0;
-            self.first_row[slot as usize] = row.0;
+            self.sentence_of[slot as usize] = sentence.slot();
+            self.first_row[slot as usize] = row;
         }
         Ok(count)
     }
@@ -226,7 +245,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
                 let row = self.before[parent as usize];
                 let children = &mut self.children[parent as usize];
                 if *children == TAKEN {
-                    self.session.fork(Row(row))?.0
+                    self.session.fork_slot(row)?
                 } else {
                     *children = TAKEN;
                     row
@@ -247,7 +266,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         }
         for i in 0..stepped {
             if self.children[i] == 0 {
-                self.session.release(Row(self.before[i]))?;
+                self.session.release_slot(self.before[i])?;
             }
         }
         Ok(())
@@ -263,7 +282,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             let search = &self.search;
             done(&Generated { source: source as usize, search, slot: slot as u32 });
             self.search.release(slot as u32)?;
-            self.session.release_sentence(Sentence(self.sentence_of[slot]))?;
+            self.session.release_sentence_slot(self.sentence_of[slot]);
             self.source_of[slot] = NONE;
         }
         Ok(())

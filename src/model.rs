@@ -48,6 +48,11 @@ pub enum ModelError {
     Isa(simdformer_kernels::IsaError),
     /// The weights do not fit the address space.
     TooLarge,
+    /// The system does not give the memory for the packed weights.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for ModelError {
@@ -56,6 +61,9 @@ impl fmt::Display for ModelError {
             Self::Checkpoint(error) => error.fmt(f),
             Self::Isa(error) => write!(f, "{}: {error}", simdformer_kernels::ISA_VARIABLE),
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
+            Self::OutOfMemory { bytes } => {
+                write!(f, "the system does not give {bytes} bytes for the packed weights")
+            }
         }
     }
 }
@@ -65,7 +73,7 @@ impl core::error::Error for ModelError {
         match self {
             Self::Checkpoint(error) => Some(error),
             Self::Isa(error) => Some(error),
-            Self::TooLarge => None,
+            Self::TooLarge | Self::OutOfMemory { .. } => None,
         }
     }
 }
@@ -77,8 +85,11 @@ impl From<CheckpointError> for ModelError {
 }
 
 impl From<SessionError> for ModelError {
-    fn from(_: SessionError) -> Self {
-        Self::TooLarge
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::OutOfMemory { bytes } => Self::OutOfMemory { bytes },
+            _ => Self::TooLarge,
+        }
     }
 }
 
@@ -128,7 +139,7 @@ impl Model {
             ..decoder
         };
         let floats = layout.planner.floats();
-        let mut weights = crate::arena::Buffer::owned(floats);
+        let mut weights = crate::arena::Buffer::owned(floats)?;
         let mut loader =
             Loader { checkpoint, isa, weights: weights.floats_mut(), block: Vec::new() };
         loader.encoder(&encoder)?;

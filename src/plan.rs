@@ -81,12 +81,13 @@ pub struct Plan {
     /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
-    /// `[rows]`: 1 for the slots of living hypotheses, their lengths and pasts.
+    /// `[rows]`: the tickets of living hypotheses, 0 in free slots; their lengths and pasts.
     pub(crate) row_live: Range<usize>,
     pub(crate) row_len: Range<usize>,
     pub(crate) row_ancestry: Range<usize>,
-    /// `[sentences]`: source length, 0 for a free slot.
+    /// `[sentences]`: source length, 0 for a free slot, and ticket.
     pub(crate) sentence_len: Range<usize>,
+    pub(crate) sentence_ticket: Range<usize>,
 
     /// The memory of the decoding loop is a second part of the buffer, `search_floats` long, with
     /// ranges of its own.
@@ -115,6 +116,8 @@ impl Plan {
             ("batch_tokens", limits.batch_tokens),
             ("target_tokens", limits.target_tokens),
             ("beams", limits.beams),
+            // Zero is fine here: it means one.
+            ("end_tokens", limits.end_tokens.max(1)),
         ] {
             if value == 0 {
                 return Err(SessionError::ZeroLimit { limit });
@@ -135,6 +138,10 @@ impl Plan {
         let isa = model.isa();
         let d = config.d_model;
         let rows = limits.sentences.checked_mul(limits.beams).ok_or(SessionError::TooLarge)?;
+        // Slots are numbered in words.
+        if rows >= u32::MAX as usize {
+            return Err(SessionError::TooLarge);
+        }
         let pass = limits.batch_tokens.max(rows);
         let ffn = config.encoder.ffn_dim.max(config.decoder.ffn_dim);
         let caches = CachesShape {
@@ -199,6 +206,7 @@ impl Plan {
             row_len: planner.take(rows)?,
             row_ancestry: planner.take(pasts)?,
             sentence_len: planner.take(limits.sentences)?,
+            sentence_ticket: planner.take(limits.sentences)?,
             search_floats: 0,
             search_words: loop_planner.take(search_words)?,
             search_now: loop_planner.take(rows)?,

@@ -58,13 +58,29 @@ impl Threads {
     }
 }
 
-/// The slot of an encoded source sentence.
+/// An encoded source sentence of one session. The default names none, and a sentence that was
+/// released is not mistaken for the one that came into its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sentence(pub(crate) u32);
+pub struct Sentence {
+    slot: u32,
+    /// Different for every tenant of the slot, never 0.
+    ticket: u32,
+}
 
-/// The slot of a hypothesis.
+impl Sentence {
+    pub(crate) fn slot(self) -> u32 {
+        self.slot
+    }
+}
+
+/// A hypothesis of one session. The default names none, and a hypothesis that was released is not
+/// mistaken for the one that came into its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Row(pub(crate) u32);
+pub struct Row {
+    slot: u32,
+    /// As in [`Sentence`].
+    ticket: u32,
+}
 
 /// Called with each position and its logits, `[vocabulary]`.
 pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
@@ -87,17 +103,19 @@ pub struct Session<'a> {
     /// The memory of the decoding loop; see `generate.rs`.
     pub(crate) search: Buffer<'a>,
     threads: Threads,
+    /// The last ticket that was given out.
+    ticket: u32,
 }
 
 impl<'a> Session<'a> {
     /// A session with its own memory of [`Plan::bytes`] bytes.
     ///
     /// # Errors
-    /// As [`Plan::new`].
+    /// As [`Plan::new`]; the system does not give the memory.
     pub fn new(model: &'a Model, limits: Limits) -> Result<Self, SessionError> {
         let plan = Plan::new(model, limits)?;
-        let search = Buffer::owned(plan.search_floats);
-        let buffer = Buffer::owned(plan.floats - plan.search_floats);
+        let search = Buffer::owned(plan.search_floats)?;
+        let buffer = Buffer::owned(plan.floats - plan.search_floats)?;
         Self::build(model, plan, buffer, search)
     }
 
@@ -126,7 +144,7 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let mut session = Self { model, plan, buffer, search, threads: Threads::Serial };
+        let mut session = Self { model, plan, buffer, search, threads: Threads::Serial, ticket: 0 };
         session.write_positions()?;
         session.clear();
         Ok(session)
@@ -167,6 +185,12 @@ impl<'a> Session<'a> {
         words_mut(&mut floats[sentence_len]).fill(0);
     }
 
+    /// A ticket that no tenant of any slot has, until four billion others have come.
+    fn next_ticket(&mut self) -> u32 {
+        self.ticket = self.ticket.wrapping_add(1).max(1);
+        self.ticket
+    }
+
     /// Sentence slots that are free.
     pub fn free_sentences(&self) -> usize {
         self.words(&self.plan.sentence_len).iter().filter(|&&len| len == 0).count()
@@ -192,7 +216,6 @@ impl<'a> Session<'a> {
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
         let limits = self.plan.limits;
-        let vocabulary = self.model.config().source_vocab;
         if sentences.len() != sources.len() {
             return Err(SessionError::Sentences {
                 expected: sources.len(),
@@ -200,11 +223,7 @@ impl<'a> Session<'a> {
             });
         }
         for (sentence, source) in sources.iter().enumerate() {
-            if source.is_empty() {
-                return Err(SessionError::EmptySource { sentence });
-            }
-            beyond("source_tokens", limits.source_tokens, source.len())?;
-            check_tokens(source, vocabulary)?;
+            self.check_source(sentence, source)?;
         }
         let tokens = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
@@ -229,23 +248,20 @@ impl<'a> Session<'a> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
-        let mut lengths = [0u32; SOURCES_PER_CALL];
         let mut slots = [0u32; SOURCES_PER_CALL];
-        let (lengths, slots) = (&mut lengths[..sources.len()], &mut slots[..sources.len()]);
+        let slots = &mut slots[..sources.len()];
         let free = self.words(&self.plan.sentence_len).iter().enumerate();
         let free = free.filter(|(_, len)| **len == 0).map(|(slot, _)| slot as u32);
         for (slot, free) in slots.iter_mut().zip(free) {
             *slot = free;
         }
-        for (len, source) in lengths.iter_mut().zip(sources) {
-            *len = source.len() as u32;
-        }
-        self.run_encoder(sources, lengths, Some(slots))?;
-        let sentence_len = self.plan.sentence_len.clone();
-        let lens = self.words_mut(&sentence_len);
-        for ((&slot, &len), sentence) in slots.iter().zip(&*lengths).zip(sentences) {
-            lens[slot as usize] = len;
-            *sentence = Sentence(slot);
+        self.run_encoder(sources, Some(slots))?;
+        let Plan { sentence_len, sentence_ticket, .. } = self.plan.clone();
+        for ((&slot, source), sentence) in slots.iter().zip(sources).zip(sentences) {
+            let ticket = self.next_ticket();
+            self.words_mut(&sentence_len)[slot as usize] = source.len() as u32;
+            self.words_mut(&sentence_ticket)[slot as usize] = ticket;
+            *sentence = Sentence { slot, ticket };
         }
         Ok(())
     }
@@ -257,22 +273,13 @@ impl<'a> Session<'a> {
     /// As [`Session::encode`], but no slot needs to be free.
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
-        let vocabulary = self.model.config().source_vocab;
         for (sentence, source) in sources.iter().enumerate() {
-            if source.is_empty() {
-                return Err(SessionError::EmptySource { sentence });
-            }
-            beyond("source_tokens", limits.source_tokens, source.len())?;
-            check_tokens(source, vocabulary)?;
+            self.check_source(sentence, source)?;
         }
-        beyond("sentences", limits.sentences.min(SOURCES_PER_CALL), sources.len())?;
+        beyond("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
-        let mut lengths = [0u32; SOURCES_PER_CALL];
-        for (len, source) in lengths.iter_mut().zip(sources) {
-            *len = source.len() as u32;
-        }
-        self.run_encoder(sources, &lengths[..sources.len()], None)?;
+        self.run_encoder(sources, None)?;
         let start = self.plan.x.start;
         Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
     }
@@ -281,29 +288,35 @@ impl<'a> Session<'a> {
     fn run_encoder(
         &mut self,
         sources: &[&[u32]],
-        lengths: &[u32],
         slots: Option<&[u32]>,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let d = model.config().d_model;
         let count: usize = sources.iter().map(|source| source.len()).sum();
-        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at] = cut(
-            &mut self.buffer,
-            [
-                &plan.source_positions,
-                &plan.x,
-                &plan.h,
-                &plan.context,
-                &plan.qkv,
-                &plan.hidden,
-                &plan.scratch,
-                &plan.own_cache,
-                &plan.cross_cache,
-                &plan.pass_tokens,
-                &plan.pass_positions,
-            ],
-        )?;
+        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at, lengths] =
+            cut(
+                &mut self.buffer,
+                [
+                    &plan.source_positions,
+                    &plan.x,
+                    &plan.h,
+                    &plan.context,
+                    &plan.qkv,
+                    &plan.hidden,
+                    &plan.scratch,
+                    &plan.own_cache,
+                    &plan.cross_cache,
+                    &plan.pass_tokens,
+                    &plan.pass_positions,
+                    // No source is empty: there are no more of them than tokens.
+                    &plan.pass_slots,
+                ],
+            )?;
         let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
+        let lengths = &mut words_mut(lengths)[..sources.len()];
+        for (len, source) in lengths.iter_mut().zip(sources) {
+            *len = source.len() as u32;
+        }
         let mut start = 0;
         for source in sources {
             tokens[start..start + source.len()].copy_from_slice(source);
@@ -336,14 +349,19 @@ impl<'a> Session<'a> {
     /// Starts an empty hypothesis about `sentence`.
     ///
     /// # Errors
-    /// The slot is empty, or all its row slots are taken.
+    /// There is no such sentence, or all its row slots are taken.
     pub fn start(&mut self, sentence: Sentence) -> Result<Row, SessionError> {
-        self.check_sentence(sentence)?;
+        let slot = self.start_slot(self.check_sentence(sentence)?)?;
+        Ok(self.row_in(slot))
+    }
+
+    /// [`Session::start`] for a sentence slot that is taken; returns the row slot.
+    pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, SessionError> {
         let row = self.free_row(sentence, 0)?;
         let (live, len) = (self.plan.row_live.clone(), self.plan.row_len.clone());
-        self.words_mut(&live)[row] = 1;
+        self.words_mut(&live)[row] = self.next_ticket();
         self.words_mut(&len)[row] = 0;
-        Ok(Row(row as u32))
+        Ok(row as u32)
     }
 
     /// A hypothesis that has the past of `row` and goes its own way from here. No key or value is
@@ -353,16 +371,22 @@ impl<'a> Session<'a> {
     /// There is no such hypothesis, or all row slots of its sentence are taken.
     pub fn fork(&mut self, row: Row) -> Result<Row, SessionError> {
         let from = self.check_row(row)?;
+        let to = self.fork_slot(from as u32)?;
+        Ok(self.row_in(to))
+    }
+
+    /// [`Session::fork`] of the hypothesis in slot `from`; returns the new one's slot.
+    pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, SessionError> {
+        let from = self.check_row_slot(from)?;
         let len = self.words(&self.plan.row_len)[from];
-        let sentence = Sentence((from / self.plan.limits.beams) as u32);
-        let to = self.free_row(sentence, len as usize)?;
+        let to = self.free_row((from / self.plan.limits.beams) as u32, len as usize)?;
         let Plan { row_live, row_len, row_ancestry, .. } = self.plan.clone();
-        self.words_mut(&row_live)[to] = 1;
+        self.words_mut(&row_live)[to] = self.next_ticket();
         self.words_mut(&row_len)[to] = len;
         let stride = self.plan.limits.target_tokens;
         let start = from * stride;
         self.words_mut(&row_ancestry).copy_within(start..start + len as usize, to * stride);
-        Ok(Row(to as u32))
+        Ok(to as u32)
     }
 
     /// Drops a hypothesis; its slot can be used again as soon as no other needs the past in it.
@@ -370,7 +394,13 @@ impl<'a> Session<'a> {
     /// # Errors
     /// There is no such hypothesis.
     pub fn release(&mut self, row: Row) -> Result<(), SessionError> {
-        let row = self.check_row(row)?;
+        let slot = self.check_row(row)?;
+        self.release_slot(slot as u32)
+    }
+
+    /// [`Session::release`] of the hypothesis in `slot`.
+    pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), SessionError> {
+        let row = self.check_row_slot(slot)?;
         let live = self.plan.row_live.clone();
         self.words_mut(&live)[row] = 0;
         Ok(())
@@ -379,14 +409,24 @@ impl<'a> Session<'a> {
     /// Drops a sentence and all its hypotheses.
     ///
     /// # Errors
-    /// The slot is empty.
+    /// There is no such sentence.
     pub fn release_sentence(&mut self, sentence: Sentence) -> Result<(), SessionError> {
-        self.check_sentence(sentence)?;
-        let Plan { row_live, sentence_len, limits, .. } = self.plan.clone();
-        let first = sentence.0 as usize * limits.beams;
-        self.words_mut(&row_live)[first..first + limits.beams].fill(0);
-        self.words_mut(&sentence_len)[sentence.0 as usize] = 0;
+        let slot = self.check_sentence(sentence)?;
+        self.release_sentence_slot(slot);
         Ok(())
+    }
+
+    /// [`Session::release_sentence`] of the sentence in `slot`, which exists.
+    pub(crate) fn release_sentence_slot(&mut self, slot: u32) {
+        let Plan { row_live, sentence_len, limits, .. } = self.plan.clone();
+        let first = slot as usize * limits.beams;
+        self.words_mut(&row_live)[first..first + limits.beams].fill(0);
+        self.words_mut(&sentence_len)[slot as usize] = 0;
+    }
+
+    /// The hypothesis in a slot that is taken.
+    pub(crate) fn row_in(&self, slot: u32) -> Row {
+        Row { slot, ticket: self.words(&self.plan.row_live)[slot as usize] }
     }
 
     /// Tokens that `row` has been fed.
@@ -399,22 +439,30 @@ impl<'a> Session<'a> {
     }
 
     /// Feeds one token to each of `rows` and returns their logits, `[rows, vocabulary]`, in the same
-    /// order. Rows of one sentence read its keys fastest when they lie side by side.
+    /// order. No rows give no logits. Rows of one sentence read its keys fastest when they lie side by
+    /// side.
     ///
     /// # Errors
     /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
     /// vocabulary. Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.step_with(rows.len(), |i| rows[i])
+        beyond("sentences * beams", self.plan.rows, rows.len())?;
+        for row in rows {
+            self.check_row(row.row)?;
+        }
+        self.step_slots(rows.len(), |i| (rows[i].row.slot, rows[i].token))
     }
 
-    /// [`Session::step`] of `count` rows that lie in no slice.
-    pub(crate) fn step_with(
+    /// [`Session::step`] of `count` row slots, `row(i)` the `i`-th with its token.
+    pub(crate) fn step_slots(
         &mut self,
         count: usize,
-        row: impl Fn(usize) -> StepRow,
+        row: impl Fn(usize) -> (u32, u32),
     ) -> Result<&mut [f32], SessionError> {
         self.check_step(count, &row)?;
+        if count == 0 {
+            return Ok(&mut []);
+        }
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();
         let (d, stride) = (config.d_model, plan.limits.target_tokens);
@@ -465,10 +513,10 @@ impl<'a> Session<'a> {
         let (step_ancestry, row_len) = (words_mut(step_ancestry), words_mut(row_len));
         let row_ancestry = words_mut(row_ancestry);
         for i in 0..count {
-            let step = row(i);
-            let slot = step.row.0 as usize;
+            let (slot, token) = row(i);
+            let slot = slot as usize;
             let len = row_len[slot] as usize;
-            tokens[i] = step.token;
+            tokens[i] = token;
             positions[i] = len as u32;
             slots[i] = slot as u32;
             sentences[i] = (slot / plan.limits.beams) as u32;
@@ -527,7 +575,7 @@ impl<'a> Session<'a> {
         check_tokens(tokens, self.model.config().target_vocab)?;
         let past = &self.words(&self.plan.row_ancestry)[slot * stride..][..len];
         if past.iter().any(|&other| other as usize != slot) {
-            return Err(SessionError::ForkedRow { found: row.0 });
+            return Err(SessionError::ForkedRow { found: row.slot });
         }
         for (index, chunk) in tokens.chunks(self.plan.pass).enumerate() {
             let at = len + index * self.plan.pass;
@@ -632,48 +680,71 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn check_sentence(&self, sentence: Sentence) -> Result<(), SessionError> {
-        match self.words(&self.plan.sentence_len).get(sentence.0 as usize) {
-            Some(&len) if len > 0 => Ok(()),
-            _ => Err(SessionError::UnknownSentence { found: sentence.0 }),
+    /// Checks source number `sentence` of a request.
+    pub(crate) fn check_source(&self, sentence: usize, source: &[u32]) -> Result<(), SessionError> {
+        if source.is_empty() {
+            return Err(SessionError::EmptySource { sentence });
+        }
+        let limits = self.plan.limits;
+        beyond("source_tokens", limits.source_tokens, source.len())?;
+        beyond("batch_tokens", limits.batch_tokens, source.len())?;
+        check_tokens(source, self.model.config().source_vocab)
+    }
+
+    /// The slot of a sentence that is there.
+    fn check_sentence(&self, sentence: Sentence) -> Result<u32, SessionError> {
+        let Sentence { slot, ticket } = sentence;
+        let len = self.words(&self.plan.sentence_len).get(slot as usize);
+        let tenant = self.words(&self.plan.sentence_ticket).get(slot as usize);
+        match (len, tenant) {
+            (Some(&len), Some(&tenant)) if len > 0 && tenant == ticket => Ok(slot),
+            _ => Err(SessionError::UnknownSentence { found: slot }),
         }
     }
 
+    /// The slot of a hypothesis that is there.
     fn check_row(&self, row: Row) -> Result<usize, SessionError> {
-        match self.words(&self.plan.row_live).get(row.0 as usize) {
-            Some(&live) if live > 0 => Ok(row.0 as usize),
-            _ => Err(SessionError::UnknownRow { found: row.0 }),
+        match self.words(&self.plan.row_live).get(row.slot as usize) {
+            Some(&tenant) if tenant > 0 && tenant == row.ticket => Ok(row.slot as usize),
+            _ => Err(SessionError::UnknownRow { found: row.slot }),
+        }
+    }
+
+    fn check_row_slot(&self, slot: u32) -> Result<usize, SessionError> {
+        match self.words(&self.plan.row_live).get(slot as usize) {
+            Some(&tenant) if tenant > 0 => Ok(slot as usize),
+            _ => Err(SessionError::UnknownRow { found: slot }),
         }
     }
 
     fn check_step(
         &self,
         count: usize,
-        step: &impl Fn(usize) -> StepRow,
+        step: &impl Fn(usize) -> (u32, u32),
     ) -> Result<(), SessionError> {
         let vocabulary = self.model.config().target_vocab;
         beyond("sentences * beams", self.plan.rows, count)?;
         for index in 0..count {
-            let StepRow { row, token } = step(index);
-            let slot = self.check_row(row)?;
+            let (found, token) = step(index);
+            let slot = self.check_row_slot(found)?;
             let len = self.words(&self.plan.row_len)[slot] as usize;
             beyond("target_tokens", self.plan.limits.target_tokens, len + 1)?;
             if token as usize >= vocabulary {
                 return Err(SessionError::Token { index, vocabulary, found: token });
             }
-            if (0..index).any(|other| step(other).row == row) {
-                return Err(SessionError::RowTwice { found: row.0 });
+            if (0..index).any(|other| step(other).0 == found) {
+                return Err(SessionError::RowTwice { found });
             }
         }
         Ok(())
     }
 
     /// A row slot of `sentence` in which positions from `from` on are nobody's past.
-    fn free_row(&self, sentence: Sentence, from: usize) -> Result<usize, SessionError> {
+    fn free_row(&self, sentence: u32, from: usize) -> Result<usize, SessionError> {
         let Plan { limits, row_live, row_len, row_ancestry, .. } = &self.plan;
         let (live, lens) = (self.words(row_live), self.words(row_len));
         let ancestry = self.words(row_ancestry);
-        let first = sentence.0 as usize * limits.beams;
+        let first = sentence as usize * limits.beams;
         let rows = first..first + limits.beams;
         let needed = |slot: usize| {
             rows.clone().filter(|&row| live[row] > 0).any(|row| {
@@ -683,7 +754,7 @@ impl<'a> Session<'a> {
         };
         rows.clone()
             .find(|&slot| live[slot] == 0 && !needed(slot))
-            .ok_or(SessionError::NoFreeRow { sentence: sentence.0, beams: limits.beams })
+            .ok_or(SessionError::NoFreeRow { sentence, beams: limits.beams })
     }
 }
 

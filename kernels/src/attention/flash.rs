@@ -10,7 +10,7 @@
 //! values row by row past the smallest one, so that the value of a hidden key is never read for a
 //! query that may not see it: zero times NaN does not happen.
 
-use crate::gemm::{MAX_ROWS, Operands, share, tile};
+use crate::gemm::{MAX_ROWS, Operands, share, tile, tile_ahead};
 use crate::lanes::Lanes;
 use crate::math::exp_nonpositive;
 use crate::softmax::FullyMasked;
@@ -30,6 +30,12 @@ const WIDE: usize = 8;
 #[repr(align(64))]
 pub(super) struct Scores(pub(super) [f32; MAX_ROWS * KEY_BLOCK]);
 
+impl Scores {
+    pub(super) const fn new() -> Self {
+        Self([0.0; MAX_ROWS * KEY_BLOCK])
+    }
+}
+
 /// Where the data of one head of one sequence is, in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
@@ -37,6 +43,8 @@ pub(super) struct Head {
     pub(super) query_row: usize,
     /// `[ceil(keys / LANES)][head_dim][LANES]`, zero past the last key.
     pub(super) keys: *const f32,
+    /// Probably the keys that are needed after these: a query that is alone asks memory for them.
+    pub(super) next_keys: *const f32,
     /// Rows of `head_dim` rounded up to whole vectors.
     pub(super) values: *const f32,
     pub(super) value_row: usize,
@@ -89,7 +97,8 @@ impl Head {
         (limit.max(0) as usize).min(self.key_len)
     }
 
-    /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`.
+    /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`. What `scores` holds does not
+    /// matter.
     ///
     /// # Safety
     /// Every pointer is valid for what its field says, for the instruction set of `S`; nobody else
@@ -100,11 +109,11 @@ impl Head {
         s: S,
         start: usize,
         count: usize,
+        scores: &mut Scores,
     ) {
         let mut running = Running::new();
         let end = self.limit(start + count - 1);
         let tiles = count.div_ceil(MAX_ROWS);
-        let mut scores = Scores([0.0; MAX_ROWS * KEY_BLOCK]);
         let mut key = 0;
         while key < end {
             let block = Block { key, len: (end - key).min(KEY_BLOCK) };
@@ -114,12 +123,12 @@ impl Head {
                 // SAFETY: the caller's contract.
                 unsafe {
                     match local.len() {
-                        1 => self.tile::<S, 1, NV>(s, block, row, at, &mut running, &mut scores),
-                        2 => self.tile::<S, 2, NV>(s, block, row, at, &mut running, &mut scores),
-                        3 => self.tile::<S, 3, NV>(s, block, row, at, &mut running, &mut scores),
-                        4 => self.tile::<S, 4, NV>(s, block, row, at, &mut running, &mut scores),
-                        5 => self.tile::<S, 5, NV>(s, block, row, at, &mut running, &mut scores),
-                        _ => self.tile::<S, 6, NV>(s, block, row, at, &mut running, &mut scores),
+                        1 => self.tile::<S, 1, NV>(s, block, row, at, &mut running, scores),
+                        2 => self.tile::<S, 2, NV>(s, block, row, at, &mut running, scores),
+                        3 => self.tile::<S, 3, NV>(s, block, row, at, &mut running, scores),
+                        4 => self.tile::<S, 4, NV>(s, block, row, at, &mut running, scores),
+                        5 => self.tile::<S, 5, NV>(s, block, row, at, &mut running, scores),
+                        _ => self.tile::<S, 6, NV>(s, block, row, at, &mut running, scores),
                     }
                 }
             }
@@ -224,8 +233,18 @@ impl Head {
             b_step: S::LANES,
             b_vector: panel,
         };
+        let zero = [[s.splat(0.0); G]; MR];
         // SAFETY: rows and panels exist.
-        let acc = unsafe { tile::<S, MR, G>(s, [[s.splat(0.0); G]; MR], self.head_dim, operands) };
+        let acc = unsafe {
+            if MR == 1 && G == WIDE {
+                // A query that is alone waits for memory: the values come while keys are multiplied.
+                let values = block.key + v * S::LANES;
+                let ahead = self.values.wrapping_add(values * self.value_row);
+                tile_ahead::<S, MR, G, WIDE, true>(s, zero, self.head_dim, operands, ahead)
+            } else {
+                tile::<S, MR, G>(s, zero, self.head_dim, operands)
+            }
+        };
         let scale = s.splat(self.scale);
         let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
@@ -328,7 +347,14 @@ impl Head {
             b_vector: S::LANES,
         };
         // SAFETY: `keys` weights and value rows exist.
-        let acc = unsafe { tile::<S, MR, G>(s, acc, keys, operands) };
+        let acc = unsafe {
+            if MR == 1 && G > 1 {
+                let ahead = self.next_keys.wrapping_add(block.key * self.head_dim);
+                tile_ahead::<S, MR, G, G, true>(s, acc, keys, operands, ahead)
+            } else {
+                tile::<S, MR, G>(s, acc, keys, operands)
+            }
+        };
         for (i, line) in acc.iter().enumerate() {
             for (g, &x) in line.iter().enumerate() {
                 // SAFETY: the output row exists.

@@ -35,7 +35,7 @@ use crate::matrix::SharedMut;
 use crate::parallel::Parallelism;
 use crate::softmax::FullyMasked;
 use core::fmt;
-use flash::{Head, QUERY_BLOCK};
+use flash::{Head, QUERY_BLOCK, Scores};
 use panels::{key_panels, value_row, value_rows, write_keys, write_values};
 use step::Past;
 
@@ -542,6 +542,9 @@ pub fn attention(
                 key_len: sequence.key_len,
                 padded_len: sequence.padded_len,
                 keys: keys.cast_const(),
+                next_keys: keys
+                    .wrapping_add(sequence.padded_len.next_multiple_of(isa.lanes()) * head_dim)
+                    .cast_const(),
                 values: if in_place {
                     value.at(sequence.key_start, head)
                 } else {
@@ -601,6 +604,7 @@ pub fn attention_cached(
                 key_len: sequence.key_len,
                 padded_len: sequence.key_len,
                 keys: cache.keys(sequence.slot, head),
+                next_keys: cache.keys(sequence.slot, head + 1),
                 values: cache.values(sequence.slot, head),
                 value_row: row,
             }
@@ -812,6 +816,8 @@ struct Source {
     key_len: usize,
     padded_len: usize,
     keys: *const f32,
+    /// Of the next head: asked for early, never read.
+    next_keys: *const f32,
     values: *const f32,
     value_row: usize,
 }
@@ -888,6 +894,7 @@ impl<'a> Call<'a> {
             query: self.query.at(start, head),
             query_row: self.query.token_stride(),
             keys: source.keys,
+            next_keys: source.next_keys,
             values: source.values,
             value_row: source.value_row,
             out: self.out.wrapping_add(start * self.out_token + head * self.out_head),
@@ -949,6 +956,7 @@ impl PanelKernel for Blocks<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
+        let mut scores = Scores::new();
         for task in self.range {
             let (pair, block) = (task / self.blocks, task % self.blocks);
             let (index, head) = (pair / self.heads, pair % self.heads);
@@ -959,7 +967,7 @@ impl PanelKernel for Blocks<'_> {
             }
             let count = (source.query_len - start).min(QUERY_BLOCK);
             // SAFETY: the views and ranges were checked; this task alone writes these rows.
-            unsafe { self.call.head(&source, head).attend::<S, NV>(s, start, count) };
+            unsafe { self.call.head(&source, head).attend::<S, NV>(s, start, count, &mut scores) };
         }
     }
 }
@@ -988,6 +996,7 @@ impl PanelKernel for Steps<'_> {
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         let heads = self.call.query.heads();
+        let mut scores = Scores::new();
         for task in self.range {
             let (row, head) = (task / heads, task % heads);
             let source = Source {
@@ -996,6 +1005,7 @@ impl PanelKernel for Steps<'_> {
                 key_len: self.lens[row] as usize,
                 padded_len: 0,
                 keys: core::ptr::null(),
+                next_keys: core::ptr::null(),
                 values: core::ptr::null(),
                 value_row: 0,
             };
@@ -1007,7 +1017,7 @@ impl PanelKernel for Steps<'_> {
             };
             // SAFETY: slots and lengths were checked against the cache; this task alone writes
             // this row and head.
-            unsafe { past.attend::<S, NV>(s) };
+            unsafe { past.attend::<S, NV>(s, &mut scores) };
         }
     }
 }

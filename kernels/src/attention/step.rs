@@ -9,7 +9,7 @@
 use super::cache::Cache;
 use super::flash::{Block, Head, KEY_BLOCK, Scores, exponentials};
 use super::panels::value_row;
-use crate::gemm::{MAX_ROWS, Operands, tile};
+use crate::gemm::{Operands, tile_ahead};
 use crate::lanes::Lanes;
 
 /// Panels scored together when they come from one slot.
@@ -31,10 +31,9 @@ impl Past<'_> {
     /// As [`Head::attend`]; `slots` has `key_len` entries, all slots of the cache, whose positions
     /// have been written.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S) {
+    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, scores: &mut Scores) {
         let mut maximum = f32::NEG_INFINITY;
         let mut sum = 0.0;
-        let mut scores = Scores([0.0; MAX_ROWS * KEY_BLOCK]);
         let mut key = 0;
         while key < self.head.key_len {
             let block = Block { key, len: (self.head.key_len - key).min(KEY_BLOCK) };
@@ -123,8 +122,13 @@ impl Past<'_> {
             b_step: S::LANES,
             b_vector: panel,
         };
+        let zero = [[s.splat(0.0); G]; 1];
+        let row = value_row(S::LANES, self.head.head_dim);
+        let values = self.cache.values(slot as usize, self.kv_head);
+        // The values come from memory while the keys are multiplied.
+        let ahead = values.wrapping_add(position * row);
         // SAFETY: the caller's contract.
-        unsafe { tile::<S, 1, G>(s, [[s.splat(0.0); G]; 1], self.head.head_dim, operands)[0] }
+        unsafe { tile_ahead::<S, 1, G, G, true>(s, zero, self.head.head_dim, operands, ahead)[0] }
     }
 
     /// `out = out * correction + weights * values` of one block.
@@ -191,8 +195,11 @@ impl Past<'_> {
                 b_step: row,
                 b_vector: S::LANES,
             };
+            // And the next head's keys while the values are.
+            let next = self.cache.keys(slot as usize, self.kv_head + 1);
+            let ahead = next.wrapping_add((block.key + start) * self.head.head_dim);
             // SAFETY: these positions of the slot have been written.
-            acc = unsafe { tile::<S, 1, G>(s, acc, run, operands) };
+            acc = unsafe { tile_ahead::<S, 1, G, G, true>(s, acc, run, operands, ahead) };
             start += run;
         }
         for (g, &x) in acc[0].iter().enumerate() {

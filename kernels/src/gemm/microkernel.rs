@@ -56,7 +56,7 @@ pub(super) const LINE: usize = 16;
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-pub(super) unsafe fn tile_ahead<
+pub(crate) unsafe fn tile_ahead<
     S: Lanes,
     const MR: usize,
     const NV: usize,
@@ -96,12 +96,12 @@ pub(super) unsafe fn tile_ahead<
 }
 
 /// `depth` steps of one row against `PANELS` adjacent panels: more chains of additions than one
-/// panel has, for the row that is alone.
+/// panel has, for the row that is alone. Asks for each panel `AHEAD` steps early, if `AHEAD` is not 0.
 ///
 /// # Safety
 /// As [`tile`], for one row and `PANELS` panels `b_panel` elements apart.
 #[inline(always)]
-pub(crate) unsafe fn row<S: Lanes, const PANELS: usize, const NV: usize>(
+pub(super) unsafe fn row<S: Lanes, const PANELS: usize, const NV: usize, const AHEAD: usize>(
     s: S,
     mut acc: [[S::F32; NV]; PANELS],
     depth: usize,
@@ -112,6 +112,10 @@ pub(crate) unsafe fn row<S: Lanes, const PANELS: usize, const NV: usize>(
     for _ in 0..depth {
         // SAFETY: the caller's contract.
         let element = s.splat(unsafe { *a });
+        for line in 0..if AHEAD > 0 { PANELS * NV } else { 0 } {
+            let (panel, v) = (line / NV, line % NV);
+            s.prefetch(b.wrapping_add(panel * b_panel + v * b_vector + AHEAD * b_step));
+        }
         for (panel, line) in acc.iter_mut().enumerate() {
             for (v, x) in line.iter_mut().enumerate() {
                 // SAFETY: the caller's contract.

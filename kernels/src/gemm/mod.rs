@@ -24,7 +24,7 @@ pub use epilogue::{Epilogue, Residual};
 pub use packing::PackedMatrix;
 
 pub(crate) use blocking::share;
-pub(crate) use microkernel::{MAX_ROWS, Operands, tile};
+pub(crate) use microkernel::{MAX_ROWS, Operands, tile, tile_ahead};
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;

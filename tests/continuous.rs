@@ -1,0 +1,88 @@
+//! Continuous batching: sentences of all lengths come, fork, wait, end and go at any time, and each
+//! becomes what it becomes alone.
+
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test writes files")]
+mod random_model;
+#[path = "support/soak.rs"]
+mod soak;
+
+use random_model::Dims;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::{Limits, Model, Session, Threads};
+use soak::{SOURCE, Soak, TARGET};
+
+const SENTENCES: u64 = 300;
+
+fn limits() -> Limits {
+    Limits { beams: 3, ..Limits::new(7, SOURCE, TARGET) }
+}
+
+fn expected(model: &Model) -> Vec<u64> {
+    (0..SENTENCES)
+        .map(|number| {
+            let limits = Limits::new(1, SOURCE, TARGET);
+            let mut session = Session::new(model, limits).expect("a session");
+            soak::alone(&mut session, number).expect("alone")
+        })
+        .collect()
+}
+
+fn check(what: &str, session: &mut Session, seed: u64, expected: &[u64]) {
+    let mut found = vec![0; SENTENCES as usize];
+    let mut soak = Soak::new(seed, session);
+    soak.run(session, 0..SENTENCES, &mut |number, digest, _| found[number as usize] = digest)
+        .expect("soaked");
+    for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found, expected, "{what}: sentence {number}");
+    }
+    let totals = soak.totals;
+    assert_eq!(totals.sentences, SENTENCES as usize, "{what}: {totals:?}");
+    assert_eq!(session.free_sentences(), 7, "{what}");
+    // It was what it is meant to be.
+    assert!(totals.forks > 100 && totals.refills > 10 && totals.most_together == 7, "{totals:?}");
+}
+
+#[test]
+fn each_sentence_becomes_what_it_becomes_alone() {
+    for dims in [Dims::small(Family::Marian), Dims::small(Family::M2M100)] {
+        let checkpoint = dims.checkpoint(41);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let what = format!("{} {isa}", dims.family.model_type());
+            let expected = expected(&model);
+            let distinct: std::collections::HashSet<_> = expected.iter().collect();
+            assert_eq!(distinct.len(), expected.len(), "{what}: digests that say nothing");
+            let mut session = Session::new(&model, limits()).expect("a session");
+            for seed in [1, 2] {
+                check(&format!("{what} seed {seed}"), &mut session, seed, &expected);
+            }
+        }
+    }
+}
+
+/// Four threads for each core: slower, and no more than that. A thread that waits for one which does
+/// not run must let it.
+#[cfg(feature = "rayon")]
+#[test]
+fn with_more_threads_than_cores_it_finishes_with_the_same_bits() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(4 * cores).build().expect("a pool");
+    let dims = Dims { d_model: 132, ffn: [389, 515], ..Dims::small(Family::Bart) };
+    let model = Model::load(&dims.checkpoint(43), Isa::best()).expect("a model");
+    let expected = expected(&model);
+    // Two sessions in one pool, so that not even the pool's threads are all there for one.
+    std::thread::scope(|scope| {
+        for seed in [3, 4] {
+            let (model, pool, expected) = (&model, &pool, &expected);
+            scope.spawn(move || {
+                let mut session = Session::new(model, limits()).expect("a session");
+                session.set_threads(Threads::Rayon);
+                pool.install(|| {
+                    check(&format!("oversubscribed, seed {seed}"), &mut session, seed, expected);
+                });
+            });
+        }
+    });
+}

@@ -1,0 +1,60 @@
+//! Loading holds the packed weights and little else: at no time more than 1.15 times the packed weights
+//! and the largest tensor.
+
+#[path = "support/counting.rs"]
+#[allow(dead_code, reason = "calls are counted for other tests")]
+mod counting;
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test draws numbers")]
+mod random_model;
+
+use random_model::Dims;
+use simdformer::Model;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use std::path::Path;
+
+/// One test only: the counter sees every thread of the process.
+#[test]
+fn loading_peaks_at_the_packed_weights() {
+    for family in [Family::Marian, Family::Bart, Family::M2M100, Family::NnTransformer] {
+        let dims = Dims {
+            d_model: 192,
+            layers: [3, 2],
+            heads: [3, 6],
+            ffn: [775, 769],
+            vocabulary: 5003,
+            ..Dims::small(family)
+        };
+        let sizes =
+            dims.tensors().into_iter().map(|(_, shape)| shape.iter().product::<usize>() * 4);
+        let largest = sizes.max().expect("a tensor");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("load").join(family.model_type());
+        dims.write(5, &folder);
+        for isa in Isa::available() {
+            let before = counting::bytes();
+            counting::forget_peak();
+            let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let peak = counting::peak() - before;
+            let weights = model.bytes();
+            let share = peak as f64 / weights as f64;
+            assert!(peak >= weights, "the peak was not seen: {peak} for {weights}");
+            let bound = 1.15 * weights as f64 + largest as f64;
+            assert!(peak as f64 <= bound, "{family:?} {isa}: {peak} bytes at once, bound {bound}");
+            drop(checkpoint);
+            // What stays: the weights and some bookkeeping.
+            let held = counting::bytes() - before;
+            assert!(held as f64 <= 1.01 * weights as f64, "{family:?} {isa}: {held} stay");
+            drop(model);
+            assert_eq!(counting::bytes(), before, "{family:?} {isa}: bytes lost");
+            // Not before: captured output is memory too.
+            println!(
+                "{} {isa}: weights {weights}, largest tensor {largest}, peak {peak} ({share:.4} x)",
+                family.model_type()
+            );
+        }
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}

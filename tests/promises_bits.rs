@@ -1,0 +1,524 @@
+//! Promise 5: the same bits every time. What a sentence becomes depends on its source and its tokens
+//! only: not on its neighbours, its slot, the threads, or whether its prefix was stepped or filled in.
+
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test writes files")]
+mod random_model;
+
+use random_model::{Dims, Random};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
+use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads};
+
+const TARGET: usize = 37;
+
+/// Post- and pre-norm, with and without embedding and final norms, and every kind of position.
+fn kinds() -> [Dims; 6] {
+    [
+        Dims::small(Family::Marian),
+        Dims::small(Family::Bart),
+        Dims { d_model: 40, heads: [5, 2], ..Dims::small(Family::MBart) },
+        Dims { d_model: 68, ffn: [141, 260], heads: [4, 4], ..Dims::small(Family::M2M100) },
+        Dims { norm_first: true, ..Dims::small(Family::NnTransformer) },
+        Dims { norm_first: false, vocabulary: 67, ..Dims::small(Family::NnTransformer) },
+    ]
+}
+
+/// Runs `check` for every kind of model on every instruction set.
+fn for_every_model(check: impl Fn(&str, &Model)) {
+    for dims in kinds() {
+        let checkpoint = dims.checkpoint(11);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let what = format!("{} norm_first={} {isa}", dims.family.model_type(), dims.norm_first);
+            check(&what, &model);
+        }
+    }
+}
+
+fn bits(floats: &[f32]) -> Vec<u32> {
+    assert!(floats.iter().all(|x| x.is_finite()), "not finite");
+    floats.iter().map(|x| x.to_bits()).collect()
+}
+
+/// A sentence and what its decoder is fed.
+struct Task {
+    source: Vec<u32>,
+    target: Vec<u32>,
+    /// Of each token of the target, computed alone.
+    logits: Vec<Vec<u32>>,
+    memory: Vec<u32>,
+}
+
+impl Task {
+    fn new(model: &Model, random: &mut Random, source_len: usize, target_len: usize) -> Self {
+        let source = random.ids(source_len, model.config().source_vocab);
+        let target = random.ids(target_len, model.config().target_vocab);
+        let limits = Limits::new(1, source_len, target_len);
+        let mut session = Session::new(model, limits).expect("a session");
+        let memory = bits(session.memory(&[&source]).expect("a memory"));
+        let row = begin(&mut session, &source);
+        let mut step = |&token| bits(session.step(&[StepRow { row, token }]).expect("stepped"));
+        let logits: Vec<_> = target.iter().map(&mut step).collect();
+        assert!(logits.windows(2).all(|pair| pair[0] != pair[1]), "logits that do not change");
+        Self { source, target, logits, memory }
+    }
+}
+
+/// Tasks whose lengths are around vectors, panels and blocks.
+fn tasks(model: &Model) -> Vec<Task> {
+    let mut random = Random(5);
+    [(1, 9), (17, TARGET), (5, 1), (33, 20), (16, 16), (2, 33), (70, 3)]
+        .map(|(source, target)| Task::new(model, &mut random, source, target))
+        .into()
+}
+
+fn limits_for(tasks: &[Task]) -> Limits {
+    let longest = tasks.iter().map(|task| task.source.len()).max().unwrap_or(1);
+    Limits { beams: 3, ..Limits::new(tasks.len(), longest, TARGET) }
+}
+
+fn begin(session: &mut Session, source: &[u32]) -> Row {
+    let mut sentence = [Sentence::default()];
+    session.encode(&[source], &mut sentence).expect("encoded");
+    session.start(sentence[0]).expect("a row")
+}
+
+/// Steps all tasks side by side until each is at its end, in an order that changes, and checks every
+/// logit.
+fn play_together(what: &str, session: &mut Session, tasks: &[Task]) {
+    let vocabulary = session.model().config().target_vocab;
+    let sources: Vec<&[u32]> = tasks.iter().map(|task| &task.source[..]).collect();
+    let mut sentences = vec![Sentence::default(); tasks.len()];
+    session.encode(&sources, &mut sentences).expect("encoded");
+    let rows: Vec<Row> = sentences.iter().map(|&s| session.start(s).expect("a row")).collect();
+    for at in 0..session.plan().limits().target_tokens {
+        let mut alive: Vec<usize> =
+            (0..tasks.len()).filter(|&i| at < tasks[i].target.len()).collect();
+        let turn = at % alive.len().max(1);
+        alive.rotate_left(turn);
+        let steps: Vec<StepRow> =
+            alive.iter().map(|&i| StepRow { row: rows[i], token: tasks[i].target[at] }).collect();
+        let logits = session.step(&steps).expect("stepped");
+        for (&i, logits) in alive.iter().zip(logits.chunks(vocabulary)) {
+            assert_eq!(bits(logits), tasks[i].logits[at], "{what}: sentence {i}, token {at}");
+        }
+    }
+}
+
+#[test]
+fn alone_is_the_same_as_in_a_batch() {
+    for_every_model(|what, model| {
+        let tasks = tasks(model);
+        let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
+        play_together(what, &mut session, &tasks);
+        session.clear();
+        play_together(&format!("{what}, again"), &mut session, &tasks[2..5]);
+    });
+}
+
+/// Past every block of keys and rows that the kernels work in.
+#[test]
+fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
+    const LONG: usize = 530;
+    for dims in [kinds()[1], kinds()[3]] {
+        let dims = Dims { positions: 600, ..dims };
+        let checkpoint = dims.checkpoint(19);
+        for isa in Isa::available() {
+            let what = format!("long {} {isa}", dims.family.model_type());
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let mut random = Random(31);
+            let tasks = [(523, 130), (129, LONG), (64, 257)]
+                .map(|(source, target)| Task::new(&model, &mut random, source, target));
+            let limits = Limits { target_tokens: LONG, ..limits_for(&tasks) };
+            let mut session = Session::new(&model, limits).expect("a session");
+            play_together(&what, &mut session, &tasks);
+            for task in &tasks {
+                session.clear();
+                let row = begin(&mut session, &task.source);
+                prefill(&what, &mut session, row, task, 0..task.target.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_memory_is_the_same_in_any_batch() {
+    for_every_model(|what, model| {
+        let tasks = tasks(model);
+        let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
+        for order in [[0, 1, 2, 3, 4, 5, 6], [6, 2, 5, 0, 3, 1, 4]] {
+            for count in 1..=order.len() {
+                let chosen = &order[..count];
+                let sources: Vec<&[u32]> = chosen.iter().map(|&i| &tasks[i].source[..]).collect();
+                let memory = bits(session.memory(&sources).expect("a memory"));
+                let expected: Vec<u32> =
+                    chosen.iter().flat_map(|&i| tasks[i].memory.clone()).collect();
+                assert_eq!(memory, expected, "{what}: {chosen:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn slots_that_others_left_change_nothing() {
+    for_every_model(|what, model| {
+        let tasks = tasks(model);
+        let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
+        let mut random = Random(3);
+        // Fill every slot with the longest strangers, three hypotheses each.
+        let limits = session.plan().limits();
+        let vocabulary = model.config().target_vocab;
+        let strangers: Vec<Vec<u32>> = (0..limits.sentences)
+            .map(|_| random.ids(limits.source_tokens, model.config().source_vocab))
+            .collect();
+        let borrowed: Vec<&[u32]> = strangers.iter().map(Vec::as_slice).collect();
+        let mut sentences = vec![Sentence::default(); limits.sentences];
+        session.encode(&borrowed, &mut sentences).expect("encoded");
+        for &sentence in &sentences {
+            for _ in 0..limits.beams {
+                let row = session.start(sentence).expect("a row");
+                let prefix = random.ids(TARGET, vocabulary);
+                session.prefill(row, &prefix, None).expect("prefilled");
+            }
+        }
+        // One after the other leaves, and one of ours comes in its place.
+        for (i, task) in tasks.iter().enumerate() {
+            let slot = (i * 3 + 1) % limits.sentences;
+            session.release_sentence(sentences[slot]).expect("released");
+            let row = begin(&mut session, &task.source);
+            for (at, (&token, expected)) in task.target.iter().zip(&task.logits).enumerate() {
+                let logits = session.step(&[StepRow { row, token }]).expect("stepped");
+                assert_eq!(bits(logits), *expected, "{what}: sentence {i}, token {at}");
+            }
+        }
+    });
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn threads_change_nothing() {
+    let pools = [1, 2, 3, 7].map(|threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool")
+    });
+    // Large enough for the kernels to share their work.
+    let wide = [Family::Marian, Family::M2M100].map(|family| Dims {
+        d_model: 168,
+        heads: [6, 3],
+        ffn: [515, 389],
+        vocabulary: 1501,
+        ..Dims::small(family)
+    });
+    let check = |what: &str, model: &Model| {
+        let tasks = tasks(model);
+        let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
+        session.set_threads(Threads::Rayon);
+        for pool in &pools {
+            let what = format!("{what}, {} threads", pool.current_num_threads());
+            pool.install(|| {
+                session.clear();
+                play_together(&what, &mut session, &tasks);
+                let task = &tasks[3];
+                let memory = bits(session.memory(&[&task.source]).expect("a memory"));
+                assert_eq!(memory, task.memory, "{what}");
+                session.clear();
+                let row = begin(&mut session, &task.source);
+                prefill(&what, &mut session, row, task, 0..task.target.len());
+            });
+        }
+    };
+    for_every_model(check);
+    for dims in wide {
+        let checkpoint = dims.checkpoint(13);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            check(&format!("wide {} {isa}", dims.family.model_type()), &model);
+        }
+    }
+}
+
+/// Fills tokens `range` of `task` into `row` and checks the logits.
+fn prefill(
+    what: &str,
+    session: &mut Session,
+    row: Row,
+    task: &Task,
+    range: core::ops::Range<usize>,
+) {
+    let mut seen = 0;
+    let mut each = |position: usize, logits: &[f32]| {
+        assert_eq!(position, range.start + seen, "{what}: order");
+        assert_eq!(
+            bits(logits),
+            task.logits[position],
+            "{what}: prefilled {range:?} at {position}"
+        );
+        seen += 1;
+    };
+    session.prefill(row, &task.target[range.clone()], Some(&mut each)).expect("prefilled");
+    assert_eq!(seen, range.len(), "{what}: logits of every token");
+}
+
+#[test]
+fn prefilled_stepped_and_recomputed_are_the_same() {
+    for_every_model(|what, model| {
+        let tasks = tasks(model);
+        let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
+        for task in &tasks {
+            let len = task.target.len();
+            for cut in [0, 1, len / 3, len / 2, len.saturating_sub(1), len] {
+                let cut = cut.min(len);
+                session.clear();
+                let row = begin(&mut session, &task.source);
+                // In two parts with steps after them.
+                prefill(what, &mut session, row, task, 0..cut / 2);
+                prefill(what, &mut session, row, task, cut / 2..cut);
+                for at in cut..len {
+                    let step = [StepRow { row, token: task.target[at] }];
+                    let logits = session.step(&step).expect("stepped");
+                    assert_eq!(bits(logits), task.logits[at], "{what}: cut {cut}, token {at}");
+                }
+            }
+        }
+        // Without anything kept: each prefix in full, in a session of its own and of its own size.
+        let task = &tasks[1];
+        for len in 1..=task.target.len() {
+            let limits = Limits::new(1, task.source.len() + len % 3, len + len % 2);
+            let mut session = Session::new(model, limits).expect("a session");
+            let row = begin(&mut session, &task.source);
+            prefill(what, &mut session, row, task, 0..len);
+        }
+    });
+}
+
+#[test]
+fn a_fork_is_the_same_as_its_tokens_in_a_fresh_row() {
+    for_every_model(|what, model| forks(what, model, 0));
+}
+
+#[test]
+fn a_fork_of_a_long_past_is_the_same_as_its_tokens_in_a_fresh_row() {
+    for dims in [kinds()[1], kinds()[3]] {
+        let checkpoint = Dims { positions: 600, ..dims }.checkpoint(23);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            forks(&format!("long {} {isa}", dims.family.model_type()), &model, 240);
+        }
+    }
+}
+
+/// Grows a tree of hypotheses after `prefix` common tokens.
+fn forks(what: &str, model: &Model, prefix: usize) {
+    let vocabulary = model.config().target_vocab;
+    let mut random = Random(21);
+    let source = random.ids(19, model.config().source_vocab);
+    let target = prefix + TARGET;
+    let limits = Limits { beams: 4, ..Limits::new(2, 19, target) };
+    let mut session = Session::new(model, limits).expect("a session");
+    // The second sentence keeps the slots of the first from starting at zero.
+    begin(&mut session, &[1, 2, 3]);
+    let first = begin(&mut session, &source);
+    let common = random.ids(prefix, vocabulary);
+    session.prefill(first, &common, None).expect("prefilled");
+    let mut rows: Vec<(Row, Vec<u32>, Vec<u32>)> = vec![(first, common, Vec::new())];
+    for _ in 0..TARGET - 1 {
+        // Some are dropped, some forked, so that slots are used again and again.
+        if rows.len() > 1 && random.below(3) == 0 {
+            let (row, ..) = rows.swap_remove(random.below(rows.len()));
+            session.release(row).expect("released");
+        }
+        while rows.len() < limits.beams && random.below(2) == 0 {
+            let (row, tokens, last) = rows[random.below(rows.len())].clone();
+            // Rows of one length always find a slot.
+            rows.push((session.fork(row).expect("a fork"), tokens, last));
+        }
+        let steps: Vec<StepRow> = rows
+            .iter()
+            .map(|&(row, ..)| StepRow { row, token: random.below(vocabulary) as u32 })
+            .collect();
+        let logits = session.step(&steps).expect("stepped");
+        for ((logits, step), row) in logits.chunks(vocabulary).zip(&steps).zip(&mut rows) {
+            row.1.push(step.token);
+            row.2 = bits(logits);
+        }
+    }
+    assert!(!rows.is_empty());
+    for (_, tokens, last) in &rows {
+        let mut fresh = Session::new(model, Limits::new(1, 19, target)).expect("a session");
+        let row = begin(&mut fresh, &source);
+        let mut logits = Vec::new();
+        for &token in tokens {
+            logits = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
+        }
+        assert_eq!(logits, *last, "{what}: {tokens:?}");
+    }
+}
+
+/// A slot that was released can still hold somebody's past: it is not given to one who would write
+/// over it, and is given to one who goes on after it.
+#[test]
+fn a_past_that_somebody_needs_is_not_written_over() {
+    for_every_model(|what, model| {
+        let mut random = Random(27);
+        let source = random.ids(11, model.config().source_vocab);
+        let [common, own, late] = [6, 4, 4].map(|len| random.ids(len, model.config().target_vocab));
+        let limits = Limits { beams: 2, ..Limits::new(1, 11, TARGET) };
+        let mut session = Session::new(model, limits).expect("a session");
+        let mut sentence = [Sentence::default()];
+        session.encode(&[&source], &mut sentence).expect("encoded");
+        let sentence = sentence[0];
+        let parent = session.start(sentence).expect("a row");
+        session.prefill(parent, &common, None).expect("prefilled");
+        let child = session.fork(parent).expect("a fork");
+        session.release(parent).expect("released");
+        assert!(matches!(session.start(sentence), Err(SessionError::NoFreeRow { .. })), "{what}");
+        let second = session.fork(child).expect("positions after the past are free");
+        let mut last = Vec::new();
+        for (&a, &b) in own.iter().zip(&late) {
+            let steps = [StepRow { row: second, token: b }, StepRow { row: child, token: a }];
+            last = bits(session.step(&steps).expect("stepped"));
+        }
+        let vocabulary = model.config().target_vocab;
+        for (tail, found) in [(&late, &last[..vocabulary]), (&own, &last[vocabulary..])] {
+            let mut fresh = Session::new(model, limits).expect("a session");
+            let row = begin(&mut fresh, &source);
+            let mut expected = Vec::new();
+            for &token in common.iter().chain(tail) {
+                expected = bits(fresh.step(&[StepRow { row, token }]).expect("stepped"));
+            }
+            assert_eq!(found, expected, "{what}");
+        }
+        // When the last that needs it has gone, the slot is free for all.
+        session.release(second).expect("released");
+        assert!(matches!(session.start(sentence), Err(SessionError::NoFreeRow { .. })), "{what}");
+        session.release(child).expect("released");
+        session.start(sentence).expect("a row");
+    });
+}
+
+/// Sequences and the bits of their scores, for each source.
+type Results = Vec<Vec<(Vec<u32>, u32)>>;
+
+fn generate(
+    model: &Model,
+    limits: Limits,
+    sources: &[Vec<u32>],
+    order: &[usize],
+    options: &SearchOptions,
+) -> Results {
+    let mut session = Session::new(model, limits).expect("a session");
+    let requests: Vec<Source> = order
+        .iter()
+        .map(|&i| {
+            let mut source = Source::new(&sources[i]);
+            source.request.stream = i as u64;
+            source
+        })
+        .collect();
+    let mut results = vec![Vec::new(); sources.len()];
+    session
+        .generate(&requests, options, &mut Hooks::default(), &mut |done| {
+            results[order[done.source]] =
+                done.hypotheses().map(|h| (h.tokens.to_vec(), h.score.to_bits())).collect();
+        })
+        .expect("generated");
+    results
+}
+
+#[test]
+fn searches_are_the_same_in_any_order_and_any_session() {
+    for_every_model(|what, model| {
+        let mut random = Random(8);
+        let sources: Vec<Vec<u32>> = [4, 19, 1, 30, 11, 7, 2, 16, 9]
+            .map(|len| random.ids(len, model.config().source_vocab))
+            .into();
+        let base = SearchOptions {
+            max_new_tokens: Some(15),
+            max_length: None,
+            forced_eos: Vec::new(),
+            ..model.config().search_options()
+        };
+        let beam = BeamOptions { beams: 4, length_penalty: 0.7, ..BeamOptions::default() };
+        for (strategy, num_return) in [
+            (Strategy::Greedy, 1),
+            (Strategy::Beam(beam), 3),
+            (Strategy::Sample(SampleOptions { temperature: 0.8, ..Default::default() }), 2),
+        ] {
+            let options = SearchOptions { strategy, num_return, ..base.clone() };
+            let beams = options.sequences();
+            let forward: Vec<usize> = (0..sources.len()).collect();
+            let alone: Results = forward
+                .iter()
+                .map(|&i| {
+                    let limits = Limits { beams, ..Limits::new(1, sources[i].len(), 17) };
+                    let mut all = generate(model, limits, &sources, &[i], &options);
+                    all.swap_remove(i)
+                })
+                .collect();
+            assert!(alone.iter().all(|hypotheses| hypotheses.len() == num_return));
+            let different: std::collections::HashSet<_> = alone.iter().collect();
+            assert!(different.len() > 1, "{what}: every source gives {:?}", alone[0]);
+            let orders =
+                [forward, vec![8, 7, 6, 5, 4, 3, 2, 1, 0], vec![3, 0, 6, 1, 8, 4, 2, 7, 5]];
+            for (order, slots, batch) in
+                [(&orders[0], 9, 99), (&orders[1], 4, 31), (&orders[2], 2, 60), (&orders[2], 5, 40)]
+            {
+                let limits = Limits {
+                    batch_tokens: batch,
+                    beams: beams + slots % 2,
+                    ..Limits::new(slots, 30 + slots, 16 + slots)
+                };
+                let found = generate(model, limits, &sources, order, &options);
+                assert_eq!(found, alone, "{what}: {:?} {order:?} {limits:?}", options.strategy);
+            }
+        }
+    });
+}
+
+/// A model is shared: sessions on several threads give what one alone gives.
+#[test]
+fn four_sessions_at_once_share_one_model() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    for_every_model(|what, model| {
+        shared(model);
+        let tasks = tasks(model);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let tasks = &tasks;
+                scope.spawn(move || {
+                    let mut session = Session::new(model, limits_for(tasks)).expect("a session");
+                    for _ in 0..3 {
+                        session.clear();
+                        play_together(&format!("{what}, thread {thread}"), &mut session, tasks);
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// The same, with all sessions in one pool of the caller.
+#[cfg(feature = "rayon")]
+#[test]
+fn four_sessions_at_once_share_one_pool() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("a pool");
+    let checkpoint = kinds()[3].checkpoint(17);
+    let model = Model::load(&checkpoint, Isa::best()).expect("a model");
+    let tasks = tasks(&model);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (model, tasks, pool) = (&model, &tasks, &pool);
+            scope.spawn(move || {
+                let mut session = Session::new(model, limits_for(tasks)).expect("a session");
+                session.set_threads(Threads::Rayon);
+                for _ in 0..5 {
+                    session.clear();
+                    pool.install(|| {
+                        play_together(&format!("thread {thread}"), &mut session, tasks)
+                    });
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,242 @@
+//! Promise 2: once a session exists, nothing allocates. Not encoding, stepping, forking, searching or
+//! calling back, on no thread, serial and inside the caller's rayon pool.
+
+#[path = "support/counting.rs"]
+#[allow(dead_code, reason = "bytes are counted for other tests")]
+mod counting;
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test writes files")]
+mod random_model;
+
+use random_model::{Dims, Random};
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
+use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow, Threads};
+use std::path::Path;
+
+const CALLS: usize = 200;
+const SENTENCES: usize = 3;
+const BEAMS: usize = 4;
+const TARGET: usize = 24;
+
+/// One use of the session in each of its ways; the number says which.
+const WAYS: [&str; 9] = [
+    "encode",
+    "memory",
+    "start, fork and release",
+    "step",
+    "prefill",
+    "greedy",
+    "beam",
+    "sample",
+    "clear",
+];
+
+struct Requests {
+    sources: Vec<Vec<u32>>,
+    prefix: Vec<u32>,
+    searches: [SearchOptions; 3],
+}
+
+impl Requests {
+    fn new(model: &Model) -> Self {
+        let config = model.config();
+        let mut random = Random(7);
+        let vocabulary = config.source_vocab;
+        let base = SearchOptions {
+            max_new_tokens: Some(6),
+            max_length: None,
+            num_return: 1,
+            ..config.search_options()
+        };
+        let with = |strategy, num_return| SearchOptions { strategy, num_return, ..base.clone() };
+        let sample =
+            SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
+        Self {
+            sources: [9, 1, 14].map(|len| random.ids(len, vocabulary)).to_vec(),
+            prefix: random.ids(5, config.target_vocab),
+            searches: [
+                with(Strategy::Greedy, 1),
+                with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
+                with(Strategy::Sample(sample), 2),
+            ],
+        }
+    }
+}
+
+/// Uses `session` once in way `way`; returns something that depends on what came out.
+fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut State) -> f32 {
+    let sources: [&[u32]; SENTENCES] = core::array::from_fn(|i| &requests.sources[i][..]);
+    match WAYS[way] {
+        "encode" => {
+            session.clear();
+            session.encode(&sources, &mut state.sentences).expect("encoded");
+            1.0
+        }
+        "memory" => session.memory(&sources).expect("a memory")[0],
+        "start, fork and release" => {
+            let first = session.start(state.sentences[1]).expect("a row");
+            session.step(&[StepRow { row: first, token: 1 }]).expect("stepped");
+            let fork = session.fork(first).expect("a fork");
+            session
+                .step(&[StepRow { row: first, token: 1 }, StepRow { row: fork, token: 0 }])
+                .expect("stepped");
+            session.release(first).expect("released");
+            session.release(fork).expect("released");
+            1.0
+        }
+        "step" => {
+            let stale = state.rows.first().map(|&row| session.row_len(row));
+            if !matches!(stale, Some(Ok(len)) if len < TARGET) || !state.started {
+                for (row, &sentence) in state.rows.iter_mut().zip(&state.sentences) {
+                    if state.started {
+                        session.release(*row).expect("released");
+                    }
+                    *row = session.start(sentence).expect("a row");
+                }
+                state.started = true;
+            }
+            let steps = state.rows.map(|row| StepRow { row, token: 1 });
+            session.step(&steps).expect("stepped")[0]
+        }
+        "prefill" => {
+            let row = session.start(state.sentences[2]).expect("a row");
+            let mut sum = 0.0;
+            let mut each = |_: usize, logits: &[f32]| sum += logits[0];
+            session.prefill(row, &requests.prefix, Some(&mut each)).expect("prefilled");
+            session.release(row).expect("released");
+            sum
+        }
+        "clear" => {
+            session.clear();
+            session.free_sentences() as f32
+        }
+        search => {
+            let options = &requests.searches[["greedy", "beam", "sample"]
+                .iter()
+                .position(|&name| name == search)
+                .expect("a search")];
+            let mut sources = sources.map(Source::new);
+            sources[1].request.prefix = &requests.prefix[..2];
+            let mut sum = 0.0;
+            let mut done = |done: &simdformer::Generated| {
+                sum += done.hypotheses().map(|h| h.score + h.tokens.len() as f32).sum::<f32>();
+            };
+            session.generate(&sources, options, &mut Hooks::default(), &mut done).expect("done");
+            sum
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    sentences: [Sentence; SENTENCES],
+    rows: [Row; SENTENCES],
+    started: bool,
+}
+
+/// Allocator calls of [`CALLS`] consecutive uses in each way, after a few to warm up.
+fn count(session: &mut Session, requests: &Requests) -> [usize; WAYS.len()] {
+    let mut counts = [0; WAYS.len()];
+    let mut sum = 0.0;
+    let mut state = State::default();
+    for (way, count) in counts.iter_mut().enumerate() {
+        for _ in 0..3 {
+            sum += once(session, requests, way, &mut state);
+        }
+        let before = counting::calls();
+        for _ in 0..CALLS {
+            sum += once(session, requests, way, &mut state);
+        }
+        *count = counting::calls() - before;
+    }
+    assert!(sum.is_finite());
+    counts
+}
+
+/// The caller's threads. Made once and kept: rayon frees what a dropped pool leaves behind from within
+/// the calls of the next one.
+struct Pools {
+    #[cfg(feature = "rayon")]
+    pools: [rayon::ThreadPool; 2],
+}
+
+impl Pools {
+    fn new() -> Self {
+        Self {
+            #[cfg(feature = "rayon")]
+            pools: [2, 3].map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let pool = pool.expect("a pool");
+                // Threads start in their own time, and allocate as they do: wait for all of them, and
+                // for each to have looked for work.
+                for _ in 0..50 {
+                    pool.broadcast(|_| rayon::join(|| (), || ()));
+                    std::thread::sleep(core::time::Duration::from_millis(1));
+                }
+                pool
+            }),
+        }
+    }
+
+    /// The counts inside each pool.
+    #[cfg(feature = "rayon")]
+    fn count(&self, what: &str, session: &mut Session, requests: &Requests) {
+        session.set_threads(Threads::Rayon);
+        for pool in &self.pools {
+            let counts = pool.install(|| count(session, requests));
+            let threads = pool.current_num_threads();
+            for (way, &calls) in counts.iter().enumerate() {
+                assert_eq!(calls, 0, "{what}, pool of {threads}: {}", WAYS[way]);
+            }
+        }
+    }
+
+    #[cfg(not(feature = "rayon"))]
+    fn count(&self, _: &str, session: &mut Session, _: &Requests) {
+        session.set_threads(Threads::Serial);
+    }
+}
+
+fn check(what: &str, checkpoint: &Checkpoint, isa: Isa, pools: &Pools) {
+    let model = Model::load(checkpoint, isa).expect("a model");
+    let requests = Requests::new(&model);
+    let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let what = format!("{what}, {isa}");
+    let serial = count(&mut session, &requests);
+    for (way, &calls) in serial.iter().enumerate() {
+        assert_eq!(calls, 0, "{what}, serial: {}", WAYS[way]);
+    }
+    pools.count(&what, &mut session, &requests);
+}
+
+/// One test only: the counter sees every thread of the process.
+#[test]
+fn no_call_allocates() {
+    let pools = Pools::new();
+    for folder in ["marian_odd", "marian_untied", "nn_transformer_post", "nn_transformer_pre"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+        check(folder, &Checkpoint::open(path).expect("a checkpoint"), Isa::best(), &pools);
+    }
+    for isa in Isa::available() {
+        for family in [Family::Bart, Family::M2M100] {
+            check(family.model_type(), &Dims::small(family).checkpoint(1), isa, &pools);
+        }
+    }
+    let large = Dims {
+        d_model: 192,
+        layers: [2, 2],
+        heads: [3, 6],
+        ffn: [515, 384],
+        vocabulary: 2003,
+        ..Dims::small(Family::Marian)
+    };
+    check("a larger marian", &large.checkpoint(2), Isa::best(), &pools);
+    // The counter works.
+    let before = counting::calls();
+    drop(core::hint::black_box(vec![0u8; 100]));
+    assert_eq!(counting::calls() - before, 2);
+}

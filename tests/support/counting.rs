@@ -1,0 +1,71 @@
+//! An allocator that counts calls and bytes on every thread.
+
+use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::alloc::{GlobalAlloc, Layout, System};
+
+pub(crate) struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls of the allocator so far: allocations, reallocations and deallocations.
+pub(crate) fn calls() -> usize {
+    CALLS.load(SeqCst)
+}
+
+/// Bytes allocated now.
+pub(crate) fn bytes() -> usize {
+    BYTES.load(SeqCst)
+}
+
+/// The most bytes allocated at a time since [`forget_peak`].
+pub(crate) fn peak() -> usize {
+    PEAK.load(SeqCst)
+}
+
+pub(crate) fn forget_peak() {
+    PEAK.store(bytes(), SeqCst);
+}
+
+fn grown(size: usize) {
+    let now = BYTES.fetch_add(size, SeqCst) + size;
+    PEAK.fetch_max(now, SeqCst);
+}
+
+#[allow(unsafe_code, reason = "an allocator is an unsafe trait")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, SeqCst);
+        grown(layout.size());
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, SeqCst);
+        grown(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        CALLS.fetch_add(1, SeqCst);
+        BYTES.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.fetch_add(1, SeqCst);
+        // Both exist while the bytes are moved.
+        grown(size);
+        BYTES.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

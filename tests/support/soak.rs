@@ -1,0 +1,344 @@
+//! Continuous batching as a service does it, with everything left to chance: when sentences are
+//! admitted, which rows are stepped together, when hypotheses fork and end.
+//!
+//! What a sentence becomes is fixed beforehand by its number: a tree of hypotheses, each choosing its
+//! tokens by the bits of the logits it sees. So a single wrong bit anywhere changes the result, and the
+//! result can be compared with that of the same sentence in a session of its own. Nothing here
+//! allocates after it has been made.
+
+use simdformer::{Row, Sentence, Session, SessionError, StepRow};
+
+/// SplitMix64 of two words.
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(b ^ 0xD1B5_4A32_D192_ED03);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Source tokens of a sentence at most.
+pub(crate) const SOURCE: usize = 24;
+/// Target tokens of a hypothesis at most.
+pub(crate) const TARGET: usize = 20;
+/// Hypotheses of a sentence that start from nothing.
+const ROOTS: usize = 2;
+/// Forks of each of them.
+const CHILDREN: usize = 3;
+/// Hypotheses of a sentence, in all its life.
+const HYPOTHESES: usize = ROOTS * (1 + CHILDREN);
+
+/// A hypothesis: where it is in its life.
+#[derive(Clone, Copy)]
+struct Hypothesis {
+    /// Decides its tokens, its length and its forks.
+    stream: u64,
+    tokens: [u32; TARGET],
+    /// Tokens chosen so far; the last of them has not been fed.
+    len: usize,
+    /// Tokens of the parent, which are its own past.
+    inherited: usize,
+    end: usize,
+    /// Of all logits since the fork.
+    digest: u64,
+    /// `None` while it waits for a row slot.
+    row: Option<Row>,
+    done: bool,
+}
+
+/// A sentence in a session.
+#[derive(Clone, Copy)]
+struct Tenant {
+    number: u64,
+    sentence: Sentence,
+    hypotheses: [Option<Hypothesis>; HYPOTHESES],
+    digest: u64,
+}
+
+/// What was done, for those who watch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) sentences: usize,
+    pub(crate) steps: usize,
+    pub(crate) rows: usize,
+    pub(crate) forks: usize,
+    pub(crate) refills: usize,
+    pub(crate) most_together: usize,
+}
+
+impl Hypothesis {
+    fn new(stream: u64, vocabulary: usize) -> Self {
+        let mut tokens = [0; TARGET];
+        tokens[0] = (mix(stream, 1) % vocabulary as u64) as u32;
+        let end = 1 + (mix(stream, 2) % (TARGET as u64 - 1)) as usize;
+        Self { stream, tokens, len: 1, inherited: 0, end, digest: 0, row: None, done: false }
+    }
+
+    /// Goes its own way from what `self` has been fed.
+    fn child(&self, vocabulary: usize) -> Self {
+        let stream = mix(self.stream, 100 + self.len as u64);
+        let mut child = Self::new(stream, vocabulary);
+        child.tokens = self.tokens;
+        child.inherited = self.len;
+        child.tokens[self.len] = (mix(stream, 1) % vocabulary as u64) as u32;
+        child.len = self.len + 1;
+        child.end = child.end.max(child.len);
+        child
+    }
+
+    /// Takes the logits after its last token; whether it forks now.
+    fn take(&mut self, logits: &[f32]) -> bool {
+        let mut digest = self.digest;
+        for logit in logits {
+            digest = mix(digest, u64::from(logit.to_bits()));
+        }
+        self.digest = digest;
+        if self.len == self.end {
+            self.done = true;
+            return false;
+        }
+        self.tokens[self.len] = (mix(digest, self.stream) % logits.len() as u64) as u32;
+        self.fork().is_multiple_of(4)
+    }
+
+    fn fork(&self) -> u64 {
+        mix(self.stream, 1000 + self.len as u64)
+    }
+
+    /// The place of the child that hypothesis `index` would have now; only roots have any, each in
+    /// places of its own, so that who comes first to a place does not depend on the scheduler.
+    fn place(&self, index: usize) -> Option<usize> {
+        let place = ROOTS + index * CHILDREN + (self.fork() / 4 % CHILDREN as u64) as usize;
+        (index < ROOTS).then_some(place)
+    }
+}
+
+impl Tenant {
+    /// Gives hypotheses that wait a row slot, as far as there are any.
+    fn seat(&mut self, session: &mut Session, totals: &mut Totals) -> Result<(), SessionError> {
+        for hypothesis in self.hypotheses.iter_mut().flatten() {
+            if hypothesis.done || hypothesis.row.is_some() {
+                continue;
+            }
+            let row = match session.start(self.sentence) {
+                Ok(row) => row,
+                Err(SessionError::NoFreeRow { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            session.prefill(row, &hypothesis.tokens[..hypothesis.inherited], None)?;
+            totals.refills += usize::from(hypothesis.inherited > 0);
+            hypothesis.row = Some(row);
+        }
+        Ok(())
+    }
+
+    /// Takes the logits of hypothesis `index`, which was fed its last token.
+    fn take(
+        &mut self,
+        index: usize,
+        logits: &[f32],
+        session: &mut Session,
+        totals: &mut Totals,
+    ) -> Result<(), SessionError> {
+        let Some(hypothesis) = &mut self.hypotheses[index] else { return Ok(()) };
+        let forks = hypothesis.take(logits);
+        let (row, parent) = (hypothesis.row, *hypothesis);
+        if !parent.done {
+            hypothesis.len += 1;
+        }
+        if parent.done {
+            self.digest = self.digest.wrapping_add(mix(parent.stream, parent.digest));
+            if let Some(row) = row {
+                session.release(row)?;
+            }
+        } else if forks {
+            if let Some(place) = parent.place(index)
+                && self.hypotheses[place].is_none()
+            {
+                let mut child = parent.child(logits.len());
+                child.row = match row.map(|row| session.fork(row)) {
+                    Some(Ok(row)) => {
+                        totals.forks += 1;
+                        Some(row)
+                    }
+                    // It is fed its past again when there is room.
+                    Some(Err(SessionError::NoFreeRow { .. })) | None => None,
+                    Some(Err(error)) => return Err(error),
+                };
+                self.hypotheses[place] = Some(child);
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self) -> bool {
+        self.hypotheses.iter().flatten().all(|hypothesis| hypothesis.done)
+    }
+}
+
+/// A scheduler that leaves everything to chance.
+pub(crate) struct Soak {
+    seed: u64,
+    draws: u64,
+    tenants: Vec<Option<Tenant>>,
+    steps: Vec<StepRow>,
+    /// Of each row of the step: tenant and hypothesis.
+    owners: Vec<(usize, usize)>,
+    logits: Vec<f32>,
+    pub(crate) totals: Totals,
+}
+
+impl Soak {
+    /// For sessions of at most this many sentences and rows of logits.
+    pub(crate) fn new(seed: u64, session: &Session) -> Self {
+        let limits = session.plan().limits();
+        let rows = limits.sentences * limits.beams;
+        Self {
+            seed,
+            draws: 0,
+            tenants: vec![None; limits.sentences],
+            steps: Vec::with_capacity(rows),
+            owners: Vec::with_capacity(rows),
+            logits: vec![0.0; rows * session.model().config().target_vocab],
+            totals: Totals::default(),
+        }
+    }
+
+    fn chance(&mut self, of: u64) -> bool {
+        self.draws += 1;
+        mix(self.seed, self.draws).is_multiple_of(of)
+    }
+
+    /// Runs sentences `numbers` through `session` and calls `done(number, digest)` for each in the order
+    /// in which they end. Admits them in order.
+    pub(crate) fn run(
+        &mut self,
+        session: &mut Session,
+        numbers: core::ops::Range<u64>,
+        done: &mut dyn FnMut(u64, u64, &Totals),
+    ) -> Result<(), SessionError> {
+        let mut next = numbers.start;
+        loop {
+            let mut taken = 0;
+            for slot in 0..self.tenants.len() {
+                if self.tenants[slot].is_none() && next < numbers.end && !self.chance(3) {
+                    self.tenants[slot] = Some(admit(session, next)?);
+                    next += 1;
+                }
+                taken += usize::from(self.tenants[slot].is_some());
+            }
+            if taken == 0 && next == numbers.end {
+                return Ok(());
+            }
+            self.totals.most_together = self.totals.most_together.max(taken);
+            self.step(session)?;
+            for slot in 0..self.tenants.len() {
+                if let Some(tenant) = &self.tenants[slot]
+                    && tenant.done()
+                {
+                    session.release_sentence(tenant.sentence)?;
+                    self.totals.sentences += 1;
+                    done(tenant.number, tenant.digest, &self.totals);
+                    self.tenants[slot] = None;
+                }
+            }
+        }
+    }
+
+    /// Steps some of the rows, in no order.
+    fn step(&mut self, session: &mut Session) -> Result<(), SessionError> {
+        self.steps.clear();
+        self.owners.clear();
+        let turn = mix(self.seed, self.draws) as usize;
+        for i in 0..self.tenants.len() {
+            let slot = (i + turn) % self.tenants.len();
+            let Some(mut tenant) = self.tenants[slot].take() else { continue };
+            tenant.seat(session, &mut self.totals)?;
+            for (index, hypothesis) in tenant.hypotheses.iter().enumerate() {
+                if let Some(hypothesis) = hypothesis
+                    && let (Some(row), false) = (hypothesis.row, hypothesis.done)
+                    && !self.chance(4)
+                {
+                    let token = hypothesis.tokens[hypothesis.len - 1];
+                    self.steps.push(StepRow { row, token });
+                    self.owners.push((slot, index));
+                }
+            }
+            self.tenants[slot] = Some(tenant);
+        }
+        let logits = session.step(&self.steps)?;
+        let vocabulary = logits.len() / self.steps.len().max(1);
+        self.totals.steps += 1;
+        self.totals.rows += self.steps.len();
+        self.logits[..logits.len()].copy_from_slice(logits);
+        for (i, &(slot, index)) in self.owners.iter().enumerate() {
+            let logits = &self.logits[i * vocabulary..][..vocabulary];
+            if let Some(tenant) = &mut self.tenants[slot] {
+                tenant.take(index, logits, session, &mut self.totals)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn admit(session: &mut Session, number: u64) -> Result<Tenant, SessionError> {
+    let config = session.model().config();
+    let (source_vocab, target_vocab) = (config.source_vocab as u64, config.target_vocab);
+    let mut source = [0; SOURCE];
+    let len = 1 + (mix(number, 7) % SOURCE as u64) as usize;
+    for (i, id) in source[..len].iter_mut().enumerate() {
+        *id = (mix(number, 50 + i as u64) % source_vocab) as u32;
+    }
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&source[..len]], &mut sentence)?;
+    let mut hypotheses = [None; HYPOTHESES];
+    for (root, hypothesis) in hypotheses[..ROOTS].iter_mut().enumerate() {
+        *hypothesis = Some(Hypothesis::new(mix(number, 900 + root as u64), target_vocab));
+    }
+    Ok(Tenant { number, sentence: sentence[0], hypotheses, digest: 0 })
+}
+
+/// The digest of sentence `number` with the session to itself: one hypothesis after the other, each in a
+/// row of its own, fed from its first token on.
+pub(crate) fn alone(session: &mut Session, number: u64) -> Result<u64, SessionError> {
+    session.clear();
+    let mut tenant = admit(session, number)?;
+    let mut index = 0;
+    while index < HYPOTHESES {
+        let Some(mut hypothesis) = tenant.hypotheses[index] else {
+            index += 1;
+            continue;
+        };
+        if hypothesis.done {
+            index += 1;
+            continue;
+        }
+        let row = session.start(tenant.sentence)?;
+        for &token in &hypothesis.tokens[..hypothesis.inherited] {
+            session.step(&[StepRow { row, token }])?;
+        }
+        while !hypothesis.done {
+            let token = hypothesis.tokens[hypothesis.len - 1];
+            let logits = session.step(&[StepRow { row, token }])?;
+            let forks = hypothesis.take(logits);
+            let vocabulary = logits.len();
+            if hypothesis.done {
+                tenant.digest =
+                    tenant.digest.wrapping_add(mix(hypothesis.stream, hypothesis.digest));
+            } else {
+                if let Some(place) = hypothesis.place(index)
+                    && forks
+                    && tenant.hypotheses[place].is_none()
+                {
+                    tenant.hypotheses[place] = Some(hypothesis.child(vocabulary));
+                }
+                hypothesis.len += 1;
+            }
+        }
+        tenant.hypotheses[index] = Some(hypothesis);
+        session.release(row)?;
+        // A child may have come before this place.
+        index = 0;
+    }
+    session.release_sentence(tenant.sentence)?;
+    Ok(tenant.digest)
+}
