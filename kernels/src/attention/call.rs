@@ -1,0 +1,282 @@
+//! From one call to the tasks that it is cut into: sequences times heads times blocks of queries, or
+//! rows times heads of a decode step. Tasks write disjoint rows of output.
+
+use super::cache::Cache;
+use super::flash::{Head, QUERY_BLOCK, Scores};
+use super::panels::{write_keys, write_values};
+use super::step::Past;
+use super::{AttentionOptions, Heads, HeadsMut, Sequence, Weights};
+use crate::isa::{Isa, Kernel};
+use crate::lanes::{Lanes, PanelKernel};
+use crate::parallel::Parallelism;
+
+/// Multiply-adds below which a second thread costs more than it brings.
+pub(super) const MIN_WORK_TO_FORK: usize = 1 << 18;
+
+/// Chunks of tasks per thread.
+const CHUNKS_PER_THREAD: usize = 8;
+
+/// Runs `chunk` on ranges that cover `0..tasks`, on several threads when there is work for them.
+pub(super) fn chunked(
+    tasks: usize,
+    work: usize,
+    parallelism: Parallelism<'_>,
+    chunk: &(dyn Fn(core::ops::Range<usize>) + Sync),
+) {
+    let threads = parallelism.threads();
+    if tasks == 0 {
+        return;
+    }
+    if threads == 1 || work < MIN_WORK_TO_FORK {
+        return chunk(0..tasks);
+    }
+    let chunks = tasks.min(threads * CHUNKS_PER_THREAD);
+    parallelism.for_each(chunks, &|index| chunk(crate::gemm::share(tasks, chunks, index)));
+}
+
+/// Where a head's row starts. Strides that were not checked because there is nothing to read may
+/// overflow; then the address is not used.
+fn offset(head: usize, head_stride: usize, row: usize, row_stride: usize) -> usize {
+    head.wrapping_mul(head_stride).wrapping_add(row.wrapping_mul(row_stride))
+}
+
+/// Puts the keys of one head of one sequence into panels, and its values into rows.
+pub(super) struct Prepare<'a> {
+    pub(super) key: Heads<'a>,
+    pub(super) value: Heads<'a>,
+    pub(super) head: usize,
+    pub(super) sequence: Sequence,
+    pub(super) keys: *mut f32,
+    /// Null when values are read in place.
+    pub(super) values: *mut f32,
+}
+
+impl Kernel for Prepare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { key, value, head, sequence, keys, values } = self;
+        let start = sequence.key_start;
+        // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
+        unsafe {
+            write_keys(s, &key, head, start..start + sequence.key_len, 0, keys);
+            if !values.is_null() {
+                write_values(s, &value, head, start..start + sequence.padded_len, values);
+            }
+        }
+    }
+}
+
+/// Where one key-value head of one sequence is.
+pub(super) struct Source {
+    pub(super) query_start: usize,
+    pub(super) query_len: usize,
+    pub(super) key_len: usize,
+    pub(super) padded_len: usize,
+    pub(super) keys: *const f32,
+    /// Of the next head: asked for early, never read.
+    pub(super) next_keys: *const f32,
+    pub(super) values: *const f32,
+    pub(super) value_row: usize,
+}
+
+/// What all sequences and heads of one call share, checked.
+pub(super) struct Call<'a> {
+    query: Heads<'a>,
+    group: usize,
+    options: AttentionOptions<'a>,
+    out: *mut f32,
+    out_token: usize,
+    out_head: usize,
+    weights: *mut f32,
+    weight_heads: &'a [usize],
+    weights_head: usize,
+    weights_query: usize,
+    weights_len: usize,
+}
+
+// SAFETY: the pointers are to exclusively borrowed memory of which each task writes its own rows.
+unsafe impl Sync for Call<'_> {}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        query: &Heads<'a>,
+        kv_heads: usize,
+        options: &AttentionOptions<'a>,
+        out: &mut HeadsMut<'_>,
+        weights: Option<Weights<'a>>,
+    ) -> Self {
+        let mut call = Self {
+            query: *query,
+            group: query.heads() / kv_heads,
+            options: *options,
+            out_token: out.token_stride(),
+            out_head: out.head_stride(),
+            out: out.shared().as_ptr(),
+            weights: core::ptr::null_mut(),
+            weight_heads: &[],
+            weights_head: 0,
+            weights_query: 0,
+            weights_len: 0,
+        };
+        if let Some(weights) = weights {
+            call.weights = weights.data.as_mut_ptr();
+            call.weight_heads = weights.heads;
+            call.weights_head = weights.head_stride;
+            call.weights_query = weights.query_stride;
+            call.weights_len = weights.keys;
+        }
+        call
+    }
+
+    /// Head `head` of the queries from `source.query_start`.
+    fn head(&self, source: &Source, head: usize) -> Head {
+        let start = source.query_start;
+        let (bias, bias_row) = match self.options.bias {
+            Some(bias) => {
+                let at = offset(head, bias.head_stride, start, bias.query_stride);
+                (bias.data.as_ptr().wrapping_add(at), bias.query_stride)
+            }
+            None => (core::ptr::null(), 0),
+        };
+        let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
+        let weights = chosen.map_or(core::ptr::null_mut(), |index| {
+            self.weights.wrapping_add(offset(index, self.weights_head, start, self.weights_query))
+        });
+        let (first_limit, limit_step) = if self.options.causal {
+            (source.key_len as isize - source.query_len as isize + 1, 1)
+        } else {
+            (source.key_len as isize, 0)
+        };
+        Head {
+            query: self.query.at(start, head),
+            query_row: self.query.token_stride(),
+            keys: source.keys,
+            next_keys: source.next_keys,
+            values: source.values,
+            value_row: source.value_row,
+            out: self.out.wrapping_add(start * self.out_token + head * self.out_head),
+            out_row: self.out_token,
+            head_dim: self.query.head_dim(),
+            scale: self.options.scale,
+            key_len: source.key_len,
+            padded_len: source.padded_len,
+            first_limit,
+            limit_step,
+            bias,
+            bias_row,
+            fully_masked: self.options.fully_masked,
+            weights,
+            weights_row: self.weights_query,
+            weights_len: self.weights_len,
+        }
+    }
+
+    /// Attends with every block of queries of every head of every sequence.
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        sequences: usize,
+        query_len: impl Fn(usize) -> usize,
+        work: usize,
+        parallelism: Parallelism<'_>,
+        source: &(dyn Fn(usize, usize) -> Source + Sync),
+    ) {
+        let longest = (0..sequences).map(query_len).max().unwrap_or(0);
+        let blocks = longest.div_ceil(QUERY_BLOCK);
+        let heads = self.query.heads();
+        chunked(sequences * heads * blocks, work, parallelism, &|range| {
+            isa.dispatch(Blocks { call: self, source, heads, blocks, range });
+        });
+    }
+}
+
+/// A range of `(sequence, head, block of queries)`.
+struct Blocks<'a> {
+    call: &'a Call<'a>,
+    source: &'a (dyn Fn(usize, usize) -> Source + Sync),
+    heads: usize,
+    blocks: usize,
+    range: core::ops::Range<usize>,
+}
+
+impl Kernel for Blocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl PanelKernel for Blocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        let mut scores = Scores::new();
+        for task in self.range {
+            let (pair, block) = (task / self.blocks, task % self.blocks);
+            let (index, head) = (pair / self.heads, pair % self.heads);
+            let source = (self.source)(index, head / self.call.group);
+            let start = block * QUERY_BLOCK;
+            if start >= source.query_len {
+                continue;
+            }
+            let count = (source.query_len - start).min(QUERY_BLOCK);
+            // SAFETY: the views and ranges were checked; this task alone writes these rows.
+            unsafe { self.call.head(&source, head).attend::<S, NV>(s, start, count, &mut scores) };
+        }
+    }
+}
+
+/// A range of `(row, head)` of a decode step.
+pub(super) struct Steps<'a> {
+    pub(super) call: &'a Call<'a>,
+    pub(super) cache: Cache<'a>,
+    pub(super) lens: &'a [u32],
+    pub(super) past: &'a dyn Fn(usize) -> Option<&'a [u32]>,
+    pub(super) range: core::ops::Range<usize>,
+}
+
+impl Kernel for Steps<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl PanelKernel for Steps<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        let heads = self.call.query.heads();
+        let mut scores = Scores::new();
+        for task in self.range {
+            let (row, head) = (task / heads, task % heads);
+            let source = Source {
+                query_start: row,
+                query_len: 1,
+                key_len: self.lens[row] as usize,
+                padded_len: 0,
+                keys: core::ptr::null(),
+                next_keys: core::ptr::null(),
+                values: core::ptr::null(),
+                value_row: 0,
+            };
+            let past = Past {
+                head: self.call.head(&source, head),
+                cache: self.cache,
+                kv_head: head / self.call.group,
+                slots: (self.past)(row).unwrap_or(&[]),
+            };
+            // SAFETY: slots and lengths were checked against the cache; this task alone writes
+            // this row and head.
+            unsafe { past.attend::<S, NV>(s, &mut scores) };
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Why attention is refused.
+
+use core::fmt;
+
+/// Why attention was refused. Nothing has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttentionError {
+    /// Query and output have different shapes `[tokens, heads, head_dim]`.
+    OutputShape {
+        /// Shape of the query.
+        expected: [usize; 3],
+        /// Shape of the output.
+        found: [usize; 3],
+    },
+    /// Key and value must have the same heads and head size as the cache, or as each other.
+    KeyValueShape {
+        /// Heads and head size.
+        expected: (usize, usize),
+        /// Heads and head size.
+        found: (usize, usize),
+    },
+    /// Key and value have different numbers of tokens.
+    ValueTokens {
+        /// Tokens of the key.
+        expected: usize,
+        /// Tokens of the value.
+        found: usize,
+    },
+    /// The head sizes of query and key differ.
+    HeadDim {
+        /// Head size of the key.
+        expected: usize,
+        /// Head size of the query.
+        found: usize,
+    },
+    /// The query's heads are not a multiple of the key's.
+    HeadGroups {
+        /// Heads of the query.
+        query: usize,
+        /// Heads of the key.
+        key: usize,
+    },
+    /// A sequence reaches past the last query.
+    QueryRange {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Tokens of the query.
+        tokens: usize,
+        /// End of the sequence.
+        found: usize,
+    },
+    /// Two sequences claim the same query rows.
+    QueryOverlap {
+        /// Index of the sequence that starts before its predecessor's end.
+        sequence: usize,
+    },
+    /// A sequence reaches past the last key.
+    KeyRange {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Tokens of the key.
+        tokens: usize,
+        /// End of the sequence.
+        found: usize,
+    },
+    /// A sequence has more valid keys than keys.
+    KeyLength {
+        /// Index of the sequence.
+        sequence: usize,
+        /// Keys that exist.
+        padded: usize,
+        /// Keys said to be valid.
+        found: usize,
+    },
+    /// The scratch is too short.
+    Scratch {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// The bias does not cover the queries, the heads or the keys.
+    Bias {
+        /// Floats that it must reach.
+        expected: usize,
+        /// Floats in its slice.
+        found: usize,
+    },
+    /// The weights have no room for the queries, the heads or the keys.
+    Weights {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// The weights of a head that does not exist were asked for.
+    WeightsHead {
+        /// Heads of the query.
+        heads: usize,
+        /// The head asked for.
+        found: usize,
+    },
+    /// The weights of one head were asked for twice.
+    WeightsRepeated {
+        /// The head.
+        found: usize,
+    },
+    /// The buffer of a cache is too short.
+    CacheLength {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// A slot that the cache does not have.
+    Slot {
+        /// Slots of the cache.
+        slots: usize,
+        /// The slot asked for.
+        found: usize,
+    },
+    /// A position past the cache's capacity.
+    Capacity {
+        /// Positions of a slot.
+        capacity: usize,
+        /// The position after the last one asked for.
+        found: usize,
+    },
+    /// Not one slot and one position, or one length, for each token.
+    Places {
+        /// Tokens.
+        expected: usize,
+        /// Slots, positions or lengths given.
+        found: usize,
+    },
+    /// The ancestry table has no room for a row's past.
+    Ancestry {
+        /// Entries needed.
+        expected: usize,
+        /// Entries given.
+        found: usize,
+    },
+    /// A size overflows.
+    TooLarge,
+}
+
+impl fmt::Display for AttentionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutputShape { expected, found } => {
+                write!(f, "the output must have the query's shape {expected:?}; found {found:?}")
+            }
+            Self::KeyValueShape { expected, found } => write!(
+                f,
+                "keys and values must have {} heads of {}; found {} of {}",
+                expected.0, expected.1, found.0, found.1
+            ),
+            Self::ValueTokens { expected, found } => {
+                write!(f, "the value must have the key's {expected} tokens; found {found}")
+            }
+            Self::HeadDim { expected, found } => {
+                write!(f, "the query must have the key's head size {expected}; found {found}")
+            }
+            Self::HeadGroups { query, key } => {
+                write!(f, "{query} query heads are not a multiple of {key} key heads")
+            }
+            Self::QueryRange { sequence, tokens, found } => write!(
+                f,
+                "sequence {sequence} ends at query {found}, but there are {tokens} queries"
+            ),
+            Self::QueryOverlap { sequence } => write!(
+                f,
+                "sequence {sequence} starts before the end of the one before it: sequences must be in order and apart"
+            ),
+            Self::KeyRange { sequence, tokens, found } => {
+                write!(f, "sequence {sequence} ends at key {found}, but there are {tokens} keys")
+            }
+            Self::KeyLength { sequence, padded, found } => {
+                write!(f, "sequence {sequence} has {padded} keys, but {found} are said to be valid")
+            }
+            Self::Scratch { expected, found } => {
+                write!(f, "attention needs {expected} floats of scratch; found {found}")
+            }
+            Self::Bias { expected, found } => {
+                write!(f, "the bias must reach {expected} floats; its slice has {found}")
+            }
+            Self::Weights { expected, found } => {
+                write!(f, "the weights need {expected} floats; found {found}")
+            }
+            Self::WeightsHead { heads, found } => {
+                write!(f, "weights of head {found} were asked for, but there are {heads} heads")
+            }
+            Self::WeightsRepeated { found } => {
+                write!(f, "weights of head {found} were asked for twice")
+            }
+            Self::CacheLength { expected, found } => {
+                write!(f, "the cache takes {expected} floats; the buffer has {found}")
+            }
+            Self::Slot { slots, found } => {
+                write!(f, "slot {found} was named, but the cache has {slots} slots")
+            }
+            Self::Capacity { capacity, found } => {
+                write!(f, "{found} positions do not fit a slot of {capacity}")
+            }
+            Self::Places { expected, found } => {
+                write!(
+                    f,
+                    "{expected} tokens need as many slots, positions or lengths; found {found}"
+                )
+            }
+            Self::Ancestry { expected, found } => {
+                write!(f, "the ancestry table must have {expected} entries; found {found}")
+            }
+            Self::TooLarge => f.write_str("a size overflows"),
+        }
+    }
+}
+
+impl core::error::Error for AttentionError {}

@@ -1,0 +1,94 @@
+//! What a caller says about sequences, masks and weights.
+
+use crate::softmax::FullyMasked;
+
+/// One sequence of a batch: which rows of the query (and the output) and of the key (and the value)
+/// are its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sequence {
+    /// First query token.
+    pub query_start: usize,
+    /// Query tokens.
+    pub query_len: usize,
+    /// First key token.
+    pub key_start: usize,
+    /// Valid key tokens.
+    pub key_len: usize,
+    /// Key tokens, valid or padding; at least `key_len`. Only [`FullyMasked::Uniform`] reads past
+    /// `key_len`.
+    pub padded_len: usize,
+}
+
+impl Sequence {
+    /// Self-attention of `len` tokens that start at row `start` of query, key and value.
+    pub const fn packed(start: usize, len: usize) -> Self {
+        Self { query_start: start, query_len: len, key_start: start, key_len: len, padded_len: len }
+    }
+}
+
+/// One sequence whose keys and values are in a cache, from position 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedSequence {
+    /// First query token.
+    pub query_start: usize,
+    /// Query tokens.
+    pub query_len: usize,
+    /// Slot of the cache.
+    pub slot: usize,
+    /// Positions of the slot that are visible.
+    pub key_len: usize,
+}
+
+/// How to attend.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionOptions<'a> {
+    /// Multiplies the scores, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Query `i` sees keys `0..i + 1 + key_len - query_len` only.
+    pub causal: bool,
+    /// Added to the scaled scores.
+    pub bias: Option<Bias<'a>>,
+    /// What a query that sees no key gets.
+    pub fully_masked: FullyMasked,
+}
+
+impl AttentionOptions<'_> {
+    /// No mask but the lengths, no bias, scale `1 / sqrt(head_dim)`.
+    pub fn new(head_dim: usize) -> Self {
+        Self {
+            scale: (1.0 / libm::sqrt(head_dim as f64)) as f32,
+            causal: false,
+            bias: None,
+            fully_masked: FullyMasked::Zeros,
+        }
+    }
+}
+
+/// An additive bias: query token `t` and key `j` of its sequence get
+/// `data[h * head_stride + t * query_stride + j]`. Minus infinity hides the key.
+#[derive(Clone, Copy, Debug)]
+pub struct Bias<'a> {
+    /// The values.
+    pub data: &'a [f32],
+    /// Elements from one head to the next; 0 for one bias for all heads.
+    pub head_stride: usize,
+    /// Elements from one query token to the next.
+    pub query_stride: usize,
+}
+
+/// Where to put the attention weights of chosen heads: query token `t` and key `j` of its sequence
+/// go to `data[i * head_stride + t * query_stride + j]` for the `i`-th chosen head, with zeros for
+/// the keys from the sequence's last to `keys`.
+#[derive(Debug)]
+pub struct Weights<'a> {
+    /// Receives the weights.
+    pub data: &'a mut [f32],
+    /// The heads wanted, each once, in the order of their output.
+    pub heads: &'a [usize],
+    /// Elements from one head to the next.
+    pub head_stride: usize,
+    /// Elements from one query token to the next; at least `keys`.
+    pub query_stride: usize,
+    /// Columns written for each query.
+    pub keys: usize,
+}
