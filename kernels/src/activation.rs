@@ -1,20 +1,230 @@
-//! Activation functions.
-use crate::lanes::Lanes;
+//! The nonlinearity between the two matrix products of the feed-forward block, alone or (through
+//! `apply` below) in the epilogue of the first product.
+//!
+//! Every function is right in its tails: infinities, `f32::MAX` and -1e30 give the limit and never
+//! NaN, and NaN gives NaN.
 
-/// An activation function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use crate::isa::Kernel;
+use crate::lanes::Lanes;
+use crate::math;
+use crate::rows::{Map, UnitColumns, for_rows, sweep};
+use crate::{Isa, MatrixMut, Parallelism};
+use core::fmt;
+
+/// An elementwise function. Bounds are absolute errors against the exact function, over every f32
+/// input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Activation {
-    /// `x`
+    /// `x`.
     #[default]
     Identity,
-    /// `max(x, 0)`
+    /// `max(x, 0)`, exact; NaN stays NaN.
     Relu,
+    /// `x (1 + erf(x / sqrt 2)) / 2` (Hendrycks and Gimpel, "Gaussian Error Linear Units"):
+    /// within `5e-7 + 1.2e-7 |gelu(x)|`, exactly 0 below -5.56.
+    Gelu,
+    /// `x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`, the tanh form of the same paper:
+    /// within `2e-7 + 3e-7 |gelu(x)|`.
+    GeluTanh,
+    /// `x / (1 + e^-x)`, also called swish: within `1e-35 + 3e-7 |silu(x)|`.
+    Silu,
+    /// The hyperbolic tangent: within 5 units in the last place.
+    Tanh,
+    /// `1 / (1 + e^-x)`: within `1.2e-38 + 3e-7 sigmoid(x)`.
+    Sigmoid,
 }
 
-#[inline(always)]
-pub(crate) fn apply_lanes<S: Lanes>(s: S, activation: Activation, x: S::F32) -> S::F32 {
-    match activation {
-        Activation::Identity => x,
-        Activation::Relu => s.max(x, s.splat(0.0)),
+/// Why an activation could not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ActivationError {
+    /// The elements of a row are not side by side.
+    ColumnStride {
+        /// The column stride found; 1 is expected.
+        found: usize,
+    },
+}
+
+impl fmt::Display for ActivationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ColumnStride { found } => {
+                write!(f, "an activation needs contiguous rows (column stride 1), found {found}")
+            }
+        }
     }
+}
+
+impl core::error::Error for ActivationError {}
+
+#[derive(Clone, Copy)]
+struct Relu;
+#[derive(Clone, Copy)]
+struct Gelu;
+#[derive(Clone, Copy)]
+struct GeluTanh;
+#[derive(Clone, Copy)]
+struct Silu;
+#[derive(Clone, Copy)]
+struct Tanh;
+#[derive(Clone, Copy)]
+struct Sigmoid;
+
+impl Map for Relu {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        // The second argument survives where either is NaN.
+        s.max(s.splat(0.0), x)
+    }
+}
+
+impl Map for Gelu {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        let half = s.splat(0.5);
+        let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
+        // Below -5.56 the second factor is exactly 0: a finite first one keeps NaN away.
+        s.mul(s.max(s.splat(-8.0), x), s.mul_add(erf, half, half))
+    }
+}
+
+impl Map for GeluTanh {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
+        const C: f32 = 1.595_769_1;
+        let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
+        // sigmoid is exactly 0 from x = -10.1 down.
+        math::times_sigmoid(s, s.max(s.splat(-12.0), x), s.mul(x, factor))
+    }
+}
+
+impl Map for Silu {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        // sigmoid is exactly 0 from x = -87.4 down.
+        math::times_sigmoid(s, s.max(s.splat(-90.0), x), x)
+    }
+}
+
+impl Map for Tanh {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        math::tanh(s, x)
+    }
+}
+
+impl Map for Sigmoid {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        math::sigmoid(s, x)
+    }
+}
+
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Self; 7] = [
+        Self::Identity,
+        Self::Relu,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::Silu,
+        Self::Tanh,
+        Self::Sigmoid,
+    ];
+}
+
+/// The activation of one vector. The `match` is on a value that loops leave alone, so the compiler
+/// can hoist it; where it does not, use [`apply_row`].
+#[inline(always)]
+pub(crate) fn apply_lanes<S: Lanes>(s: S, activation: Activation, v: S::F32) -> S::F32 {
+    match activation {
+        Activation::Identity => v,
+        Activation::Relu => Relu.map(s, v),
+        Activation::Gelu => Gelu.map(s, v),
+        Activation::GeluTanh => GeluTanh.map(s, v),
+        Activation::Silu => Silu.map(s, v),
+        Activation::Tanh => Tanh.map(s, v),
+        Activation::Sigmoid => Sigmoid.map(s, v),
+    }
+}
+
+/// The activation of `len` floats in place, with the `match` outside the loop.
+///
+/// # Safety
+/// `row` is valid for reads and writes of `len` floats.
+#[inline(always)]
+pub(crate) unsafe fn apply_row<S: Lanes>(s: S, activation: Activation, row: *mut f32, len: usize) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match activation {
+            Activation::Identity => {}
+            Activation::Relu => sweep(s, Relu, row, row, len),
+            Activation::Gelu => sweep(s, Gelu, row, row, len),
+            Activation::GeluTanh => sweep(s, GeluTanh, row, row, len),
+            Activation::Silu => sweep(s, Silu, row, row, len),
+            Activation::Tanh => sweep(s, Tanh, row, row, len),
+            Activation::Sigmoid => sweep(s, Sigmoid, row, row, len),
+        }
+    }
+}
+
+struct ApplyRows {
+    activation: Activation,
+    start: *mut f32,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+}
+
+impl Kernel for ApplyRows {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for row in 0..self.rows {
+            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats.
+            unsafe {
+                apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
+            };
+        }
+    }
+}
+
+/// `x = activation(x)` for every element of `x` `[rows, columns]`.
+///
+/// # Errors
+/// The elements of a row are not side by side.
+///
+/// ```
+/// use simdformer_kernels::activation::{self, Activation};
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let mut x = [-1.0, 0.0, 2.0];
+/// let view = MatrixMut::new(&mut x, 1, 3)?;
+/// activation::apply(Isa::detect(), Activation::Relu, view, Parallelism::Serial)?;
+/// assert_eq!(x, [0.0, 0.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn apply(
+    isa: Isa,
+    activation: Activation,
+    mut x: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), ActivationError> {
+    if let Some(found) = x.wide_columns() {
+        return Err(ActivationError::ColumnStride { found });
+    }
+    let (rows, columns, stride) = (x.rows(), x.columns(), x.row_stride());
+    if columns == 0 {
+        return Ok(());
+    }
+    let shared = x.shared();
+    for_rows(parallelism, rows, columns, &|range| {
+        // SAFETY: the view was checked to hold every row, and each task has its own.
+        let start = unsafe { shared.as_ptr().add(range.start * stride) };
+        isa.dispatch(ApplyRows { activation, start, rows: range.len(), columns, stride });
+    });
+    Ok(())
 }

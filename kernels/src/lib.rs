@@ -3,15 +3,21 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
-mod activation;
+pub mod activation;
 mod attention;
+pub mod embedding;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
-mod math;
+pub mod math;
 mod matrix;
+pub mod norm;
 mod parallel;
-mod softmax;
+pub mod position;
+pub mod reference;
+mod rows;
+pub mod softmax;
+pub mod topk;
 
 pub use activation::Activation;
 pub use attention::{

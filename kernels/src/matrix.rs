@@ -117,6 +117,20 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Rows `first..first + count`, at most those that there are.
+    ///
+    /// # Errors
+    /// There are fewer than `first + count` rows.
+    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+        let expected = first.saturating_add(count);
+        if expected > self.rows {
+            return Err(ViewError::TooShort { expected, found: self.rows });
+        }
+        // With no element to come, the offset may lie past the slice.
+        let start = (first * self.row_stride).min(self.data.len());
+        Ok(Self { data: &self.data[start..], rows: count, ..self })
+    }
+
     /// Number of rows.
     pub const fn rows(&self) -> usize {
         self.rows

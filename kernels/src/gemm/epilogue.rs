@@ -1,7 +1,7 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
 use super::microkernel::{MAX_ROWS, Tile};
-use crate::activation::{Activation, apply_lanes};
+use crate::activation::{Activation, apply_lanes, apply_row};
 use crate::lanes::{Lanes, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 
@@ -137,7 +137,8 @@ impl Store {
                         };
                     }
                 }
-                apply_all(s, activation, &mut room, MR * NV);
+                // SAFETY: the tile that was just stored.
+                unsafe { apply_row(s, activation, room.as_mut_ptr(), MR * NV * S::LANES) };
                 for i in 0..MR {
                     for v in 0..NV {
                         // SAFETY: as above.
@@ -214,19 +215,6 @@ impl Store {
                     }
                 }
             }
-        }
-    }
-}
-
-/// Applies `activation` to the first `vectors` vectors of `room`.
-#[inline(always)]
-fn apply_all<S: Lanes>(s: S, activation: Activation, room: &mut [f32], vectors: usize) {
-    for v in 0..vectors {
-        let lane = &mut room[v * S::LANES..][..S::LANES];
-        // SAFETY: the slice has `LANES` floats.
-        unsafe {
-            let x = s.load(lane.as_ptr());
-            s.store(lane.as_mut_ptr(), apply_lanes(s, activation, x));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
 use super::{Lanes, PanelKernel};
-use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{__m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
 use pulp::x86::V3;
 
 /// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
@@ -109,10 +109,18 @@ unsafe impl Lanes for V3 {
         let power = self.avx._mm256_castsi256_ps(self.avx2._mm256_slli_epi32::<23>(biased));
         self.mul(a, power)
     }
+    #[inline(always)]
+    fn scale_where(self, mask: __m256, a: __m256, n: __m256) -> __m256 {
+        self.avx._mm256_and_ps(mask, self.scale(a, n))
+    }
 
     #[inline(always)]
     fn less(self, a: __m256, b: __m256) -> __m256 {
         self.avx._mm256_cmp_ps::<_CMP_LT_OQ>(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)
     }
     #[inline(always)]
     fn first(self, count: usize) -> __m256 {

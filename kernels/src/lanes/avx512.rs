@@ -1,7 +1,7 @@
 //! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
 
 use super::{Lanes, PanelKernel};
-use core::arch::x86_64::{__m512, __mmask16, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{__m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _mm_prefetch};
 use pulp::x86::V4;
 
 #[inline(always)]
@@ -98,10 +98,18 @@ unsafe impl Lanes for V4 {
     fn scale(self, a: __m512, n: __m512) -> __m512 {
         self.avx512f._mm512_scalef_ps(a, n)
     }
+    #[inline(always)]
+    fn scale_where(self, mask: __mmask16, a: __m512, n: __m512) -> __m512 {
+        self.avx512f._mm512_maskz_scalef_ps(mask, a, n)
+    }
 
     #[inline(always)]
     fn less(self, a: __m512, b: __m512) -> __mmask16 {
         self.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: __m512, b: __m512) -> __mmask16 {
+        self.avx512f._mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b)
     }
     #[inline(always)]
     fn first(self, count: usize) -> __mmask16 {

@@ -88,9 +88,14 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F32) -> Self::F32;
     /// `a * 2^n` for integral `n` in `-126..=127`.
     fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32;
+    /// `mask ? a * 2^n : 0` for integral `n` in `-126..=127` where the mask is true and any `n`
+    /// elsewhere. Lanes that become zero never take the CPU's slow path for subnormal results.
+    fn scale_where(self, mask: Self::Mask, a: Self::F32, n: Self::F32) -> Self::F32;
 
     /// `a < b`, false when either is NaN.
     fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// `!(a < b)`: true when either is NaN.
+    fn not_less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
     /// The first `count` lanes true (all when `count >= LANES`).
     fn first(self, count: usize) -> Self::Mask;
     /// `mask ? yes : no` per lane.

@@ -101,10 +101,18 @@ unsafe impl Lanes for Neon {
         let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));
         self.mul(a, neon.vreinterpretq_f32_s32(neon.vshlq_n_s32::<23>(biased)))
     }
+    #[inline(always)]
+    fn scale_where(self, mask: uint32x4_t, a: float32x4_t, n: float32x4_t) -> float32x4_t {
+        self.select(mask, self.scale(a, n), self.splat(0.0))
+    }
 
     #[inline(always)]
     fn less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
         self.neon.vcltq_f32(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        self.neon.vmvnq_u32(self.less(a, b))
     }
     #[inline(always)]
     fn first(self, count: usize) -> uint32x4_t {

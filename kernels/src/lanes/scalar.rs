@@ -112,6 +112,10 @@ unsafe impl Lanes for Scalar {
     fn scale(self, a: Eight, n: Eight) -> Eight {
         each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23))
     }
+    #[inline(always)]
+    fn scale_where(self, mask: EightBools, a: Eight, n: Eight) -> Eight {
+        self.select(mask, self.scale(a, n), self.splat(0.0))
+    }
 
     #[inline(always)]
     fn less(self, a: Eight, b: Eight) -> EightBools {
@@ -120,6 +124,14 @@ unsafe impl Lanes for Scalar {
             *lane = a.0[i] < b.0[i];
         }
         EightBools(out)
+    }
+    #[inline(always)]
+    fn not_less(self, a: Eight, b: Eight) -> EightBools {
+        let mut out = self.less(a, b);
+        for lane in &mut out.0 {
+            *lane = !*lane;
+        }
+        out
     }
     #[inline(always)]
     fn first(self, count: usize) -> EightBools {

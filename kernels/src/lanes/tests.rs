@@ -42,6 +42,15 @@ impl Kernel for Check {
         check(s.select(s.less(va, vb), va, vb), &|i| if a[i] < b[i] { a[i] } else { b[i] });
         assert!(!s.any(s.less(nan, va)) && !s.any(s.less(va, nan)) && s.any(s.first(1)));
         assert!(!s.any(s.first(0)));
+        check(s.select(s.not_less(va, vb), va, vb), &|i| if a[i] < b[i] { b[i] } else { a[i] });
+        assert!(s.any(s.not_less(nan, va)) && s.any(s.not_less(va, nan)));
+        let five = s.splat(5.0);
+        check(s.scale_where(s.less(va, vb), va, five), &|i| {
+            if a[i] < b[i] { a[i] * 32.0 } else { 0.0 }
+        });
+        for wild in [f32::NEG_INFINITY, f32::MIN, -140.0, -127.0, 1e30, f32::NAN] {
+            check(s.scale_where(s.first(0), va, s.splat(wild)), &|_| 0.0);
+        }
         for n in 0..=S::LANES + 1 {
             check(s.select(s.first(n), va, vb), &|i| if i < n { a[i] } else { b[i] });
         }

@@ -1,0 +1,218 @@
+//! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
+//! same pass.
+
+use crate::isa::Kernel;
+use crate::lanes::Lanes;
+use crate::rows::{UnitColumns, for_rows};
+use crate::{Isa, Matrix, MatrixMut, Parallelism};
+use core::fmt;
+
+/// What is added to each token's vector.
+#[derive(Clone, Copy, Debug)]
+pub struct Positions<'a> {
+    /// One row for each position, as many columns as the tokens' table.
+    pub table: Matrix<'a>,
+    /// The row for each token.
+    pub rows: &'a [u32],
+}
+
+/// Why a lookup could not run. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EmbeddingError {
+    /// A token id is not a row of the table.
+    Id {
+        /// Which token.
+        token: usize,
+        /// Rows of the table.
+        rows: usize,
+        /// The id given.
+        found: u32,
+    },
+    /// A position is not a row of its table.
+    Position {
+        /// Which token.
+        token: usize,
+        /// Rows of the table.
+        rows: usize,
+        /// The position given.
+        found: u32,
+    },
+    /// There is not one position for each token.
+    Positions {
+        /// Tokens.
+        expected: usize,
+        /// Positions given.
+        found: usize,
+    },
+    /// The output has not one row for each token, as long as the table's.
+    Shape {
+        /// Tokens and columns of the table.
+        expected: [usize; 2],
+        /// Rows and columns of the output.
+        found: [usize; 2],
+    },
+    /// The positions' table has other columns than the tokens'.
+    Columns {
+        /// Columns of the tokens' table.
+        expected: usize,
+        /// Columns of the positions' table.
+        found: usize,
+    },
+    /// The elements of a row are not side by side.
+    ColumnStride {
+        /// The column stride found; 1 is expected.
+        found: usize,
+    },
+}
+
+impl fmt::Display for EmbeddingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id { token, rows, found } => {
+                write!(f, "token {token} has id {found}, but the table has {rows} rows")
+            }
+            Self::Position { token, rows, found } => {
+                write!(f, "token {token} has position {found}, but the table has {rows} rows")
+            }
+            Self::Positions { expected, found } => {
+                write!(f, "expected {expected} positions, one for each token, found {found}")
+            }
+            Self::Shape { expected: [r, c], found: [fr, fc] } => {
+                write!(f, "the output should be {r} x {c}, found {fr} x {fc}")
+            }
+            Self::Columns { expected, found } => write!(
+                f,
+                "the positions' table should have {expected} columns like the tokens', found {found}"
+            ),
+            Self::ColumnStride { found } => {
+                write!(f, "an embedding needs contiguous rows (column stride 1), found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for EmbeddingError {}
+
+struct LookUp<'a> {
+    table: Matrix<'a>,
+    ids: &'a [u32],
+    scale: f32,
+    positions: Option<Positions<'a>>,
+    out: *mut f32,
+    stride: usize,
+}
+
+impl Kernel for LookUp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let columns = self.table.columns();
+        let scale = s.splat(self.scale);
+        for (token, &id) in self.ids.iter().enumerate() {
+            // SAFETY: whoever made the value checked ids and positions, and vouches for one row of
+            // `columns` floats at `out` for each token.
+            unsafe {
+                let from = self.table.as_ptr().add(id as usize * self.table.row_stride());
+                let to = self.out.add(token * self.stride);
+                match self.positions {
+                    Some(Positions { table, rows }) => {
+                        let position =
+                            table.as_ptr().add(rows[token] as usize * table.row_stride());
+                        let mut i = 0;
+                        while i + S::LANES <= columns {
+                            let at = s.load(position.add(i));
+                            s.store(to.add(i), s.mul_add(s.load(from.add(i)), scale, at));
+                            i += S::LANES;
+                        }
+                        let rest = columns - i;
+                        let at = s.load_first(position.add(i), rest);
+                        let y = s.mul_add(s.load_first(from.add(i), rest), scale, at);
+                        s.store_first(to.add(i), y, rest);
+                    }
+                    None => {
+                        let mut i = 0;
+                        while i + S::LANES <= columns {
+                            s.store(to.add(i), s.mul(s.load(from.add(i)), scale));
+                            i += S::LANES;
+                        }
+                        let rest = columns - i;
+                        let y = s.mul(s.load_first(from.add(i), rest), scale);
+                        s.store_first(to.add(i), y, rest);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `out[i] = table[ids[i]] * scale (+ positions.table[positions.rows[i]])` for each token `i`:
+/// `table` is `[vocabulary, columns]`, `out` `[tokens, columns]`. Other rows of the tables are not
+/// read. With a position each result has one rounding (two on the scalar set).
+///
+/// # Errors
+/// An id or a position is not a row of its table, shapes disagree, or the elements of a row are not
+/// side by side. Nothing is written then.
+///
+/// ```
+/// use simdformer_kernels::embedding::embed;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let table = [0.0, 1.0, 10.0, 11.0, 20.0, 21.0];
+/// let table = Matrix::new(&table, 3, 2)?;
+/// let mut out = [0.0; 4];
+/// let view = MatrixMut::new(&mut out, 2, 2)?;
+/// embed(Isa::detect(), table, &[2, 0], 2.0, None, view, Parallelism::Serial)?;
+/// assert_eq!(out, [40.0, 42.0, 0.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn embed(
+    isa: Isa,
+    table: Matrix<'_>,
+    ids: &[u32],
+    scale: f32,
+    positions: Option<Positions<'_>>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), EmbeddingError> {
+    let columns = table.columns();
+    let (expected, found) = ([ids.len(), columns], [out.rows(), out.columns()]);
+    if found != expected {
+        return Err(EmbeddingError::Shape { expected, found });
+    }
+    let mut wide = table.wide_columns().or(out.wide_columns());
+    if let Some(Positions { table, rows }) = positions {
+        if table.columns() != columns {
+            return Err(EmbeddingError::Columns { expected: columns, found: table.columns() });
+        }
+        if rows.len() != ids.len() {
+            return Err(EmbeddingError::Positions { expected: ids.len(), found: rows.len() });
+        }
+        wide = wide.or(table.wide_columns());
+        let outside = |&(_, &row): &(usize, &u32)| row as usize >= table.rows();
+        if let Some((token, &found)) = rows.iter().enumerate().find(outside) {
+            return Err(EmbeddingError::Position { token, rows: table.rows(), found });
+        }
+    }
+    if let Some(found) = wide {
+        return Err(EmbeddingError::ColumnStride { found });
+    }
+    let outside = |&(_, &id): &(usize, &u32)| id as usize >= table.rows();
+    if let Some((token, &found)) = ids.iter().enumerate().find(outside) {
+        return Err(EmbeddingError::Id { token, rows: table.rows(), found });
+    }
+    if columns == 0 {
+        return Ok(());
+    }
+    let stride = out.row_stride();
+    let shared = out.shared();
+    for_rows(parallelism, ids.len(), columns, &|range| {
+        let positions = positions
+            .map(|Positions { table, rows }| Positions { table, rows: &rows[range.clone()] });
+        // SAFETY: the view was checked to hold every row, and each task has its own.
+        let out = unsafe { shared.as_ptr().add(range.start * stride) };
+        isa.dispatch(LookUp { table, ids: &ids[range], scale, positions, out, stride });
+    });
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The functions against f64, over every f32 (in release, by name) or every thousandth one.
+
+use super::*;
+use crate::Isa;
+use crate::isa::Kernel;
+use core::ops::RangeInclusive;
+
+#[derive(Clone, Copy)]
+enum Function {
+    Exp,
+    ExpNonpositive,
+    Erf,
+    Sigmoid,
+    Tanh,
+}
+
+struct Apply<'a>(Function, &'a mut [f32]);
+
+impl Kernel for Apply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self(function, data) = self;
+        for chunk in data.chunks_mut(S::LANES) {
+            // SAFETY: at most the chunk's elements.
+            unsafe {
+                let x = s.load_first(chunk.as_ptr(), chunk.len());
+                let y = match function {
+                    Function::Exp => exp(s, x),
+                    Function::ExpNonpositive => exp_nonpositive(s, x),
+                    Function::Erf => erf(s, x),
+                    Function::Sigmoid => sigmoid(s, x),
+                    Function::Tanh => tanh(s, x),
+                };
+                s.store_first(chunk.as_mut_ptr(), y, chunk.len());
+            }
+        }
+    }
+}
+
+fn one(isa: Isa, function: Function, x: f32) -> f32 {
+    let mut data = [x];
+    isa.dispatch(Apply(function, &mut data));
+    data[0]
+}
+
+/// Distance from `exact` in units of the last place of `exact` as f32.
+fn ulps(found: f32, exact: f64) -> f64 {
+    let exponent = ((exact.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    (f64::from(found) - exact).abs() / libm::exp2(f64::from(exponent.max(-126) - 23))
+}
+
+/// Calls `check(x, y)` for every `step`-th f32 by bit pattern; NaN among them.
+fn sweep(isa: Isa, function: Function, step: usize, mut check: impl FnMut(f32, f32)) {
+    let mut data = [0.0f32; 4096];
+    let mut bits = (0..=u32::MAX).step_by(step);
+    loop {
+        let mut count = 0;
+        let mut inputs = [0.0f32; 4096];
+        for (slot, pattern) in inputs.iter_mut().zip(&mut bits) {
+            *slot = f32::from_bits(pattern);
+            count += 1;
+        }
+        data[..count].copy_from_slice(&inputs[..count]);
+        isa.dispatch(Apply(function, &mut data[..count]));
+        for (&x, &y) in inputs[..count].iter().zip(&data[..count]) {
+            if x.is_nan() {
+                assert!(y.is_nan(), "{isa} of NaN gives {y}");
+            } else {
+                check(x, y);
+            }
+        }
+        if count < inputs.len() {
+            return;
+        }
+    }
+}
+
+/// ln of the smallest normal f32 and of the largest f32.
+const EXP_RANGE: RangeInclusive<f32> = EXP_LOWEST..=88.722_84;
+
+fn check_exp(isa: Isa, step: usize) {
+    let mut worst = 0.0f64;
+    sweep(isa, Function::Exp, step, |x, y| {
+        if x < *EXP_RANGE.start() {
+            assert_eq!(y, 0.0, "exp({x})");
+        } else if x > *EXP_RANGE.end() {
+            assert_eq!(y, f32::INFINITY, "exp({x})");
+        } else if x.abs() < 2.0f32.powi(-26) {
+            assert_eq!(y, 1.0, "exp({x})");
+        } else {
+            worst = worst.max(ulps(y, f64::from(x).exp()));
+        }
+    });
+    std::println!("exp on {isa}: {worst:.3} ULP");
+    assert!(worst <= 1.0, "{worst} ULP on {isa}");
+}
+
+fn check_exp_nonpositive(isa: Isa, step: usize) {
+    let mut worst = 0.0f64;
+    sweep(isa, Function::ExpNonpositive, step, |x, y| {
+        if x < *EXP_RANGE.start() {
+            assert_eq!(y.to_bits(), 0, "exp({x})");
+        } else if x <= -(2.0f32.powi(-26)) {
+            worst = worst.max(ulps(y, f64::from(x).exp()));
+        } else if x <= 0.0 {
+            assert_eq!(y, 1.0, "exp({x})");
+        }
+    });
+    std::println!("exp_nonpositive on {isa}: {worst:.3} ULP");
+    assert!(worst <= 1.0, "{worst} ULP on {isa}");
+}
+
+fn check_others(isa: Isa, step: usize) {
+    let mut worst = [0.0f64; 3];
+    sweep(isa, Function::Erf, step, |x, y| {
+        if x.abs() >= 3.93 {
+            assert_eq!(y, 1.0f32.copysign(x), "erf({x})");
+        } else {
+            worst[0] = worst[0].max((f64::from(y) - libm::erf(x.into())).abs());
+        }
+    });
+    sweep(isa, Function::Sigmoid, step, |x, y| {
+        if x < EXP_LOWEST {
+            assert_eq!(y, 0.0, "sigmoid({x})");
+        } else {
+            let exact = 1.0 / (1.0 + f64::from(-x).exp());
+            worst[1] = worst[1].max(ulps(y, exact));
+        }
+    });
+    sweep(isa, Function::Tanh, step, |x, y| {
+        assert!(y.abs() <= 1.0, "tanh({x}) = {y}");
+        // A subnormal argument may lose bits of its square, which is not there anyway.
+        worst[2] = worst[2].max(ulps(y, f64::from(x).tanh()));
+    });
+    let [erf, sigmoid, tanh] = worst;
+    std::println!("{isa}: erf {erf:.3e}, sigmoid {sigmoid:.3} ULP, tanh {tanh:.3} ULP");
+    assert!(erf <= 4.2e-7 && sigmoid <= 3.0 && tanh <= 5.0, "{worst:?} on {isa}");
+}
+
+#[test]
+fn bounds_hold_on_a_sample() {
+    for isa in Isa::available() {
+        check_exp(isa, 1009);
+        check_exp_nonpositive(isa, 1013);
+        check_others(isa, 1019);
+    }
+}
+
+#[test]
+#[ignore = "sweeps every f32: a minute in release"]
+fn bounds_hold_for_every_f32() {
+    for isa in Isa::available() {
+        check_exp(isa, 1);
+        check_exp_nonpositive(isa, 1);
+        check_others(isa, 1);
+    }
+}
+
+/// The largest finite result, the first infinite one, the smallest normal one, and what follows.
+#[test]
+fn exp_at_the_ends_of_its_range() {
+    for isa in Isa::available() {
+        let last = f32::from_bits(0x42b1_7217);
+        assert!(one(isa, Function::Exp, last).is_finite());
+        assert_eq!(one(isa, Function::Exp, last.next_up()), f32::INFINITY);
+        assert_eq!(one(isa, Function::Exp, f32::MAX), f32::INFINITY);
+        assert_eq!(one(isa, Function::Exp, f32::INFINITY), f32::INFINITY);
+        for function in [Function::Exp, Function::ExpNonpositive] {
+            assert!(one(isa, function, EXP_LOWEST) >= f32::MIN_POSITIVE);
+            for x in [EXP_LOWEST.next_down(), -90.0, -103.9, -1e6, f32::MIN, f32::NEG_INFINITY] {
+                assert_eq!(one(isa, function, x).to_bits(), 0, "exp({x}) on {isa}");
+            }
+            assert!(one(isa, function, f32::NAN).is_nan());
+            assert_eq!(one(isa, function, 0.0), 1.0);
+            assert_eq!(one(isa, function, -0.0), 1.0);
+        }
+    }
+}
+
+#[test]
+fn square_root_is_correctly_rounded() {
+    for pattern in (0..=u32::MAX).step_by(65_521) {
+        let x = f32::from_bits(pattern);
+        if x >= 0.0 {
+            assert_eq!(sqrt(x).to_bits(), x.sqrt().to_bits(), "{x}");
+        } else {
+            assert!(sqrt(x).is_nan() || x == 0.0, "{x}");
+        }
+    }
+}

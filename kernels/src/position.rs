@@ -1,0 +1,154 @@
+//! The position encodings of encoder-decoder Transformers, written into the caller's table.
+//!
+//! Angles, sines and cosines are computed in f64 and rounded once. Models that were trained with
+//! tables computed in f32 differ from the exact values by about `position * 6e-8`.
+
+use crate::{Matrix, MatrixMut};
+use core::fmt;
+
+/// What stands in the row of a position, for `d` columns. `half` is `d / 2`, rounded down.
+#[derive(Clone, Copy, Debug)]
+pub enum PositionEncoding<'a> {
+    /// `sin(p / 10000^(2k/d))` in the first columns, one for each `k < d - half`, then
+    /// `cos(p / 10000^(2k/d))` for each `k < half`: Marian as Hugging Face runs it.
+    HalfSplit,
+    /// `sin(q / 10000^(k/(half-1)))` for each `k < half`, then the cosines, with
+    /// `q = p + offset`; a last odd column is 0: fairseq and M2M100 (offset 2), Marian's own C++
+    /// (offset 0). Needs at least four columns.
+    HalfSplitClosed {
+        /// Added to every position.
+        offset: usize,
+    },
+    /// `sin(p / 10000^(2k/d))` in column `2k` and the cosine in column `2k + 1`: "Attention Is All
+    /// You Need", section 3.5.
+    Interleaved,
+    /// Row `p + offset` of a learned table: BART (offset 2), BERT (offset 0).
+    Learned {
+        /// The learned table.
+        table: Matrix<'a>,
+        /// Rows before the one for position 0.
+        offset: usize,
+    },
+}
+
+/// Why a table could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PositionError {
+    /// The encoding is not defined for so few columns.
+    TooNarrow {
+        /// Columns that the encoding needs at least.
+        expected: usize,
+        /// Columns of the table.
+        found: usize,
+    },
+    /// The learned table has other columns than the one to be written.
+    Columns {
+        /// Columns of the table to be written.
+        expected: usize,
+        /// Columns of the learned table.
+        found: usize,
+    },
+    /// The learned table has too few rows.
+    Rows {
+        /// Rows needed.
+        expected: usize,
+        /// Rows of the learned table.
+        found: usize,
+    },
+}
+
+impl fmt::Display for PositionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooNarrow { expected, found } => {
+                write!(f, "the encoding needs at least {expected} columns, found {found}")
+            }
+            Self::Columns { expected, found } => {
+                write!(f, "the learned table should have {expected} columns, found {found}")
+            }
+            Self::Rows { expected, found } => {
+                write!(f, "the learned table should have at least {expected} rows, found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PositionError {}
+
+/// Writes the encoding of position `first + i` into each row `i` of `out` `[positions, d]`. Any
+/// strides.
+///
+/// # Errors
+/// The encoding is not defined for `d`, or the learned table lacks columns or rows.
+///
+/// ```
+/// use simdformer_kernels::MatrixMut;
+/// use simdformer_kernels::position::{PositionEncoding, encode};
+///
+/// let mut table = [0.0; 8];
+/// encode(PositionEncoding::Interleaved, 0, MatrixMut::new(&mut table, 2, 4)?)?;
+/// assert_eq!(table[..4], [0.0, 1.0, 0.0, 1.0]);
+/// assert_eq!(table[4], libm::sin(1.0) as f32);
+/// assert_eq!(table[7], libm::cos(0.01) as f32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn encode(
+    encoding: PositionEncoding<'_>,
+    first: usize,
+    mut out: MatrixMut<'_>,
+) -> Result<(), PositionError> {
+    let (rows, d) = (out.rows(), out.columns());
+    let (row_stride, column_stride) = (out.row_stride(), out.column_stride());
+    let half = d / 2;
+    let shared = out.shared();
+    let write_column = |column: usize, value: &dyn Fn(usize) -> f32| {
+        debug_assert!(column < d);
+        for row in 0..rows {
+            // SAFETY: an element of the view.
+            unsafe { *shared.as_ptr().add(row * row_stride + column * column_stride) = value(row) };
+        }
+    };
+    let position = |row: usize, offset: usize| first as f64 + row as f64 + offset as f64;
+    match encoding {
+        PositionEncoding::HalfSplit | PositionEncoding::Interleaved => {
+            for column in 0..d {
+                let (k, is_sine) = match encoding {
+                    PositionEncoding::Interleaved => (column / 2, column % 2 == 0),
+                    _ if column < d - half => (column, true),
+                    _ => (column - (d - half), false),
+                };
+                let wavelength = libm::pow(10000.0, 2.0 * k as f64 / d as f64);
+                let wave = if is_sine { libm::sin } else { libm::cos };
+                write_column(column, &|row| wave(position(row, 0) / wavelength) as f32);
+            }
+        }
+        PositionEncoding::HalfSplitClosed { offset } => {
+            if d < 4 {
+                return Err(PositionError::TooNarrow { expected: 4, found: d });
+            }
+            for k in 0..half {
+                let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
+                write_column(k, &|row| libm::sin(position(row, offset) / wavelength) as f32);
+                write_column(half + k, &|row| libm::cos(position(row, offset) / wavelength) as f32);
+            }
+            if d % 2 == 1 {
+                write_column(d - 1, &|_| 0.0);
+            }
+        }
+        PositionEncoding::Learned { table, offset } => {
+            if table.columns() != d {
+                return Err(PositionError::Columns { expected: d, found: table.columns() });
+            }
+            let start = first.saturating_add(offset);
+            let expected = start.saturating_add(rows);
+            if rows > 0 && expected > table.rows() {
+                return Err(PositionError::Rows { expected, found: table.rows() });
+            }
+            for column in 0..d {
+                write_column(column, &|row| table.at(start + row, column));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! What every kernel computes, written to be read: one element at a time, in f64, straight from the
+//! formula. The tests hold the kernels to these; they are also a place to look up what exactly a
+//! kernel does. Inputs are f32, as the kernels get them, and results are f64.
+
+// ---- Activations ----
+
+use crate::activation::Activation;
+use crate::position::PositionEncoding;
+use crate::softmax::FullyMasked;
+
+/// The activation of one number.
+pub fn activation(activation: Activation, x: f64) -> f64 {
+    let sigmoid = |x: f64| {
+        if x < 0.0 { libm::exp(x) / (1.0 + libm::exp(x)) } else { 1.0 / (1.0 + libm::exp(-x)) }
+    };
+    // The limit at negative infinity is 0, where the formulas say infinity times 0.
+    let times = |factor: f64| if factor == 0.0 { 0.0 } else { x * factor };
+    match activation {
+        Activation::Identity => x,
+        Activation::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        // (1 + erf z) / 2 = erfc(-z) / 2, without the cancellation.
+        Activation::Gelu => times(0.5 * libm::erfc(-x * core::f64::consts::FRAC_1_SQRT_2)),
+        Activation::GeluTanh => {
+            let u = libm::sqrt(2.0 / core::f64::consts::PI) * (x + 0.044715 * x * x * x);
+            // (1 + tanh u) / 2 = sigmoid(2 u), without the cancellation.
+            times(sigmoid(2.0 * u))
+        }
+        Activation::Silu => times(sigmoid(x)),
+        Activation::Tanh => libm::tanh(x),
+        Activation::Sigmoid => sigmoid(x),
+    }
+}
+
+// ---- Softmax ----
+
+/// ln(sum of e^x) over a row; negative infinity for a row with nothing in it.
+pub fn log_sum_exp(row: &[f32]) -> f64 {
+    let max =
+        row.iter().fold(f64::NEG_INFINITY, |m, &x| if f64::from(x) > m { x.into() } else { m });
+    let shift = if max == f64::NEG_INFINITY { 0.0 } else { max };
+    let sum: f64 = row.iter().map(|&x| libm::exp(f64::from(x) - shift)).sum();
+    shift + libm::log(sum)
+}
+
+/// Element `column` of the log-softmax of a row whose first `length` columns are valid.
+pub fn log_softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: usize) -> f64 {
+    let total = log_sum_exp(&row[..length]);
+    if total == f64::NEG_INFINITY {
+        match fully_masked {
+            FullyMasked::Zeros => f64::NEG_INFINITY,
+            FullyMasked::Uniform => -libm::log(row.len() as f64),
+        }
+    } else if column >= length {
+        f64::NEG_INFINITY
+    } else {
+        f64::from(row[column]) - total
+    }
+}
+
+/// Element `column` of the softmax of a row whose first `length` columns are valid.
+pub fn softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: usize) -> f64 {
+    libm::exp(log_softmax(row, length, fully_masked, column))
+}
+
+// ---- Layer norm ----
+
+/// Mean and variance (divided by n) of a row.
+pub fn moments(row: &[f32]) -> (f64, f64) {
+    let n = row.len() as f64;
+    let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+    let variance =
+        row.iter().map(|&x| (f64::from(x) - mean) * (f64::from(x) - mean)).sum::<f64>() / n;
+    (mean, variance)
+}
+
+/// Element `column` of a normalised row, before weight and bias. 0 where the variance and eps are 0.
+pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
+    let (mean, variance) = moments(row);
+    let deviation = f64::from(row[column]) - mean;
+    if deviation == 0.0 { 0.0 } else { deviation / libm::sqrt(variance + f64::from(eps)) }
+}
+
+// ---- Embedding and positions ----
+
+/// Column `column` of the encoding of `position` in `d` columns; for
+/// [`PositionEncoding::Learned`] the element of the learned table.
+pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, d: usize) -> f64 {
+    let half = d / 2;
+    let angle = |p: usize, exponent: f64| p as f64 / libm::pow(10000.0, exponent);
+    match encoding {
+        PositionEncoding::HalfSplit => {
+            let sines = d - half;
+            if column < sines {
+                libm::sin(angle(position, 2.0 * column as f64 / d as f64))
+            } else {
+                libm::cos(angle(position, 2.0 * (column - sines) as f64 / d as f64))
+            }
+        }
+        PositionEncoding::HalfSplitClosed { offset } => {
+            let exponent = |k: usize| k as f64 / (half as f64 - 1.0);
+            if column < half {
+                libm::sin(angle(position + offset, exponent(column)))
+            } else if column < 2 * half {
+                libm::cos(angle(position + offset, exponent(column - half)))
+            } else {
+                0.0
+            }
+        }
+        PositionEncoding::Interleaved => {
+            let k = column / 2;
+            let angle = angle(position, 2.0 * k as f64 / d as f64);
+            if column % 2 == 0 { libm::sin(angle) } else { libm::cos(angle) }
+        }
+        PositionEncoding::Learned { table, offset } => table.at(position + offset, column).into(),
+    }
+}
+
+/// One element of an embedding: the table's, scaled, plus the position's.
+pub fn embedding(element: f32, scale: f32, position: f32) -> f64 {
+    f64::from(element) * f64::from(scale) + f64::from(position)
+}
+
+// ---- Selection ----
+
+/// The index of the entry with rank `rank` (0 is the best): larger values first, then lower
+/// indices; NaN after every number.
+pub fn rank(row: &[f32], rank: usize) -> Option<usize> {
+    (0..row.len()).find(|&i| {
+        let ahead = |&j: &usize| {
+            if row[i].is_nan() {
+                !row[j].is_nan() || j < i
+            } else {
+                row[j] > row[i] || (row[j] == row[i] && j < i)
+            }
+        };
+        (0..row.len()).filter(ahead).count() == rank
+    })
+}

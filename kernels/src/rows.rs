@@ -1,0 +1,107 @@
+//! How the row kernels share their work: fixed chunks of rows, whoever runs them.
+
+use crate::{Matrix, MatrixMut, Parallelism};
+use core::marker::PhantomData;
+use core::ops::Range;
+
+/// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
+const TASK: usize = 1 << 14;
+
+/// Calls `body` with ranges of rows that together are `0..rows`. Where they are cut depends on the
+/// shape alone; less than one task's work stays on the calling thread.
+pub(crate) fn for_rows(
+    parallelism: Parallelism<'_>,
+    rows: usize,
+    columns: usize,
+    body: &(dyn Fn(Range<usize>) + Sync),
+) {
+    let chunk = (TASK / columns.max(1)).max(1);
+    parallelism.for_each(rows.div_ceil(chunk), &|task| {
+        let start = task * chunk;
+        body(start..rows.min(start + chunk));
+    });
+}
+
+/// Whether the elements of each row lie side by side, so that vectors can be loaded from it.
+pub(crate) trait UnitColumns {
+    /// The column stride, if it is one under which rows are not contiguous.
+    fn wide_columns(&self) -> Option<usize>;
+}
+
+impl UnitColumns for Matrix<'_> {
+    fn wide_columns(&self) -> Option<usize> {
+        (self.columns() > 1 && self.column_stride() != 1).then(|| self.column_stride())
+    }
+}
+
+impl UnitColumns for MatrixMut<'_> {
+    fn wide_columns(&self) -> Option<usize> {
+        (self.columns() > 1 && self.column_stride() != 1).then(|| self.column_stride())
+    }
+}
+
+/// A pointer into an exclusively borrowed slice, handed to several tasks of which each writes its
+/// own elements.
+pub(crate) struct Disjoint<'a, T>(*mut T, PhantomData<&'a mut [T]>);
+
+impl<'a, T> Disjoint<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self(slice.as_mut_ptr(), PhantomData)
+    }
+
+    /// The `len` elements from `start`.
+    ///
+    /// # Safety
+    /// They lie in the slice, and nobody else uses them while the result lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        // SAFETY: the caller's contract.
+        unsafe { core::slice::from_raw_parts_mut(self.0.add(start), len) }
+    }
+}
+
+// SAFETY: the value is only a pointer; whoever dereferences it promises disjoint elements.
+unsafe impl<T: Send> Send for Disjoint<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+/// A function of one vector, for a sweep over memory.
+pub(crate) trait Map: Copy {
+    /// Implementations are `#[inline(always)]`.
+    fn map<S: crate::lanes::Lanes>(self, s: S, x: S::F32) -> S::F32;
+}
+
+/// `to[i] = map(from[i])` for `len` elements; `to` may be `from`.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
+#[inline(always)]
+pub(crate) unsafe fn sweep<S: crate::lanes::Lanes, M: Map>(
+    s: S,
+    map: M,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+) {
+    const UNROLL: usize = 4;
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        let mut v = [s.splat(0.0); UNROLL];
+        for (j, v) in v.iter_mut().enumerate() {
+            // SAFETY: `i + UNROLL * LANES <= len`.
+            *v = map.map(s, unsafe { s.load(from.add(i + j * S::LANES)) });
+        }
+        for (j, v) in v.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { s.store(to.add(i + j * S::LANES), v) };
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`.
+        unsafe { s.store_first(to.add(i), map.map(s, s.load_first(from.add(i), count)), count) };
+        i += count;
+    }
+}

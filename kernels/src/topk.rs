@@ -1,0 +1,330 @@
+//! The largest entries of each row: argmax and top-k over logits.
+//!
+//! Order: larger values first, equal values by the lower index (`0.0` and `-0.0` are equal), NaN
+//! after every number. So the result is always `k` entries and never depends on anything but the
+//! row; a NaN is returned only when a row has fewer than `k` numbers.
+//!
+//! Both read a row once and compare vectors with the smallest entry that still counts; only vectors
+//! that beat it are looked at entry by entry.
+
+use crate::isa::Kernel;
+use crate::lanes::Lanes;
+use crate::rows::{Disjoint, UnitColumns, for_rows};
+use crate::softmax::block_max;
+use crate::{Isa, Matrix, Parallelism};
+use core::fmt;
+
+/// Columns whose maximum is found at once by argmax.
+const BLOCK: usize = 4096;
+/// Vectors compared at once by top-k.
+const GROUP: usize = 8;
+
+/// Why a selection could not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopKError {
+    /// A row has fewer columns than entries wanted.
+    Count {
+        /// Entries wanted of each row.
+        wanted: usize,
+        /// Columns in a row.
+        columns: usize,
+    },
+    /// An index would not fit `u32`.
+    TooManyColumns {
+        /// Columns in a row.
+        found: usize,
+    },
+    /// The output for the values has not `rows * k` elements.
+    Values {
+        /// Elements needed.
+        expected: usize,
+        /// Elements given.
+        found: usize,
+    },
+    /// The output for the indices has not `rows * k` elements.
+    Indices {
+        /// Elements needed.
+        expected: usize,
+        /// Elements given.
+        found: usize,
+    },
+    /// The elements of a row are not side by side.
+    ColumnStride {
+        /// The column stride found; 1 is expected.
+        found: usize,
+    },
+}
+
+impl fmt::Display for TopKError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { wanted, columns } => {
+                write!(f, "{wanted} entries wanted of rows of {columns} columns")
+            }
+            Self::TooManyColumns { found } => {
+                write!(f, "indices are u32, found {found} columns")
+            }
+            Self::Values { expected, found } => {
+                write!(f, "the values need {expected} elements, found {found}")
+            }
+            Self::Indices { expected, found } => {
+                write!(f, "the indices need {expected} elements, found {found}")
+            }
+            Self::ColumnStride { found } => {
+                write!(f, "a selection needs contiguous rows (column stride 1), found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for TopKError {}
+
+/// Whether entry `a` at index `i` comes before `b` at `j`.
+#[inline(always)]
+fn before((a, i): (f32, u32), (b, j): (f32, u32)) -> bool {
+    if a == b || (a.is_nan() && b.is_nan()) { i < j } else { a > b || b.is_nan() }
+}
+
+fn check(scores: &Matrix<'_>, k: usize) -> Result<(), TopKError> {
+    let columns = scores.columns();
+    if k > columns && scores.rows() > 0 {
+        return Err(TopKError::Count { wanted: k, columns });
+    }
+    if u32::try_from(columns).is_err() {
+        return Err(TopKError::TooManyColumns { found: columns });
+    }
+    match scores.wide_columns() {
+        Some(found) => Err(TopKError::ColumnStride { found }),
+        None => Ok(()),
+    }
+}
+
+struct ArgmaxRow<'a>(&'a [f32]);
+
+impl Kernel for ArgmaxRow<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) -> u32 {
+        let mut best = (f32::NEG_INFINITY, 0);
+        for (index, block) in self.0.chunks(BLOCK).enumerate() {
+            // SAFETY: the pointer and length of a slice.
+            let max = unsafe { block_max(s, block.as_ptr(), block.len()) };
+            if max > best.0 {
+                best = (max, index);
+            }
+        }
+        let (max, block) = best;
+        // With no number above negative infinity, the first block may lack even that.
+        let start = if max == f32::NEG_INFINITY { 0 } else { block * BLOCK };
+        let found = self.0[start..].iter().position(|&x| x == max);
+        found.map_or(0, |at| start + at) as u32
+    }
+}
+
+/// The index of the largest entry of each row of `scores` `[rows, columns]` into `indices`
+/// `[rows]`: the lowest such index; 0 for a row of nothing but NaN.
+///
+/// # Errors
+/// Rows have no column, there is not one output for each row, or the elements of a row are not side
+/// by side.
+///
+/// ```
+/// use simdformer_kernels::topk::argmax;
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let scores = Matrix::new(&[1.0, 7.0, 7.0, f32::NAN, -2.0, -3.0], 2, 3)?;
+/// let mut indices = [0; 2];
+/// argmax(Isa::detect(), scores, &mut indices, Parallelism::Serial)?;
+/// assert_eq!(indices, [1, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn argmax(
+    isa: Isa,
+    scores: Matrix<'_>,
+    indices: &mut [u32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), TopKError> {
+    check(&scores, 1)?;
+    let (rows, columns) = (scores.rows(), scores.columns());
+    if indices.len() != rows {
+        return Err(TopKError::Indices { expected: rows, found: indices.len() });
+    }
+    let indices = Disjoint::new(indices);
+    for_rows(parallelism, rows, columns, &|range| {
+        // SAFETY: one element for each row, and each task has its own rows.
+        let out = unsafe { indices.part(range.start, range.len()) };
+        for (row, index) in range.zip(out) {
+            // SAFETY: the view was checked to hold every row, and rows are contiguous.
+            let row = unsafe {
+                core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
+            };
+            *index = isa.dispatch(ArgmaxRow(row));
+        }
+    });
+    Ok(())
+}
+
+/// The best entries so far, as a binary heap whose root comes last in the order.
+struct Heap<'a> {
+    values: &'a mut [f32],
+    indices: &'a mut [u32],
+}
+
+impl Heap<'_> {
+    #[inline(always)]
+    fn entry(&self, at: usize) -> (f32, u32) {
+        (self.values[at], self.indices[at])
+    }
+
+    /// Puts `entry` in place of the one at `at`, or below it, among the first `len`.
+    #[inline(always)]
+    fn sink(&mut self, mut at: usize, entry: (f32, u32), len: usize) {
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= len {
+                break;
+            }
+            if child + 1 < len && before(self.entry(child), self.entry(child + 1)) {
+                child += 1;
+            }
+            if !before(entry, self.entry(child)) {
+                break;
+            }
+            (self.values[at], self.indices[at]) = self.entry(child);
+            at = child;
+        }
+        (self.values[at], self.indices[at]) = entry;
+    }
+
+    fn build(&mut self) {
+        let len = self.values.len();
+        for at in (0..len / 2).rev() {
+            self.sink(at, self.entry(at), len);
+        }
+    }
+
+    fn sort(&mut self) {
+        for len in (1..self.values.len()).rev() {
+            let last = self.entry(len);
+            (self.values[len], self.indices[len]) = self.entry(0);
+            self.sink(0, last, len);
+        }
+    }
+}
+
+struct TopKRow<'a> {
+    row: &'a [f32],
+    heap: Heap<'a>,
+}
+
+impl Kernel for TopKRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { row, mut heap } = self;
+        let k = heap.values.len();
+        heap.values.copy_from_slice(&row[..k]);
+        for (i, index) in heap.indices.iter_mut().enumerate() {
+            *index = i as u32;
+        }
+        heap.build();
+        let mut at = k;
+        while at < row.len() {
+            let end = row.len().min(at + GROUP * S::LANES);
+            let worst = heap.values[0];
+            // Later entries lose ties, so only larger ones count; anything may beat NaN.
+            // SAFETY: `at..end` is inside the row.
+            if worst.is_nan() || unsafe { any_above(s, row.as_ptr().add(at), end - at, worst) } {
+                for (i, &value) in row[at..end].iter().enumerate() {
+                    let entry = (value, (at + i) as u32);
+                    if before(entry, heap.entry(0)) {
+                        heap.sink(0, entry, k);
+                    }
+                }
+            }
+            at = end;
+        }
+        heap.sort();
+    }
+}
+
+/// Whether any of `len` floats is larger than `bound`.
+///
+/// # Safety
+/// `from` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn any_above<S: Lanes>(s: S, from: *const f32, len: usize, bound: f32) -> bool {
+    if len == GROUP * S::LANES {
+        let mut max = [s.splat(bound); GROUP];
+        for (j, max) in max.iter_mut().enumerate() {
+            // SAFETY: `len` floats are the caller's. NaN in the first argument leaves the second.
+            *max = s.max(unsafe { s.load(from.add(j * S::LANES)) }, *max);
+        }
+        let a = s.max(s.max(max[0], max[1]), s.max(max[2], max[3]));
+        let b = s.max(s.max(max[4], max[5]), s.max(max[6], max[7]));
+        s.any(s.less(s.splat(bound), s.max(a, b)))
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { block_max(s, from, len) > bound }
+    }
+}
+
+/// The `k` largest entries of each row of `scores` `[rows, columns]`, best first, into `values`
+/// `[rows, k]` and their columns into `indices` `[rows, k]`. Equal values are ordered by column, and
+/// NaN comes after every number.
+///
+/// # Errors
+/// Rows have fewer than `k` columns, an output has not `rows * k` elements, or the elements of a row
+/// are not side by side.
+///
+/// ```
+/// use simdformer_kernels::topk::top_k;
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let scores = Matrix::new(&[1.0, 7.0, f32::NAN, 7.0, 3.0], 1, 5)?;
+/// let (mut values, mut indices) = ([0.0; 3], [0; 3]);
+/// top_k(Isa::detect(), scores, 3, &mut values, &mut indices, Parallelism::Serial)?;
+/// assert_eq!((values, indices), ([7.0, 7.0, 3.0], [1, 3, 4]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn top_k(
+    isa: Isa,
+    scores: Matrix<'_>,
+    k: usize,
+    values: &mut [f32],
+    indices: &mut [u32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), TopKError> {
+    check(&scores, k)?;
+    let (rows, columns) = (scores.rows(), scores.columns());
+    // `k` is at most the columns, so the product is at most the elements of a view... unless rows
+    // share memory.
+    let expected = rows.saturating_mul(k);
+    if values.len() != expected {
+        return Err(TopKError::Values { expected, found: values.len() });
+    }
+    if indices.len() != expected {
+        return Err(TopKError::Indices { expected, found: indices.len() });
+    }
+    if k == 0 {
+        return Ok(());
+    }
+    let (values, indices) = (Disjoint::new(values), Disjoint::new(indices));
+    for_rows(parallelism, rows, columns, &|range| {
+        for row in range {
+            // SAFETY: `k` elements for each row, and each task has its own rows.
+            let heap = unsafe {
+                Heap { values: values.part(row * k, k), indices: indices.part(row * k, k) }
+            };
+            // SAFETY: the view was checked to hold every row, and rows are contiguous.
+            let row = unsafe {
+                core::slice::from_raw_parts(scores.as_ptr().add(row * scores.row_stride()), columns)
+            };
+            isa.dispatch(TopKRow { row, heap });
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! Softmax, log-softmax and log-sum-exp against the f64 reference, on every instruction set.
+
+mod common;
+
+use common::{Grid, assert_close};
+use proptest::prelude::*;
+use simdformer_kernels::softmax::{
+    FullyMasked, SoftmaxError, log_softmax, log_softmax_in_place, log_sum_exp, softmax,
+    softmax_in_place,
+};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+
+const SERIAL: Parallelism<'_> = Parallelism::Serial;
+const U: f64 = 5.960_464_477_539_063e-8;
+
+/// Half the additions behind one sum, times two for safety in the tree over lanes.
+fn depth(isa: Isa, columns: usize) -> f64 {
+    (columns.min(4096) / (4 * isa.lanes())) as f64 / 2.0 + 4.0
+}
+
+fn check_row(isa: Isa, row: &[f32], length: usize, masked: FullyMasked, p: &[f32], log: &[f32]) {
+    let d = depth(isa, row.len());
+    let valid = &row[..length];
+    let max = valid.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for column in 0..row.len() {
+        let exact = reference::softmax(row, length, masked, column);
+        // x - max is rounded once: it moves its exponential by |x - max| u.
+        let distance =
+            if column < length { f64::from((max - row[column]).min(90.0)).max(0.0) } else { 0.0 };
+        let bound = exact * (d + 8.0 + distance) * U + f64::from(f32::MIN_POSITIVE);
+        assert_close(p[column], exact, bound, &format!("p[{column}] of {} on {isa}", row.len()));
+        let exact = reference::log_softmax(row, length, masked, column);
+        if exact == f64::NEG_INFINITY {
+            assert_eq!(log[column], f32::NEG_INFINITY);
+        } else {
+            let distance =
+                if column < length { f64::from(max) - f64::from(row[column]) } else { 0.0 };
+            let bound = (d + 4.0 + distance + 2.0 * exact.abs()) * U;
+            assert_close(log[column], exact, bound, &format!("log p[{column}] on {isa}"));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn rows_match_the_reference(
+        rows in 0usize..6,
+        columns in 0usize..150,
+        gap in 0usize..5,
+        spread in prop_oneof![Just(0.0f32), Just(1.0), Just(30.0), Just(200.0), Just(1e30)],
+        offset in prop_oneof![Just(0.0f32), Just(-1e6), Just(1e4)],
+        masked in prop_oneof![Just(FullyMasked::Zeros), Just(FullyMasked::Uniform)],
+        hole in any::<bool>(),
+        seed: u64,
+    ) {
+        let mut random = common::Random(seed);
+        let mut scores = Grid::nan(rows, columns, gap);
+        let lengths: Vec<usize> = (0..rows).map(|_| random.below(columns + 1)).collect();
+        for (row, &length) in lengths.iter().enumerate() {
+            for x in &mut scores.row_mut(row)[..length] {
+                let lucky = hole && random.below(4) == 0;
+                *x = if lucky { f32::NEG_INFINITY } else { offset + spread * random.normal() };
+            }
+        }
+        for isa in Isa::available() {
+            let mut p = Grid::nan(rows, columns, gap + 1);
+            softmax(isa, scores.view(), Some(&lengths), masked, p.view_mut(), SERIAL).unwrap();
+            let mut log = Grid::nan(rows, columns, gap);
+            log_softmax(isa, scores.view(), Some(&lengths), masked, log.view_mut(), SERIAL).unwrap();
+            let mut total = vec![f32::NAN; rows];
+            log_sum_exp(isa, scores.view(), Some(&lengths), &mut total, SERIAL).unwrap();
+            for row in 0..rows {
+                // The reference does not read masked columns either.
+                check_row(isa, scores.row(row), lengths[row], masked, p.row(row), log.row(row));
+                let exact = reference::log_sum_exp(&scores.row(row)[..lengths[row]]);
+                let bound = (depth(isa, columns) + 4.0 + exact.abs()) * U;
+                if exact == f64::NEG_INFINITY {
+                    assert_eq!(total[row], f32::NEG_INFINITY);
+                } else {
+                    assert_close(total[row], exact, bound, "log-sum-exp");
+                }
+            }
+            p.assert_gaps_untouched();
+            log.assert_gaps_untouched();
+
+            let mut same = scores.clone();
+            softmax_in_place(isa, same.view_mut(), Some(&lengths), masked, SERIAL).unwrap();
+            same.assert_same_rows(&p);
+            let mut same = scores.clone();
+            log_softmax_in_place(isa, same.view_mut(), Some(&lengths), masked, SERIAL).unwrap();
+            same.assert_same_rows(&log);
+        }
+    }
+}
+
+/// Rows longer than a block, whose maximum is at the start, in the middle or at the end.
+#[test]
+fn long_rows_are_as_accurate_as_short_ones() {
+    let mut random = common::Random(7);
+    for columns in [4096, 4097, 8191, 32_000, 256_001] {
+        for peak in [0, columns / 2, columns - 1] {
+            let mut row: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
+            row[peak] = 12.0;
+            let matrix = Matrix::new(&row, 1, columns).unwrap();
+            let exact = reference::log_sum_exp(&row);
+            for isa in Isa::available() {
+                let (mut p, mut log) = (vec![f32::NAN; columns], vec![f32::NAN; columns]);
+                let view = MatrixMut::new(&mut p, 1, columns).unwrap();
+                softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                let view = MatrixMut::new(&mut log, 1, columns).unwrap();
+                log_softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                let d = depth(isa, columns);
+                for (i, &x) in row.iter().enumerate() {
+                    let want = f64::from(x) - exact;
+                    let bound = (d + 4.0 + 20.0 + 2.0 * want.abs()) * U;
+                    assert_close(log[i], want, bound, "log p");
+                    let want = want.exp();
+                    assert_close(p[i], want, want * (d + 8.0 + 20.0) * U, "p");
+                }
+                let sum: f64 = p.iter().map(|&p| f64::from(p)).sum();
+                assert_close(sum as f32, 1.0, (d + 8.0) * U, "sum of probabilities");
+            }
+        }
+    }
+}
+
+/// Ascending maxima: the sum is rescaled at every block.
+#[test]
+fn rescaling_at_every_block_loses_nothing() {
+    let columns = 40_960;
+    let row: Vec<f32> = (0..columns).map(|i| (i / 4096) as f32 * 0.5).collect();
+    let matrix = Matrix::new(&row, 1, columns).unwrap();
+    for isa in Isa::available() {
+        let mut out = [f32::NAN];
+        log_sum_exp(isa, matrix, None, &mut out, SERIAL).unwrap();
+        let exact = reference::log_sum_exp(&row);
+        assert_close(out[0], exact, (depth(isa, columns) + 4.0 + exact.abs()) * U, "log-sum-exp");
+    }
+}
+
+fn row_of(isa: Isa, scores: &[f32], masked: FullyMasked) -> (Vec<f32>, Vec<f32>, f32) {
+    let n = scores.len();
+    let matrix = Matrix::new(scores, 1, n).unwrap();
+    let (mut p, mut log, mut total) = (vec![9.0; n], vec![9.0; n], [9.0]);
+    softmax(isa, matrix, None, masked, MatrixMut::new(&mut p, 1, n).unwrap(), SERIAL).unwrap();
+    log_softmax(isa, matrix, None, masked, MatrixMut::new(&mut log, 1, n).unwrap(), SERIAL)
+        .unwrap();
+    log_sum_exp(isa, matrix, None, &mut total, SERIAL).unwrap();
+    (p, log, total[0])
+}
+
+#[test]
+fn a_masked_first_block_does_not_make_nan() {
+    let mut row = vec![f32::NEG_INFINITY; 9000];
+    row[8500] = 3.0;
+    for isa in Isa::available() {
+        let (p, log, total) = row_of(isa, &row, FullyMasked::Zeros);
+        assert_eq!((p[8500], p[0], log[8500], log[0]), (1.0, 0.0, 0.0, f32::NEG_INFINITY));
+        assert_eq!(total, 3.0);
+    }
+}
+
+#[test]
+fn a_fully_masked_row_gives_zeros_or_the_mean_of_all() {
+    for isa in Isa::available() {
+        for n in [1, 7, 16, 100, 5000] {
+            let row = vec![f32::NEG_INFINITY; n];
+            let (p, log, total) = row_of(isa, &row, FullyMasked::Zeros);
+            assert!(p.iter().all(|&p| p.to_bits() == 0));
+            assert!(log.iter().all(|&l| l == f32::NEG_INFINITY) && total == f32::NEG_INFINITY);
+            let (p, log, _) = row_of(isa, &row, FullyMasked::Uniform);
+            assert!(p.iter().all(|&p| p == 1.0 / n as f32));
+            assert!(log.iter().all(|&l| !((l + (n as f32).ln()).abs() > 1e-6)));
+        }
+        // Beside it, a row with entries is what it is alone.
+        let scores = [f32::NAN, f32::NAN, 1.0, 2.0];
+        let mut p = [9.0; 4];
+        let view = MatrixMut::new(&mut p, 2, 2).unwrap();
+        let matrix = Matrix::new(&scores, 2, 2).unwrap();
+        softmax(isa, matrix, Some(&[0, 2]), FullyMasked::Zeros, view, SERIAL).unwrap();
+        assert_eq!(p[..2], [0.0, 0.0]);
+        assert_eq!(p[2..], row_of(isa, &[1.0, 2.0], FullyMasked::Zeros).0);
+    }
+}
+
+#[test]
+fn masked_nan_and_infinity_do_not_leak() {
+    for isa in Isa::available() {
+        for poison in [f32::NAN, f32::INFINITY, f32::MAX] {
+            let mut row = vec![poison; 40];
+            row[..21].copy_from_slice(&[0.25; 21]);
+            let mut p = vec![9.0; 40];
+            let view = MatrixMut::new(&mut p, 1, 40).unwrap();
+            let matrix = Matrix::new(&row, 1, 40).unwrap();
+            softmax(isa, matrix, Some(&[21]), FullyMasked::Zeros, view, SERIAL).unwrap();
+            assert!(p[..21].iter().all(|&p| p == 1.0 / 21.0) && p[21..] == [0.0; 19]);
+        }
+    }
+}
+
+#[test]
+fn a_nan_makes_its_row_nan_and_no_other() {
+    for isa in Isa::available() {
+        for n in [5, 16, 33, 4100] {
+            for bad in [f32::NAN, f32::INFINITY] {
+                for at in [0, n / 2, n - 1] {
+                    for rest in [0.5, f32::NEG_INFINITY] {
+                        let mut scores = vec![0.5; 2 * n];
+                        scores[..n].fill(rest);
+                        scores[at] = bad;
+                        let mut p = vec![9.0; 2 * n];
+                        let view = MatrixMut::new(&mut p, 2, n).unwrap();
+                        let matrix = Matrix::new(&scores, 2, n).unwrap();
+                        softmax(isa, matrix, None, FullyMasked::Zeros, view, SERIAL).unwrap();
+                        assert!(p[..n].iter().all(|p| p.is_nan()), "{isa} {n} {bad} {at}");
+                        assert_eq!(p[n..], row_of(isa, &scores[n..], FullyMasked::Zeros).0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn finite_sentinels_and_huge_scores_are_ordinary_numbers() {
+    for isa in Isa::available() {
+        let zeros = FullyMasked::Zeros;
+        assert_eq!(row_of(isa, &[-1e6, -1e6, f32::MIN], zeros).0, [0.5, 0.5, 0.0]);
+        assert_eq!(row_of(isa, &[f32::MIN, f32::MIN], zeros).0, [0.5, 0.5]);
+        assert_eq!(row_of(isa, &[f32::MIN, f32::NEG_INFINITY], zeros).0, [1.0, 0.0]);
+        assert_eq!(row_of(isa, &[f32::MAX, f32::MIN, f32::MAX], zeros).0, [0.5, 0.0, 0.5]);
+        assert_eq!(row_of(isa, &[-1e4, -5e4, -1e9], zeros).0, [1.0, 0.0, 0.0]);
+        let (_, log, total) = row_of(isa, &[1e6, 1e6], zeros);
+        assert!(log.iter().all(|&l| l == -std::f32::consts::LN_2), "{log:?}");
+        assert_eq!(total, 1e6 + std::f32::consts::LN_2);
+    }
+}
+
+/// Where exp would be subnormal, the probability is exactly zero.
+#[test]
+fn scores_far_below_the_maximum_are_exactly_zero() {
+    for isa in Isa::available() {
+        let row: Vec<f32> =
+            (0..50).map(|i| if i == 0 { 0.0 } else { -87.4 - 0.4 * i as f32 }).collect();
+        let (p, ..) = row_of(isa, &row, FullyMasked::Zeros);
+        assert_eq!(p[0], 1.0);
+        assert!(p[1..].iter().all(|&p| p == 0.0));
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
+    let mut random = common::Random(3);
+    for columns in [7, 100, 513, 5000] {
+        let rows = 40_000 / columns;
+        let data: Vec<f32> = (0..rows * columns).map(|_| 4.0 * random.normal()).collect();
+        let matrix = Matrix::new(&data, rows, columns).unwrap();
+        for isa in Isa::available() {
+            let all = |parallelism: Parallelism<'_>| {
+                let mut p = vec![f32::NAN; data.len()];
+                let view = MatrixMut::new(&mut p, rows, columns).unwrap();
+                softmax(isa, matrix, None, FullyMasked::Zeros, view, parallelism).unwrap();
+                p
+            };
+            let batch = all(SERIAL);
+            for row in [0, 1, rows / 2, rows - 1] {
+                let range = row * columns..(row + 1) * columns;
+                let (alone, ..) = row_of(isa, &data[range.clone()], FullyMasked::Zeros);
+                assert_eq!(alone, batch[range]);
+            }
+            #[cfg(feature = "rayon")]
+            for pool in common::pools() {
+                assert_eq!(pool.install(|| all(Parallelism::Rayon)), batch);
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let isa = Isa::detect();
+    let zeros = FullyMasked::Zeros;
+    let data = [0.0; 12];
+    let mut out = [7.0; 12];
+    let scores = Matrix::new(&data, 3, 4).unwrap();
+    let square = MatrixMut::new(&mut out, 4, 3).unwrap();
+    let error = softmax(isa, scores, None, zeros, square, SERIAL).unwrap_err();
+    assert_eq!(error, SoftmaxError::Shape { expected: [3, 4], found: [4, 3] });
+    assert!(error.to_string().contains("3 x 4") && error.to_string().contains("4 x 3"));
+
+    let view = MatrixMut::new(&mut out, 3, 4).unwrap();
+    let error = softmax(isa, scores, Some(&[1, 2]), zeros, view, SERIAL).unwrap_err();
+    assert_eq!(error, SoftmaxError::Lengths { expected: 3, found: 2 });
+
+    let view = MatrixMut::new(&mut out, 3, 4).unwrap();
+    let error = softmax(isa, scores, Some(&[1, 5, 9]), zeros, view, SERIAL).unwrap_err();
+    assert_eq!(error, SoftmaxError::Length { row: 1, columns: 4, found: 5 });
+
+    let view = MatrixMut::new(&mut out, 4, 3).unwrap();
+    let error = softmax(isa, scores.transposed(), None, zeros, view, SERIAL).unwrap_err();
+    assert_eq!(error, SoftmaxError::ColumnStride { found: 4 });
+
+    let error = log_sum_exp(isa, scores, None, &mut out[..2], SERIAL).unwrap_err();
+    assert_eq!(error, SoftmaxError::Output { expected: 3, found: 2 });
+    assert_eq!(out, [7.0; 12]);
+}
+
+#[test]
+fn no_rows_and_no_columns_are_fine() {
+    for isa in Isa::available() {
+        for (rows, columns) in [(0, 5), (3, 0), (0, 0)] {
+            let view = MatrixMut::new(&mut [], rows, columns).unwrap();
+            softmax_in_place(isa, view, None, FullyMasked::Uniform, SERIAL).unwrap();
+        }
+        let mut total = [9.0; 3];
+        let scores = Matrix::new(&[], 3, 0).unwrap();
+        log_sum_exp(isa, scores, None, &mut total, SERIAL).unwrap();
+        assert_eq!(total, [f32::NEG_INFINITY; 3]);
+    }
+}

@@ -1,0 +1,402 @@
+//! Beam search.
+//!
+//! The algorithm of transformers 5, per sentence and, for diverse beam search, per group of beams
+//! (Vijayakumar et al. 2016). One step:
+//!
+//! 1. logits -> log-softmax -> processors -> + score of the beam, in f32;
+//! 2. the best `max(2, 1 + end tokens) * beams` continuations of all beams, best first; where scores
+//!    are equal the earlier beam and the lower token come first;
+//! 3. those that neither end nor reach the longest length continue: the first `beams` of them;
+//! 4. those that end and rank within the first `beams` are finished, with the score
+//!    `sum / generated^length_penalty`; the best `beams` finished ones are kept. An end token at a
+//!    lower rank is lost;
+//! 5. the sentence is done at the longest length; when all places are taken and early stopping is
+//!    `True`; or when all places are taken and the best open beam, divided by `L^length_penalty`, is
+//!    not above the worst finished one. `L` is the present number of generated tokens, or the largest
+//!    possible one for `Never` with a positive penalty.
+//!
+//! Continuations of score `-inf` do not exist here, so a sentence can have fewer live beams than
+//! `beams`. (The reference fills them with copies of score -1e9, which can come out as hypotheses
+//! when a rule leaves almost nothing to choose from.)
+
+use super::error::SearchError;
+use super::logits::{TopK, argmax, length_norm, log_softmax};
+use super::options::{BeamOptions, EarlyStopping};
+use super::pipeline::{Hooks, Pipeline};
+use super::processors::Context;
+use super::search::{ACTIVE, Finish, NONE, Search, Token};
+
+impl Search<'_> {
+    /// One token for every beam of sentence `s`; `rows` holds their logits.
+    pub(super) fn step_beams(
+        &mut self,
+        s: usize,
+        beam: &BeamOptions,
+        rows: &mut [f32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), SearchError> {
+        self.process_beams(s, rows, hooks)?;
+        let (groups, width) = (self.shape.groups, self.shape.group_width());
+        self.memory.next_parent.fill(NONE);
+        let mut open = false;
+        for group in 0..groups {
+            if self.memory.group_done[s * groups + group] == 1 {
+                continue;
+            }
+            let count = self.best_candidates(s, group, rows)?;
+            self.split_candidates(s, group, beam, count);
+            if self.group_is_done(s, group, beam) {
+                self.memory.group_done[s * groups + group] = 1;
+                self.memory.next_parent[group * width..][..width].fill(NONE);
+            } else {
+                open = true;
+                self.penalize_later_groups(s, group, beam, rows);
+            }
+        }
+        if open {
+            self.commit(s);
+        } else {
+            let m = &self.memory;
+            let none = m.finished_count[s * groups..][..groups].iter().all(|&count| count == 0);
+            let finish = match none {
+                true => Finish::Exhausted,
+                false if m.len[s] + 1 == m.max_len[s] => Finish::Length,
+                false => Finish::End,
+            };
+            self.end(s, finish);
+        }
+        self.stream(s, hooks);
+        Ok(())
+    }
+
+    /// Log-softmax and processors on every row of the sentence.
+    fn process_beams(
+        &mut self,
+        s: usize,
+        rows: &mut [f32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), SearchError> {
+        let (width, target, vocabulary) =
+            (self.shape.width, self.shape.target, self.shape.vocabulary);
+        let m = &mut self.memory;
+        let pipeline = Pipeline {
+            options: self.options,
+            forced_bos: (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]),
+        };
+        let (first, len) = (m.first_row[s] as usize, m.len[s] as usize);
+        let (prompt_len, max_length) = (m.prompt_len[s] as usize, m.max_len[s] as usize);
+        let (history, alive, row) = (&*m.history, &*m.alive, &*m.row);
+        let live = || (s * width..(s + 1) * width).filter(|&slot| alive[slot] == 1);
+        let scores_of = |slot: usize| {
+            let start = (row[slot] as usize - first) * vocabulary;
+            start..start + vocabulary
+        };
+        let context_of = |slot: usize| Context {
+            sentence: s as u32,
+            history: &history[slot * target..][..len],
+            prompt_len,
+            max_length,
+        };
+        let mut satisfiable = false;
+        for slot in live() {
+            let scores = &mut rows[scores_of(slot)];
+            log_softmax(scores);
+            pipeline.restrict(&context_of(slot), scores, m.scratch, hooks)?;
+            satisfiable |= hooks.allowed.is_none() || argmax(scores).is_some();
+        }
+        for slot in live() {
+            let scores = &mut rows[scores_of(slot)];
+            if !satisfiable {
+                pipeline.insist(&context_of(slot), scores, hooks)?;
+            }
+            pipeline.shape(&context_of(slot), scores, m.scratch, hooks)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the best continuations of a group's beams into `candidate`, best first; returns how many.
+    fn best_candidates(
+        &mut self,
+        s: usize,
+        group: usize,
+        rows: &[f32],
+    ) -> Result<usize, SearchError> {
+        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
+        let m = &mut self.memory;
+        let mut best = TopK::new(m.candidate_score, m.candidate);
+        // All groups start from the one row that the prompt ends in.
+        let beams = if m.len[s] == m.prompt_len[s] {
+            0..1
+        } else {
+            let width = self.shape.group_width();
+            group * width..(group + 1) * width
+        };
+        for b in beams {
+            let slot = s * width + b;
+            if m.alive[slot] == 1 {
+                let start = (m.row[slot] - m.first_row[s]) as usize * vocabulary;
+                let scores = &rows[start..start + vocabulary];
+                if !best.scan(scores, m.score[slot], (b * vocabulary) as u32) {
+                    return Err(SearchError::NotFinite {
+                        sentence: s as u32,
+                        position: m.len[s] as usize,
+                    });
+                }
+            }
+        }
+        Ok(best.sort())
+    }
+
+    /// Sends each of the `count` candidates to the next step, to the finished hypotheses or nowhere.
+    fn split_candidates(&mut self, s: usize, group: usize, beam: &BeamOptions, count: usize) {
+        let (width, vocabulary) = (self.shape.group_width(), self.shape.vocabulary as u32);
+        let len = self.memory.len[s];
+        let reached = len + 1 == self.memory.max_len[s];
+        let generated = (len + 1 - self.memory.prompt_len[s]) as usize;
+        let norm = length_norm(generated, beam.length_penalty);
+        let mut next = 0;
+        for rank in 0..count {
+            let m = &mut self.memory;
+            let (parent, token) = (m.candidate[rank] / vocabulary, m.candidate[rank] % vocabulary);
+            let score = m.candidate_score[rank];
+            if reached || self.options.eos.contains(&token) {
+                if rank < width {
+                    self.insert_finished(s, group, parent as usize, Some(token), score / norm);
+                }
+            } else if next < width {
+                let b = group * width + next;
+                m.next_parent[b] = parent;
+                m.next_token[b] = token;
+                m.next_score[b] = score;
+                next += 1;
+            }
+        }
+    }
+
+    /// Keeps the history of beam `parent`, with `token` after it, if it is among the group's best.
+    /// Of equal scores the one that came first ranks first.
+    fn insert_finished(
+        &mut self,
+        s: usize,
+        group: usize,
+        parent: usize,
+        token: Option<u32>,
+        score: f32,
+    ) {
+        let (width, target) = (self.shape.width, self.shape.target);
+        let (groups, places) = (self.shape.groups, self.shape.group_width());
+        let m = &mut self.memory;
+        let scores = &mut m.finished_score[s * width..][..width];
+        let order = &mut m.order[s * width + group * places..][..places];
+        let count = &mut m.finished_count[s * groups + group];
+        let place = if (*count as usize) < places {
+            *count += 1;
+            group * places + *count as usize - 1
+        } else {
+            let worst = order[places - 1] as usize;
+            if !(score > scores[worst]) {
+                return;
+            }
+            worst
+        };
+        let mut rank = *count as usize - 1;
+        while rank > 0 && score > scores[order[rank - 1] as usize] {
+            order[rank] = order[rank - 1];
+            rank -= 1;
+        }
+        order[rank] = place as u32;
+        scores[place] = score;
+        // A sentence can be stopped before its prompt has been fed whole.
+        let len = m.len[s].max(m.prompt_len[s]) as usize;
+        let from = (s * width + parent) * target;
+        let to = (s * width + place) * target;
+        m.finished[to..to + len].copy_from_slice(&m.history[from..from + len]);
+        m.finished_len[s * width + place] = len as u32;
+        if let Some(token) = token {
+            m.finished[to + len] = token;
+            m.finished_len[s * width + place] += 1;
+        }
+    }
+
+    /// The test of step 5 of the module.
+    fn group_is_done(&self, s: usize, group: usize, beam: &BeamOptions) -> bool {
+        let (places, m) = (self.shape.group_width(), &self.memory);
+        let (len, longest) = (m.len[s] + 1, m.max_len[s]);
+        let best = group * places;
+        if len == longest || m.next_parent[best] == NONE {
+            return true;
+        }
+        if (m.finished_count[s * self.shape.groups + group] as usize) < places {
+            return false;
+        }
+        let favours_long = beam.early_stopping == EarlyStopping::Never && beam.length_penalty > 0.0;
+        let hoped = if favours_long { longest } else { len } - m.prompt_len[s];
+        let hope = m.next_score[best] / length_norm(hoped as usize, beam.length_penalty);
+        let sentence = s * self.shape.width;
+        let worst = m.order[sentence + best + places - 1] as usize;
+        beam.early_stopping == EarlyStopping::True || !(hope > m.finished_score[sentence + worst])
+    }
+
+    /// Makes the tokens that a group just chose less likely in the groups after it.
+    fn penalize_later_groups(
+        &mut self,
+        s: usize,
+        group: usize,
+        beam: &BeamOptions,
+        rows: &mut [f32],
+    ) {
+        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
+        let (places, m) = (self.shape.group_width(), &self.memory);
+        let penalty = beam.diversity_penalty as f32;
+        let later = if group + 1 == self.shape.groups {
+            0..0
+        } else if m.len[s] == m.prompt_len[s] {
+            0..1
+        } else {
+            (group + 1) * places..width
+        };
+        for b in later.filter(|b| m.alive[s * width + b] == 1) {
+            let row = (m.row[s * width + b] - m.first_row[s]) as usize;
+            for chosen in group * places..(group + 1) * places {
+                if m.next_parent[chosen] != NONE {
+                    rows[row * vocabulary + m.next_token[chosen] as usize] -= penalty;
+                }
+            }
+        }
+    }
+
+    /// Makes the chosen continuations the beams of the next step.
+    fn commit(&mut self, s: usize) {
+        let (width, target) = (self.shape.width, self.shape.target);
+        let m = &mut self.memory;
+        let len = m.len[s] as usize;
+        let moves = |b: usize, parent: u32| parent != NONE && parent as usize != b;
+        for (b, &parent) in m.next_parent.iter().enumerate() {
+            if moves(b, parent) {
+                let from = (s * width + parent as usize) * target;
+                m.next_history[b * target..][..len].copy_from_slice(&m.history[from..from + len]);
+            }
+        }
+        for (b, &parent) in m.next_parent.iter().enumerate() {
+            let slot = s * width + b;
+            m.alive[slot] = u32::from(parent != NONE);
+            if parent == NONE {
+                continue;
+            }
+            let history = &mut m.history[slot * target..][..=len];
+            if moves(b, parent) {
+                history[..len].copy_from_slice(&m.next_history[b * target..][..len]);
+            }
+            history[len] = m.next_token[b];
+            m.score[slot] = m.next_score[b];
+            m.parent[slot] = m.row[s * width + parent as usize];
+        }
+        m.len[s] += 1;
+    }
+
+    /// Ranks what a finished sentence has over all groups: the best first, equal token sequences once.
+    /// A sentence that was stopped, or has nothing else, also gets its open beams.
+    pub(super) fn end_beams(&mut self, s: usize, beam: &BeamOptions, finish: Finish) {
+        let (width, target) = (self.shape.width, self.shape.target);
+        let (groups, places) = (self.shape.groups, self.shape.group_width());
+        if matches!(finish, Finish::Stopped | Finish::Exhausted) {
+            let m = &self.memory;
+            let generated = m.len[s].saturating_sub(m.prompt_len[s]);
+            let norm = length_norm(generated as usize, beam.length_penalty);
+            for b in 0..width {
+                if self.memory.alive[s * width + b] == 1 {
+                    let score = self.memory.score[s * width + b] / norm;
+                    self.insert_finished(s, b / places, b, None, score);
+                }
+            }
+        }
+        let m = &mut self.memory;
+        let order = &mut m.order[s * width..][..width];
+        let counts = &mut m.finished_count[s * groups..][..groups];
+        let scores = &m.finished_score[s * width..][..width];
+        let mut total = 0;
+        for (group, &count) in counts.iter().enumerate() {
+            let start = group * places;
+            for from in start..start + count as usize {
+                let place = order[from];
+                let mut rank = total;
+                while rank > 0 && scores[place as usize] > scores[order[rank - 1] as usize] {
+                    order[rank] = order[rank - 1];
+                    rank -= 1;
+                }
+                order[rank] = place;
+                total += 1;
+            }
+        }
+        let text = |place: u32| {
+            let slot = s * width + place as usize;
+            &m.finished[slot * target..][..m.finished_len[slot] as usize]
+        };
+        let mut kept = 0;
+        for rank in 0..total {
+            let place = order[rank];
+            if !order[..kept].iter().any(|&earlier| text(earlier) == text(place)) {
+                order[kept] = place;
+                kept += 1;
+            }
+        }
+        counts[0] = kept as u32;
+    }
+
+    /// Streams what all live beams and the best finished hypothesis agree on: the best hypothesis of
+    /// the end is one of these or continues one, since a finished one can only lose rank.
+    fn stream(&mut self, s: usize, hooks: &mut Hooks<'_>) {
+        if hooks.on_token.is_none() {
+            return;
+        }
+        let prompt = self.memory.prompt_len[s] as usize;
+        let from = prompt + self.memory.emitted[s] as usize;
+        let certain = self.certain(s, from).len();
+        for place in from..from + certain {
+            let token = Token {
+                sentence: s as u32,
+                sequence: 0,
+                index: (place - prompt) as u32,
+                token: self.certain(s, from)[place - from],
+                log_probability: None,
+            };
+            self.memory.emitted[s] += 1;
+            if Self::emit(hooks, token) {
+                if self.memory.phase[s] == ACTIVE {
+                    self.end(s, Finish::Stopped);
+                }
+                return;
+            }
+        }
+    }
+
+    /// The tokens from `from` that cannot change any more.
+    fn certain(&self, s: usize, from: usize) -> &[u32] {
+        let (width, target, m) = (self.shape.width, self.shape.target, &self.memory);
+        let slots = s * width..(s + 1) * width;
+        let finished = |place: u32| {
+            let slot = s * width + place as usize;
+            &m.finished[slot * target..][..m.finished_len[slot] as usize]
+        };
+        if m.phase[s] != ACTIVE {
+            return finished(m.order[slots.start]).get(from..).unwrap_or_default();
+        }
+        let groups = self.shape.groups;
+        let best = (0..groups)
+            .filter(|g| m.finished_count[s * groups + g] > 0)
+            .map(|g| m.order[slots.start + g * self.shape.group_width()])
+            .reduce(|best, place| {
+                let score = |place: u32| m.finished_score[slots.start + place as usize];
+                if score(place) > score(best) { place } else { best }
+            });
+        let live = slots.filter(|&slot| m.alive[slot] == 1);
+        let live = live.map(|slot| &m.history[slot * target..][..m.len[s] as usize]);
+        live.chain(best.map(finished))
+            .map(|text| text.get(from..).unwrap_or_default())
+            .reduce(|common, text| {
+                let same = common.iter().zip(text).take_while(|(a, b)| a == b).count();
+                &common[..same]
+            })
+            .unwrap_or_default()
+    }
+}

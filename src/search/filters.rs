@@ -1,0 +1,367 @@
+//! Filters of sampling: which part of the distribution a token is drawn from.
+//!
+//! Each bans tokens (`-inf`) and leaves the other scores alone; `keep` tokens are always left. Masses
+//! are compared in f32 as the reference does; sums are f64 underneath.
+
+use core::cmp::Ordering;
+
+use super::logits::{TopK as Best, exp, exp_f64, ln_f64, log_sum_exp, maximum, sum_exp};
+use super::processors::short;
+use super::{Context, LogitsProcessor, SearchError};
+
+/// The two halves of the scratch that a filter of `n` scores works in, the first as f32.
+fn halves(scratch: &mut [u32], n: usize) -> Result<(&mut [f32], &mut [u32]), SearchError> {
+    let error = short(n.saturating_mul(2), scratch);
+    let (first, rest) = scratch.split_at_mut_checked(n).ok_or(error)?;
+    let second = rest.get_mut(..n).ok_or(error)?;
+    Ok((bytemuck::cast_slice_mut(first), second))
+}
+
+/// The k-th largest score (all that `k` finds if there are fewer): `-inf` if nothing is left.
+fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, SearchError> {
+    let k = k.min(scores.len());
+    if k <= 1 {
+        return Ok(maximum(scores));
+    }
+    let (first, second) = halves(scratch, scores.len())?;
+    // Above this share of the row a heap moves more than a selection does.
+    if k > scores.len() / 16 && k > 64 {
+        first.copy_from_slice(scores);
+        let (_, kth, _) = first.select_nth_unstable_by(k - 1, |&a, &b| by_score(b, a));
+        return Ok(*kth);
+    }
+    let mut best = Best::new(&mut first[..k], &mut second[..k]);
+    best.scan(scores, 0.0, 0);
+    let found = best.sort();
+    Ok(if found < k { f32::NEG_INFINITY } else { first[k - 1] })
+}
+
+/// A total order (NaN included) in which 0 equals -0.
+fn by_score(a: f32, b: f32) -> Ordering {
+    (a + 0.0).total_cmp(&(b + 0.0))
+}
+
+/// Bans scores that are below `floor` and for which `banned` holds.
+fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
+    for score in scores {
+        if *score < floor && banned(*score) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Divides the scores.
+#[derive(Clone, Copy, Debug)]
+pub struct Temperature {
+    /// Above 1 flattens the distribution, below 1 sharpens it. Above 0.
+    pub temperature: f32,
+}
+
+impl LogitsProcessor for Temperature {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        for score in scores {
+            *score /= self.temperature;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the k largest scores and all that equal the smallest of them.
+#[derive(Clone, Copy, Debug)]
+pub struct TopK {
+    /// How many.
+    pub k: usize,
+    /// Raises `k` where it is larger.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for TopK {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let kth = kth_largest(scores, self.k.max(self.keep), scratch)?;
+        ban_where(scores, kth, |_| true);
+        Ok(())
+    }
+}
+
+/// Bans the least probable tokens whose mass together is at most `1 - p`. Of equal scores the lower
+/// ids go first.
+#[derive(Clone, Copy, Debug)]
+pub struct TopP {
+    /// The mass that is kept, in (0, 1].
+    pub p: f64,
+    /// Tokens always left.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for TopP {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let max = maximum(scores);
+        let total = sum_exp(scores, max);
+        if !(total > 0.0) {
+            return Ok(());
+        }
+        let removable = (1.0 - self.p) as f32;
+        let (probabilities, ids) = halves(scratch, scores.len())?;
+        for (p, &score) in probabilities.iter_mut().zip(scores.iter()) {
+            *p = (f64::from(exp(score - max)) / total) as f32;
+        }
+        // Only the head needs sorting: lower the cutoff until all below it may go.
+        let mut cutoff = (1.0 / total) as f32;
+        let mut tail;
+        loop {
+            cutoff /= 64.0;
+            let below = probabilities.iter().filter(|&&p| p < cutoff);
+            tail = below.map(|&p| f64::from(p)).sum::<f64>();
+            if tail as f32 <= removable {
+                break;
+            }
+        }
+        let mut head = 0;
+        let mut removable_count = 0;
+        for (id, &p) in (0..).zip(probabilities.iter()) {
+            if p >= cutoff && scores[id as usize] > f32::NEG_INFINITY {
+                ids[head] = id;
+                head += 1;
+            }
+        }
+        // `keep` may reach below the cutoff; then everything is sorted.
+        if head < self.keep {
+            (head, tail) = (0, 0.0);
+            for (id, &score) in (0..).zip(scores.iter()) {
+                if score > f32::NEG_INFINITY {
+                    ids[head] = id;
+                    head += 1;
+                }
+            }
+            cutoff = 0.0;
+        }
+        let head = &mut ids[..head];
+        head.sort_unstable_by(|&a, &b| {
+            by_score(scores[a as usize], scores[b as usize]).then(a.cmp(&b))
+        });
+        let mut mass = tail;
+        for &id in &*head {
+            mass += f64::from(probabilities[id as usize]);
+            if mass as f32 > removable {
+                break;
+            }
+            removable_count += 1;
+        }
+        let removed = removable_count.min(head.len().saturating_sub(self.keep.max(1)));
+        for (score, &p) in scores.iter_mut().zip(probabilities.iter()) {
+            if p < cutoff {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+        for &id in &head[..removed] {
+            scores[id as usize] = f32::NEG_INFINITY;
+        }
+        Ok(())
+    }
+}
+
+/// Bans tokens less probable than a fraction of the most probable one.
+#[derive(Clone, Copy, Debug)]
+pub struct MinP {
+    /// The fraction, in [0, 1].
+    pub min_p: f64,
+    /// Tokens always left.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for MinP {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let max = maximum(scores);
+        let total = sum_exp(scores, max);
+        let floor = kth_largest(scores, self.keep, scratch)?;
+        let threshold = self.min_p as f32 * (1.0 / total) as f32;
+        ban_where(scores, floor, |score| {
+            ((f64::from(exp(score - max)) / total) as f32) < threshold
+        });
+        Ok(())
+    }
+}
+
+/// Keeps the tokens whose surprise `-ln p` is closest to the entropy, until they hold a mass (Meister
+/// et al. 2022, locally typical sampling).
+#[derive(Clone, Copy, Debug)]
+pub struct Typical {
+    /// The mass, in (0, 1].
+    pub mass: f64,
+    /// Tokens always left.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for Typical {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let log_sum = log_sum_exp(scores);
+        if !(log_sum > f64::NEG_INFINITY) {
+            return Ok(());
+        }
+        let (distances, ids) = halves(scratch, scores.len())?;
+        let log_probability = |score: f32| (f64::from(score) - log_sum) as f32;
+        let entropy = entropy(scores, log_sum) as f32;
+        let mut finite = 0;
+        for ((id, distance), &score) in (0..).zip(distances.iter_mut()).zip(scores.iter()) {
+            *distance = (-log_probability(score) - entropy).abs();
+            if score > f32::NEG_INFINITY {
+                ids[finite] = id;
+                finite += 1;
+            }
+        }
+        let order = &mut ids[..finite];
+        order.sort_unstable_by(|&a, &b| {
+            by_score(distances[a as usize], distances[b as usize]).then(a.cmp(&b))
+        });
+        let (mut mass, mut last) = (0.0, finite.saturating_sub(1));
+        for (rank, &id) in order.iter().enumerate() {
+            mass += f64::from(exp(log_probability(scores[id as usize])));
+            if !((mass as f32) < self.mass as f32) {
+                last = rank;
+                break;
+            }
+        }
+        // `last` counts the tokens that do not yet hold the mass, so it is the first that does.
+        let threshold = order.get(last).map_or(f32::INFINITY, |&id| distances[id as usize]);
+        for &id in order.iter().skip(self.keep) {
+            if distances[id as usize] > threshold {
+                scores[id as usize] = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entropy(scores: &[f32], log_sum: f64) -> f64 {
+    let mut entropy = 0.0;
+    for &score in scores {
+        if score > f32::NEG_INFINITY {
+            let log_p = f64::from(score) - log_sum;
+            entropy -= log_p * exp_f64(log_p);
+        }
+    }
+    entropy
+}
+
+fn probability_cutoff(
+    scores: &mut [f32],
+    scratch: &mut [u32],
+    cutoff: f32,
+    keep: usize,
+) -> Result<(), SearchError> {
+    let log_sum = log_sum_exp(scores);
+    let floor = kth_largest(scores, keep, scratch)?;
+    ban_where(scores, floor, |score| exp((f64::from(score) - log_sum) as f32) < cutoff);
+    Ok(())
+}
+
+/// Bans tokens less probable than a cutoff.
+#[derive(Clone, Copy, Debug)]
+pub struct Epsilon {
+    /// The cutoff, in (0, 1).
+    pub epsilon: f64,
+    /// Tokens always left.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for Epsilon {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        probability_cutoff(scores, scratch, self.epsilon as f32, self.keep)
+    }
+}
+
+/// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)` (Hewitt et al. 2022).
+#[derive(Clone, Copy, Debug)]
+pub struct Eta {
+    /// Epsilon, in (0, 1).
+    pub eta: f64,
+    /// Tokens always left.
+    pub keep: usize,
+}
+
+impl LogitsProcessor for Eta {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let entropy = entropy(scores, log_sum_exp(scores));
+        let cutoff = self.eta.min(self.eta.sqrt() * exp_f64(-entropy));
+        probability_cutoff(scores, scratch, cutoff as f32, self.keep)
+    }
+}
+
+/// The log-probability of `token` under the softmax of `scores`.
+pub(super) fn log_probability(scores: &[f32], token: usize) -> f32 {
+    let score = scores.get(token).copied().unwrap_or(f32::NEG_INFINITY);
+    (f64::from(score) - log_sum_exp(scores)) as f32
+}
+
+/// Draws from the softmax of `scores` by inversion: the first token, in the order of ids, at which the
+/// cumulative mass exceeds `uniform` of the whole. `None` if every score is `-inf`.
+///
+/// `scratch` is at least one word per score.
+pub(super) fn draw(
+    scores: &[f32],
+    uniform: f64,
+    scratch: &mut [u32],
+) -> Result<Option<(usize, f32)>, SearchError> {
+    let max = maximum(scores);
+    if max == f32::NEG_INFINITY {
+        return Ok(None);
+    }
+    let error = short(scores.len(), scratch);
+    let weights: &mut [f32] =
+        bytemuck::cast_slice_mut(scratch.get_mut(..scores.len()).ok_or(error)?);
+    for (weight, &score) in weights.iter_mut().zip(scores) {
+        *weight = exp(score - max);
+    }
+    let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+    let goal = uniform * total;
+    let mut mass = 0.0;
+    let mut chosen = None;
+    for (token, &weight) in weights.iter().enumerate() {
+        mass += f64::from(weight);
+        if weight > 0.0 {
+            chosen = Some(token);
+            if mass > goal {
+                break;
+            }
+        }
+    }
+    Ok(chosen.map(|token| {
+        let log_p = f64::from(scores[token]) - f64::from(max) - ln_f64(total);
+        (token, log_p as f32)
+    }))
+}

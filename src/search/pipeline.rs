@@ -1,0 +1,151 @@
+//! The order in which processors apply.
+
+use core::ops::ControlFlow;
+
+use super::filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
+use super::options::{SearchOptions, Strategy};
+use super::processors::{
+    AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
+    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
+    RepetitionPenalty, SequenceBias, Suppress,
+};
+use super::{SearchError, Token};
+
+/// What the caller brings to a step. The default brings nothing.
+#[derive(Default)]
+pub struct Hooks<'h> {
+    /// The caller's own rules, applied after the options' rules and before the filters of sampling.
+    pub processors: &'h mut [&'h mut dyn LogitsProcessor],
+    /// Which tokens may follow a history.
+    pub allowed: Option<&'h mut dyn AllowedTokens>,
+    /// Told of every token once it is certain, in order. `Break` ends that token's sentence.
+    pub on_token: Option<&'h mut dyn FnMut(Token) -> ControlFlow<()>>,
+}
+
+/// The processors of one row, in the order of transformers 5.23.
+pub(super) struct Pipeline<'o> {
+    pub(super) options: &'o SearchOptions,
+    /// The token forced after the decoder start.
+    pub(super) forced_bos: Option<u32>,
+}
+
+impl Pipeline<'_> {
+    /// All rules up to and with the allowed-prefix function.
+    pub(super) fn restrict(
+        &self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), SearchError> {
+        let o = self.options;
+        let (entries, words, eos) = (&o.sequence_bias[..], &o.bad_words[..], &o.eos[..]);
+        SequenceBias { entries }.process(context, scores, scratch)?;
+        if o.repetition_penalty != 1.0 {
+            let penalty = o.repetition_penalty as f32;
+            RepetitionPenalty { penalty }.process(context, scores, scratch)?;
+        }
+        if let Some(size) = o.no_repeat_ngram {
+            NoRepeatNgram { size }.process(context, scores, scratch)?;
+        }
+        BadWords { words, eos }.process(context, scores, scratch)?;
+        let min_length = o.min_length;
+        MinLength { min_length, eos }.process(context, scores, scratch)?;
+        let min_new_tokens = o.min_new_tokens;
+        MinNewTokens { min_new_tokens, eos }.process(context, scores, scratch)?;
+        if let Some(tokens) = &mut hooks.allowed {
+            AllowedPrefix { tokens: &mut **tokens }.process(context, scores, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// All rules after the allowed-prefix function, the caller's, and the filters of sampling.
+    pub(super) fn shape(
+        &self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), SearchError> {
+        let o = self.options;
+        let eos = &o.eos[..];
+        if let Some(token) = self.forced_bos {
+            ForcedBos { token }.process(context, scores, scratch)?;
+        }
+        if !o.forced_eos.is_empty() {
+            let tokens = &o.forced_eos[..];
+            ForcedEos { tokens }.process(context, scores, scratch)?;
+        }
+        if o.remove_invalid {
+            RemoveInvalid.process(context, scores, scratch)?;
+        }
+        if let Some((start, factor)) = o.exponential_decay {
+            ExponentialDecay { start, factor, eos }.process(context, scores, scratch)?;
+        }
+        let tokens = &o.suppress[..];
+        Suppress { tokens }.process(context, scores, scratch)?;
+        let tokens = &o.begin_suppress[..];
+        let forced_first = context.prompt_len == 1 && self.forced_bos.is_some();
+        let at = context.prompt_len + usize::from(forced_first);
+        BeginSuppress { tokens, at }.process(context, scores, scratch)?;
+        for processor in hooks.processors.iter_mut() {
+            processor.process(context, scores, scratch)?;
+        }
+        if let Strategy::Sample(_) = o.strategy {
+            self.filter(context, scores, scratch)?;
+        }
+        if o.renormalize {
+            Renormalize.process(context, scores, scratch)?;
+        }
+        Ok(())
+    }
+
+    fn filter(
+        &self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let Strategy::Sample(sample) = &self.options.strategy else {
+            return Ok(());
+        };
+        let keep = 1;
+        if sample.temperature != 1.0 {
+            let temperature = sample.temperature as f32;
+            Temperature { temperature }.process(context, scores, scratch)?;
+        }
+        if let Some(k) = sample.top_k {
+            TopK { k, keep }.process(context, scores, scratch)?;
+        }
+        if let Some(p) = sample.top_p.filter(|&p| p < 1.0) {
+            TopP { p, keep }.process(context, scores, scratch)?;
+        }
+        if let Some(min_p) = sample.min_p {
+            MinP { min_p, keep }.process(context, scores, scratch)?;
+        }
+        if let Some(mass) = sample.typical.filter(|&mass| mass < 1.0) {
+            Typical { mass, keep }.process(context, scores, scratch)?;
+        }
+        if let Some(epsilon) = sample.epsilon {
+            Epsilon { epsilon, keep }.process(context, scores, scratch)?;
+        }
+        if let Some(eta) = sample.eta {
+            Eta { eta, keep }.process(context, scores, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a sentence's row its allowed tokens back, with score 0, after [`Self::restrict`] had left
+    /// none in any of its rows.
+    pub(super) fn insist(
+        &self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<(), SearchError> {
+        match &mut hooks.allowed {
+            Some(tokens) => AllowedPrefix { tokens: &mut **tokens }.force(context, scores),
+            None => Ok(()),
+        }
+    }
+}

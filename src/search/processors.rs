@@ -1,0 +1,448 @@
+//! Rules on scores: what may come next, given what has come.
+//!
+//! Each rule is a small type. A search applies those that its options ask for in the order of this
+//! file (the order of transformers), then the caller's own, then the filters of [`super::filters`].
+//! They see raw logits in greedy search and sampling, and log-probabilities in beam search.
+
+use super::SearchError;
+use super::logits::{log_softmax, power};
+
+/// What a processor may know about the row of scores it is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'c> {
+    /// The slot of the sentence.
+    pub sentence: u32,
+    /// The target so far: decoder start, prefix, generated tokens.
+    pub history: &'c [u32],
+    /// How many tokens of the history were given (decoder start and prefix).
+    pub prompt_len: usize,
+    /// The longest history this sentence can reach.
+    pub max_length: usize,
+}
+
+/// A rule that changes one row of scores in place.
+///
+/// `scores` has one score per token of the vocabulary, `-inf` bans a token. `scratch` is at least
+/// [`scratch_words`] long, free to use, with unspecified contents.
+pub trait LogitsProcessor {
+    /// Changes the scores of the token that follows `context.history`.
+    ///
+    /// # Errors
+    /// Ends the whole search: [`SearchError::Processor`] for a rule of the caller's own,
+    /// [`SearchError::Scratch`] where scratch is too short.
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError>;
+}
+
+/// Words of scratch that every processor here is content with.
+#[must_use]
+pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
+    vocabulary.saturating_mul(2).max(max_target_length)
+}
+
+/// The tokens that may follow a history, chosen by the caller.
+pub trait AllowedTokens {
+    /// The ids that may come next, at least one; order and repetition do not matter, ids outside the
+    /// vocabulary are passed over.
+    fn allowed(&mut self, context: &Context<'_>) -> &[u32];
+}
+
+pub(super) fn short(expected: usize, scratch: &[u32]) -> SearchError {
+    SearchError::Scratch { expected, found: scratch.len() }
+}
+
+fn ban(scores: &mut [f32], tokens: &[u32]) {
+    for &token in tokens {
+        if let Some(score) = scores.get_mut(token as usize) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Bans everything but `tokens`, whose scores become 0.
+fn force(scores: &mut [f32], tokens: &[u32]) {
+    scores.fill(f32::NEG_INFINITY);
+    for &token in tokens {
+        if let Some(score) = scores.get_mut(token as usize) {
+            *score = 0.0;
+        }
+    }
+}
+
+/// Adds `bias` to the last token of `sequence` where the history ends with the rest of it.
+fn bias_sequence(history: &[u32], scores: &mut [f32], sequence: &[u32], bias: f32) {
+    if let Some((&last, rest)) = sequence.split_last()
+        && history.ends_with(rest)
+        && let Some(score) = scores.get_mut(last as usize)
+    {
+        *score += bias;
+    }
+}
+
+/// Adds a bias to the token that would complete a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceBias<'o> {
+    /// Sequences and what is added. A sequence of one token is biased at every step.
+    pub entries: &'o [(Vec<u32>, f32)],
+}
+
+impl LogitsProcessor for SequenceBias<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        for (sequence, bias) in self.entries {
+            bias_sequence(context.history, scores, sequence, *bias);
+        }
+        Ok(())
+    }
+}
+
+/// Divides positive scores of tokens in the history by a penalty and multiplies negative ones, once
+/// per distinct token (Keskar et al. 2019, section 4.1).
+#[derive(Clone, Copy, Debug)]
+pub struct RepetitionPenalty {
+    /// Above 1 discourages repetition, below 1 encourages it.
+    pub penalty: f32,
+}
+
+impl LogitsProcessor for RepetitionPenalty {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let history = context.history;
+        let error = short(history.len(), scratch);
+        let before = scratch.get_mut(..history.len()).ok_or(error)?;
+        // All scores are read before any is written, so a repeated token is penalized once.
+        for (kept, &token) in before.iter_mut().zip(history) {
+            let score = scores.get(token as usize).copied().unwrap_or(0.0);
+            let penalized = if score < 0.0 { score * self.penalty } else { score / self.penalty };
+            *kept = penalized.to_bits();
+        }
+        for (kept, &token) in before.iter().zip(history) {
+            if let Some(score) = scores.get_mut(token as usize) {
+                *score = f32::from_bits(*kept);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bans every token that would complete an n-gram already in the history.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRepeatNgram {
+    /// Tokens in an n-gram. 1 bans all tokens of the history; 0 is no rule.
+    pub size: usize,
+}
+
+impl LogitsProcessor for NoRepeatNgram {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let history = context.history;
+        if self.size == 0 || history.len() < self.size {
+            return Ok(());
+        }
+        let suffix = &history[history.len() + 1 - self.size..];
+        for window in history.windows(self.size) {
+            if let Some((&last, rest)) = window.split_last()
+                && rest == suffix
+            {
+                ban(scores, &[last]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bans the token that would complete a forbidden sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct BadWords<'o> {
+    /// The forbidden sequences.
+    pub words: &'o [Vec<u32>],
+    /// A word that is one of these alone is ignored.
+    pub eos: &'o [u32],
+}
+
+impl LogitsProcessor for BadWords<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        for word in self.words {
+            if !matches!(word[..], [id] if self.eos.contains(&id)) {
+                bias_sequence(context.history, scores, word, f32::NEG_INFINITY);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bans end tokens while the history is shorter than a minimum.
+#[derive(Clone, Copy, Debug)]
+pub struct MinLength<'o> {
+    /// Tokens in the history, decoder start and prefix included.
+    pub min_length: usize,
+    /// The end tokens.
+    pub eos: &'o [u32],
+}
+
+impl LogitsProcessor for MinLength<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history.len() < self.min_length {
+            ban(scores, self.eos);
+        }
+        Ok(())
+    }
+}
+
+/// Bans end tokens until so many tokens have followed the prompt.
+#[derive(Clone, Copy, Debug)]
+pub struct MinNewTokens<'o> {
+    /// Tokens after the prompt.
+    pub min_new_tokens: usize,
+    /// The end tokens.
+    pub eos: &'o [u32],
+}
+
+impl LogitsProcessor for MinNewTokens<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history.len().saturating_sub(context.prompt_len) < self.min_new_tokens {
+            ban(scores, self.eos);
+        }
+        Ok(())
+    }
+}
+
+/// Bans all tokens but those that the caller's function allows after this history.
+pub struct AllowedPrefix<'f> {
+    /// The function.
+    pub tokens: &'f mut dyn AllowedTokens,
+}
+
+impl AllowedPrefix<'_> {
+    /// Bans all but the allowed tokens and gives those the score 0.
+    ///
+    /// A search does this to all rows of a sentence when [`LogitsProcessor::process`] left none of
+    /// them a token, because other rules had banned the allowed ones: this rule is the stronger.
+    ///
+    /// # Errors
+    /// [`SearchError::NothingAllowed`] if the function returns no token.
+    pub fn force(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), SearchError> {
+        let allowed = self.tokens.allowed(context);
+        if allowed.is_empty() {
+            return Err(nothing_allowed(context));
+        }
+        force(scores, allowed);
+        Ok(())
+    }
+}
+
+fn nothing_allowed(context: &Context<'_>) -> SearchError {
+    SearchError::NothingAllowed { sentence: context.sentence, position: context.history.len() }
+}
+
+impl LogitsProcessor for AllowedPrefix<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let allowed = self.tokens.allowed(context);
+        if allowed.is_empty() {
+            return Err(nothing_allowed(context));
+        }
+        let error = short(scores.len(), scratch);
+        let before = scratch.get_mut(..scores.len()).ok_or(error)?;
+        for (kept, score) in before.iter_mut().zip(scores.iter()) {
+            *kept = score.to_bits();
+        }
+        scores.fill(f32::NEG_INFINITY);
+        for &token in allowed {
+            if let Some(score) = scores.get_mut(token as usize) {
+                *score = f32::from_bits(before[token as usize]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forces the token directly after the decoder start.
+#[derive(Clone, Copy, Debug)]
+pub struct ForcedBos {
+    /// The token.
+    pub token: u32,
+}
+
+impl LogitsProcessor for ForcedBos {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history.len() == 1 {
+            force(scores, &[self.token]);
+        }
+        Ok(())
+    }
+}
+
+/// Forces the last token of a target that reaches the longest length.
+#[derive(Clone, Copy, Debug)]
+pub struct ForcedEos<'o> {
+    /// The tokens, one of which must come.
+    pub tokens: &'o [u32],
+}
+
+impl LogitsProcessor for ForcedEos<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history.len() + 1 == context.max_length {
+            force(scores, self.tokens);
+        }
+        Ok(())
+    }
+}
+
+/// Replaces NaN by 0 and infinities by the largest finite numbers of their sign.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoveInvalid;
+
+impl LogitsProcessor for RemoveInvalid {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        for score in scores {
+            *score = if score.is_nan() { 0.0 } else { score.clamp(f32::MIN, f32::MAX) };
+        }
+        Ok(())
+    }
+}
+
+/// Raises the score of the end tokens by `|score| (factor^n - 1)`, `n` tokens past a start.
+#[derive(Clone, Copy, Debug)]
+pub struct ExponentialDecay<'o> {
+    /// Tokens after the prompt up to which nothing is changed.
+    pub start: usize,
+    /// The base; above 1 favours ending.
+    pub factor: f64,
+    /// The end tokens.
+    pub eos: &'o [u32],
+}
+
+impl LogitsProcessor for ExponentialDecay<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let start = self.start.saturating_add(context.prompt_len);
+        if let Some(past) = context.history.len().checked_sub(start)
+            && past > 0
+        {
+            let growth = (power(self.factor, past) - 1.0) as f32;
+            for (i, &token) in self.eos.iter().enumerate() {
+                if let Some(score) = scores.get_mut(token as usize)
+                    && score.is_finite()
+                    && !self.eos[..i].contains(&token)
+                {
+                    *score += score.abs() * growth;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bans tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Suppress<'o> {
+    /// The tokens.
+    pub tokens: &'o [u32],
+}
+
+impl LogitsProcessor for Suppress<'_> {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        ban(scores, self.tokens);
+        Ok(())
+    }
+}
+
+/// Bans tokens at one position.
+#[derive(Clone, Copy, Debug)]
+pub struct BeginSuppress<'o> {
+    /// The tokens.
+    pub tokens: &'o [u32],
+    /// The length of the history at which they are banned: the prompt's, or one more if the first
+    /// token is forced.
+    pub at: usize,
+}
+
+impl LogitsProcessor for BeginSuppress<'_> {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history.len() == self.at {
+            ban(scores, self.tokens);
+        }
+        Ok(())
+    }
+}
+
+/// Log-softmax, last of all.
+#[derive(Clone, Copy, Debug)]
+pub struct Renormalize;
+
+impl LogitsProcessor for Renormalize {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        log_softmax(scores);
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! Teacher-forced scoring: how probable a given target is.
+
+use super::SearchError;
+use super::logits::log_sum_exp;
+
+/// Log-probabilities of given targets.
+///
+/// `logits` is `[targets, vocabulary]`: row `i` scores the token that follows target tokens `..i`.
+/// `log_probabilities[i]` becomes the log-softmax of row `i` at `targets[i]`; the sum over all is
+/// returned, added in f64. The error of each is below `4e-7 * max(1, largest |logit| of the row)`.
+///
+/// # Errors
+/// [`SearchError::Length`] for slices that do not fit together, [`SearchError::Token`] for a target
+/// outside the vocabulary, [`SearchError::NotFinite`] (sentence 0) for a row with NaN or `+inf`;
+/// `log_probabilities` may be partly written then.
+pub fn score_targets(
+    logits: &[f32],
+    vocabulary: usize,
+    targets: &[u32],
+    log_probabilities: &mut [f32],
+) -> Result<f64, SearchError> {
+    let length = |slice, expected, found| {
+        if expected == found { Ok(()) } else { Err(SearchError::Length { slice, expected, found }) }
+    };
+    let expected = targets.len().checked_mul(vocabulary).ok_or(SearchError::TooLarge)?;
+    length("logits", expected, logits.len())?;
+    length("log_probabilities", targets.len(), log_probabilities.len())?;
+    super::options::tokens("targets", vocabulary, targets)?;
+    let mut sum = 0.0;
+    // Without targets the vocabulary may be 0, which is no chunk size.
+    let rows = logits.chunks_exact(vocabulary.max(1));
+    for (position, ((row, &target), out)) in rows.zip(targets).zip(log_probabilities).enumerate() {
+        let log_sum = log_sum_exp(row);
+        if log_sum.is_nan() || log_sum == f64::INFINITY {
+            return Err(SearchError::NotFinite { sentence: 0, position });
+        }
+        let score = f64::from(row[target as usize]);
+        // A row of -inf only has no distribution; every token of it is impossible.
+        let log_p = if score == f64::NEG_INFINITY { score } else { score - log_sum };
+        *out = log_p as f32;
+        sum += log_p;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,456 @@
+//! The state machine: admits sentences, hands out rows, takes logits, keeps what is finished.
+
+use core::ops::ControlFlow;
+
+use super::error::SearchError;
+use super::memory::{Memory, Shape};
+use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
+use super::pipeline::Hooks;
+
+/// No token, no row, no slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+const VACANT: u32 = 0;
+pub(super) const ACTIVE: u32 = 1;
+const ENDED: u32 = 2;
+const LENGTH: u32 = 3;
+const STOPPED: u32 = 4;
+const EXHAUSTED: u32 = 5;
+
+/// Why a sentence is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// End tokens came, or beam search could not improve what it had.
+    End,
+    /// The longest length was reached by at least one sequence.
+    Length,
+    /// The caller stopped it.
+    Stopped,
+    /// No token was allowed to come next.
+    Exhausted,
+}
+
+impl Finish {
+    pub(super) fn code(self) -> u32 {
+        match self {
+            Self::End => ENDED,
+            Self::Length => LENGTH,
+            Self::Stopped => STOPPED,
+            Self::Exhausted => EXHAUSTED,
+        }
+    }
+}
+
+/// What to translate next. The default is an empty prefix.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'r> {
+    /// Tokens that must follow the decoder start (a hard prefix). Not part of hypotheses or scores.
+    pub prefix: &'r [u32],
+    /// Which random numbers sampling uses. Samples depend on seed, stream and logits only, so a
+    /// service that gives each request its own stream gets the same tokens whatever the batch.
+    pub stream: u64,
+    /// Overrides [`SearchOptions::forced_bos`]: the target language of one sentence.
+    pub forced_bos: Option<u32>,
+}
+
+/// One row to compute: feed `token` at `position`, after what row `parent` of the last step was fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The slot of the sentence, as [`Search::admit`] returned it.
+    pub sentence: u32,
+    /// The token to feed.
+    pub token: u32,
+    /// Index into the rows of the last step; `None` on a sentence's first row.
+    pub parent: Option<u32>,
+    /// The position of the token in the target: 0 for the decoder start.
+    pub position: u32,
+}
+
+/// The rows of one step. All slices have the same length; those of a sentence lie side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'s> {
+    /// Tokens to feed.
+    pub tokens: &'s [u32],
+    /// Sentence slots.
+    pub sentences: &'s [u32],
+    /// Indices into the rows of the last step; `u32::MAX` on a sentence's first row.
+    pub parents: &'s [u32],
+    /// Positions in the target.
+    pub positions: &'s [u32],
+}
+
+impl<'s> Rows<'s> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// True once every sentence is finished.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The rows one by one, in the order of the logits.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Row> + use<'s> {
+        let Self { tokens, sentences, parents, positions } = *self;
+        (0..tokens.len()).map(move |i| Row {
+            sentence: sentences[i],
+            token: tokens[i],
+            parent: (parents[i] != NONE).then_some(parents[i]),
+            position: positions[i],
+        })
+    }
+}
+
+/// What one step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Rows of the next step; 0 when all is done.
+    pub rows: usize,
+    /// Sentences that finished in this step.
+    pub finished: usize,
+}
+
+/// A token that is certain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Token {
+    /// The slot of the sentence.
+    pub sentence: u32,
+    /// Which sample of the sentence; 0 for greedy and for the best hypothesis of beam search.
+    pub sequence: u32,
+    /// Its place among the generated tokens, from 0.
+    pub index: u32,
+    /// The token.
+    pub token: u32,
+    /// Its log-probability after all processors. `None` in beam search.
+    pub log_probability: Option<f32>,
+}
+
+/// A finished sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hypothesis<'s> {
+    /// Generated tokens: without decoder start and prefix, with the end token if one came.
+    pub tokens: &'s [u32],
+    /// Beam search: `sum log p / n^length_penalty` over processed log-probabilities. Greedy and
+    /// sampling: the sum of log-softmax of the processed scores.
+    pub score: f32,
+}
+
+/// A search over any number of sentences; see the [module](super) for how to drive it.
+pub struct Search<'a> {
+    pub(super) options: &'a SearchOptions,
+    pub(super) shape: Shape,
+    pub(super) memory: Memory<'a>,
+    rows: usize,
+}
+
+/// Words of 4 bytes that any search within the limits needs.
+///
+/// # Errors
+/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`].
+pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
+    limits.validate()?;
+    let shape = Shape::of_limits(limits);
+    // Rows, sentences, lengths and candidates (slot times vocabulary plus token) are u32.
+    let index = shape.width.checked_mul(shape.vocabulary);
+    let rows = shape.width.checked_mul(shape.sentences);
+    let small = [index, rows, Some(shape.target)];
+    if small.into_iter().any(|n| n.is_none_or(|n| n >= NONE as usize)) {
+        return Err(SearchError::TooLarge);
+    }
+    Memory::words(&shape).ok_or(SearchError::TooLarge)
+}
+
+impl<'a> Search<'a> {
+    /// A search with all sentence slots free, in `words` of at least [`words`]`(limits)`.
+    ///
+    /// # Errors
+    /// The first option that is out of range or beyond the limits, [`SearchError::Memory`].
+    pub fn new(
+        options: &'a SearchOptions,
+        limits: &SearchLimits,
+        memory: &'a mut [u32],
+    ) -> Result<Self, SearchError> {
+        let expected = words(limits)?;
+        let found = memory.len();
+        if found < expected {
+            return Err(SearchError::Memory { expected, found });
+        }
+        let row = memory.get_mut(..limits.vocabulary).unwrap_or_default();
+        options.validate(limits, bytemuck::cast_slice_mut(row))?;
+        let shape = Shape::of_options(options, limits);
+        let memory =
+            Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
+        memory.phase.fill(VACANT);
+        memory.row_count.fill(0);
+        Ok(Self { options, shape, memory, rows: 0 })
+    }
+
+    /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
+    /// [`Self::rows`]: the decoder start. A prefix is fed one token a step, and the logits of those
+    /// steps are not looked at; [`Self::skip_prompt`] feeds it at once.
+    ///
+    /// # Errors
+    /// [`SearchError::NoFreeSlot`], [`SearchError::PromptTooLong`], [`SearchError::Token`]; nothing
+    /// is changed.
+    pub fn admit(&mut self, request: &Request<'_>) -> Result<u32, SearchError> {
+        let Shape { sentences, width, groups, target, vocabulary, .. } = self.shape;
+        let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
+        let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
+        tokens("prefix", vocabulary, request.prefix)?;
+        tokens("forced_bos", vocabulary, request.forced_bos.as_slice())?;
+        let prompt = request.prefix.len() + 1;
+        let new = self.options.max_new_tokens.unwrap_or(target);
+        let longest =
+            target.min(self.options.max_length.unwrap_or(target)).min(prompt.saturating_add(new));
+        if prompt >= longest {
+            return Err(SearchError::PromptTooLong {
+                expected_at_most: longest - 1,
+                found: prompt,
+            });
+        }
+        let m = &mut self.memory;
+        m.phase[s] = ACTIVE;
+        m.prompt_len[s] = prompt as u32;
+        m.len[s] = 1;
+        m.max_len[s] = longest as u32;
+        m.stream_low[s] = request.stream as u32;
+        m.stream_high[s] = (request.stream >> 32) as u32;
+        m.forced_bos[s] = request.forced_bos.or(self.options.forced_bos).unwrap_or(NONE);
+        m.emitted[s] = 0;
+        let slots = s * width..(s + 1) * width;
+        m.score[slots.clone()].fill(0.0);
+        m.sequence_len[slots.clone()].fill(prompt as u32);
+        m.alive[slots].fill(0);
+        m.alive[s * width] = 1;
+        m.parent[s * width] = NONE;
+        m.finished_count[s * groups..(s + 1) * groups].fill(0);
+        m.group_done[s * groups..(s + 1) * groups].fill(0);
+        let history = &mut m.history[s * width * target..][..prompt];
+        history[0] = self.options.start;
+        history[1..].copy_from_slice(request.prefix);
+        self.add_rows(s);
+        Ok(s as u32)
+    }
+
+    /// Moves a sentence that was just admitted to the end of its prompt: its first row now feeds the
+    /// last token of [`Self::prompt`]. The driver must have the ones before in its cache.
+    ///
+    /// # Errors
+    /// [`SearchError::Sentence`] unless the sentence is at its first row.
+    pub fn skip_prompt(&mut self, sentence: u32) -> Result<(), SearchError> {
+        let error = SearchError::Sentence { expected: "a just admitted", found: sentence };
+        let s = sentence as usize;
+        let m = &mut self.memory;
+        if m.phase.get(s) != Some(&ACTIVE) || m.len[s] != 1 {
+            return Err(error);
+        }
+        m.len[s] = m.prompt_len[s];
+        let last = m.len[s] as usize - 1;
+        let row = m.first_row[s] as usize;
+        m.row_token[row] = m.history[s * self.shape.width * self.shape.target + last];
+        m.row_position[row] = last as u32;
+        Ok(())
+    }
+
+    /// The decoder start and the prefix of a sentence; empty for a free slot.
+    #[must_use]
+    pub fn prompt(&self, sentence: u32) -> &[u32] {
+        let (s, m) = (sentence as usize, &self.memory);
+        if m.phase.get(s).is_none_or(|&phase| phase == VACANT) {
+            return &[];
+        }
+        let start = s * self.shape.width * self.shape.target;
+        &m.history[start..start + m.prompt_len[s] as usize]
+    }
+
+    /// The rows to compute now. Empty when every admitted sentence is finished.
+    #[must_use]
+    pub fn rows(&self) -> Rows<'_> {
+        let m = &self.memory;
+        Rows {
+            tokens: &m.row_token[..self.rows],
+            sentences: &m.row_sentence[..self.rows],
+            parents: &m.row_parent[..self.rows],
+            positions: &m.row_position[..self.rows],
+        }
+    }
+
+    /// Chooses the next tokens of every row and makes the rows of the next step.
+    ///
+    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]; it is overwritten with the scores
+    /// after all processors, rows of an unfinished prompt excepted.
+    ///
+    /// # Errors
+    /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise
+    /// ([`SearchError::NotFinite`], an error of a processor) every sentence is stopped with what it
+    /// has, and there are no more rows.
+    pub fn advance(
+        &mut self,
+        logits: &mut [f32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Progress, SearchError> {
+        let vocabulary = self.shape.vocabulary;
+        if logits.len() != self.rows * vocabulary {
+            return Err(SearchError::Length {
+                slice: "logits",
+                expected: self.rows * vocabulary,
+                found: logits.len(),
+            });
+        }
+        let before = self.active();
+        for s in 0..self.shape.sentences {
+            if self.memory.phase[s] != ACTIVE {
+                continue;
+            }
+            let first = self.memory.first_row[s] as usize;
+            if self.memory.len[s] < self.memory.prompt_len[s] {
+                self.memory.len[s] += 1;
+                self.memory.parent[s * self.shape.width] = first as u32;
+                continue;
+            }
+            let count = self.memory.row_count[s] as usize;
+            let rows = &mut logits[first * vocabulary..(first + count) * vocabulary];
+            let step = match &self.options.strategy {
+                Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks),
+                _ => self.step_sequences(s, rows, hooks),
+            };
+            if let Err(error) = step {
+                self.stop_all();
+                return Err(error);
+            }
+        }
+        self.make_rows();
+        Ok(Progress { rows: self.rows, finished: before - self.active() })
+    }
+
+    /// Ends a sentence with what it has: finished hypotheses, and the open ones scored at the length
+    /// they have. Its rows stay until the next [`Self::advance`], unless no other sentence is left;
+    /// their logits are not looked at.
+    ///
+    /// # Errors
+    /// [`SearchError::Sentence`] for a slot that is free or finished.
+    pub fn stop(&mut self, sentence: u32) -> Result<(), SearchError> {
+        let s = sentence as usize;
+        if self.memory.phase.get(s) != Some(&ACTIVE) {
+            return Err(SearchError::Sentence { expected: "an unfinished", found: sentence });
+        }
+        self.end(s, Finish::Stopped);
+        if self.active() == 0 {
+            self.make_rows();
+        }
+        Ok(())
+    }
+
+    /// Frees the slot of a finished sentence.
+    ///
+    /// # Errors
+    /// [`SearchError::Sentence`] for a slot that is free, unfinished, or stopped with rows left.
+    pub fn release(&mut self, sentence: u32) -> Result<(), SearchError> {
+        if self.finish(sentence).is_none() || self.memory.row_count[sentence as usize] != 0 {
+            return Err(SearchError::Sentence {
+                expected: "a finished (without rows)",
+                found: sentence,
+            });
+        }
+        self.memory.phase[sentence as usize] = VACANT;
+        Ok(())
+    }
+
+    /// Why a sentence is finished; `None` if it is not.
+    #[must_use]
+    pub fn finish(&self, sentence: u32) -> Option<Finish> {
+        match *self.memory.phase.get(sentence as usize)? {
+            ENDED => Some(Finish::End),
+            LENGTH => Some(Finish::Length),
+            STOPPED => Some(Finish::Stopped),
+            EXHAUSTED => Some(Finish::Exhausted),
+            _ => None,
+        }
+    }
+
+    /// The hypotheses of a finished sentence, at most `num_return` and at least one unless the prompt
+    /// was never fed whole: beam search best first and all different, samples in the order of their
+    /// numbers. Empty for an unfinished sentence.
+    pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
+        let Shape { width, target, groups, .. } = self.shape;
+        let (s, m) = (sentence as usize, &self.memory);
+        let count = match (self.finish(sentence), &self.options.strategy) {
+            (None, _) => 0,
+            (_, Strategy::Beam(_)) => m.finished_count[s * groups] as usize,
+            _ => width,
+        };
+        (0..count.min(self.options.num_return)).map(move |rank| {
+            let prompt = m.prompt_len[s] as usize;
+            let (slot, text, len, score) = if let Strategy::Beam(_) = self.options.strategy {
+                let slot = s * width + m.order[s * width + rank] as usize;
+                (slot, &*m.finished, m.finished_len[slot], m.finished_score[slot])
+            } else {
+                let slot = s * width + rank;
+                (slot, &*m.history, m.sequence_len[slot], m.score[slot])
+            };
+            Hypothesis { tokens: &text[slot * target..][prompt..len as usize], score }
+        })
+    }
+
+    fn active(&self) -> usize {
+        self.memory.phase.iter().filter(|&&phase| phase == ACTIVE).count()
+    }
+
+    fn stop_all(&mut self) {
+        for s in 0..self.shape.sentences {
+            if self.memory.phase[s] == ACTIVE {
+                self.end(s, Finish::Stopped);
+            }
+        }
+        self.make_rows();
+    }
+
+    fn make_rows(&mut self) {
+        self.rows = 0;
+        for s in 0..self.shape.sentences {
+            self.memory.row_count[s] = 0;
+            if self.memory.phase[s] == ACTIVE {
+                self.add_rows(s);
+            }
+        }
+    }
+
+    /// Finishes a sentence.
+    pub(super) fn end(&mut self, s: usize, finish: Finish) {
+        if let Strategy::Beam(beam) = &self.options.strategy {
+            self.end_beams(s, beam, finish);
+        }
+        self.memory.phase[s] = finish.code();
+    }
+
+    /// Appends the rows of a sentence. All sequences share one row until their first token is chosen.
+    fn add_rows(&mut self, s: usize) {
+        let Shape { width, target, .. } = self.shape;
+        let m = &mut self.memory;
+        let last = m.len[s] as usize - 1;
+        m.first_row[s] = self.rows as u32;
+        for slot in s * width..(s + 1) * width {
+            if m.alive[slot] == 1 {
+                let row = self.rows;
+                m.row[slot] = row as u32;
+                m.row_sentence[row] = s as u32;
+                m.row_token[row] = m.history[slot * target + last];
+                m.row_parent[row] = m.parent[slot];
+                m.row_position[row] = last as u32;
+                self.rows += 1;
+            }
+        }
+        m.row_count[s] = self.rows as u32 - m.first_row[s];
+    }
+
+    /// Streams one token; true if the caller wants the sentence to stop.
+    pub(super) fn emit(hooks: &mut Hooks<'_>, token: Token) -> bool {
+        match &mut hooks.on_token {
+            Some(on_token) => on_token(token) == ControlFlow::Break(()),
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Nothing allocates once a search has been made: not admitting, stepping, streaming or reading.
+
+#[path = "support/toy.rs"]
+#[allow(dead_code, reason = "the loop of the other tests allocates")]
+mod toy;
+
+use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use simdformer::search::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use toy::Toy;
+
+/// Counts every call on every thread.
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code, reason = "an allocator is an unsafe trait")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Even(Vec<u32>);
+
+impl AllowedTokens for Even {
+    fn allowed(&mut self, _: &Context<'_>) -> &[u32] {
+        &self.0
+    }
+}
+
+struct Halve;
+
+impl LogitsProcessor for Halve {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        scores.iter_mut().for_each(|x| *x *= 0.5);
+        Ok(())
+    }
+}
+
+fn with_every_rule(strategy: Strategy, num_return: usize) -> SearchOptions {
+    SearchOptions {
+        strategy,
+        num_return,
+        max_new_tokens: Some(20),
+        min_length: 5,
+        min_new_tokens: 4,
+        eos: vec![1, 3],
+        sequence_bias: vec![(vec![8], -0.5), (vec![2, 4], 1.5)],
+        repetition_penalty: 1.2,
+        no_repeat_ngram: Some(3),
+        bad_words: vec![vec![9], vec![6, 6]],
+        forced_bos: Some(10),
+        forced_eos: vec![1],
+        remove_invalid: false,
+        exponential_decay: Some((4, 1.1)),
+        suppress: vec![30],
+        begin_suppress: vec![12, 14],
+        renormalize: true,
+        ..SearchOptions::default()
+    }
+}
+
+#[test]
+fn no_strategy_allocates() {
+    let beam = BeamOptions::default();
+    let sample = SampleOptions {
+        temperature: 1.2,
+        top_k: Some(200),
+        top_p: Some(0.95),
+        min_p: Some(0.001),
+        typical: Some(0.97),
+        epsilon: Some(1e-4),
+        eta: Some(1e-4),
+        ..SampleOptions::default()
+    };
+    let strategies = [
+        with_every_rule(Strategy::Greedy, 1),
+        with_every_rule(Strategy::Beam(beam.clone()), 4),
+        with_every_rule(
+            Strategy::Beam(BeamOptions {
+                groups: 2,
+                diversity_penalty: 0.5,
+                early_stopping: EarlyStopping::Never,
+                ..beam
+            }),
+            4,
+        ),
+        with_every_rule(Strategy::Sample(SampleOptions::default()), 4),
+        with_every_rule(Strategy::Sample(sample), 4),
+    ];
+    let vocabulary = 2000;
+    let limits = SearchLimits {
+        sentences: 3,
+        sequences: 4,
+        max_target_length: 30,
+        vocabulary,
+        end_tokens: 2,
+    };
+    let mut memory = vec![u32::MAX; words(&limits).unwrap()];
+    let mut logits = vec![f32::NAN; 12 * vocabulary];
+    let mut even = Even((0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect());
+    let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0 };
+    // Panics of a failing assertion must not be counted on another thread's behalf: one test only.
+    for options in &strategies {
+        let mut streamed = 0usize;
+        let mut tokens = 0usize;
+        let mut steps = 0usize;
+        let before = CALLS.load(Ordering::SeqCst);
+        let mut search = Search::new(options, &limits, &mut memory).unwrap();
+        for prefix in [&[][..], &[5, 6], &[7]] {
+            search.admit(&Request { prefix, ..Request::default() }).unwrap();
+        }
+        while !search.rows().is_empty() {
+            let rows = search.rows();
+            let logits = &mut logits[..rows.len() * vocabulary];
+            for (row, logits) in rows.iter().zip(logits.chunks_exact_mut(vocabulary)) {
+                toy.fill(&[row.sentence, row.position, row.token], logits);
+            }
+            let mut on_token = |_: Token| {
+                streamed += 1;
+                ControlFlow::Continue(())
+            };
+            let mut halve = Halve;
+            let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut halve];
+            let mut hooks = Hooks {
+                processors: &mut processors,
+                allowed: Some(&mut even),
+                on_token: Some(&mut on_token),
+            };
+            search.advance(logits, &mut hooks).unwrap();
+            steps += 1;
+        }
+        for slot in 0..3 {
+            tokens += search.hypotheses(slot).map(|h| h.tokens.len()).sum::<usize>();
+            search.release(slot).unwrap();
+        }
+        let calls = CALLS.load(Ordering::SeqCst) - before;
+        assert_eq!(calls, 0, "{options:?}");
+        assert!(steps > 5 && tokens > 10 && streamed > 5, "{steps} steps, {tokens} tokens");
+    }
+    // The counter works.
+    let before = CALLS.load(Ordering::SeqCst);
+    drop(std::hint::black_box(vec![0u8; 100]));
+    assert_eq!(CALLS.load(Ordering::SeqCst) - before, 2);
+}

@@ -1,0 +1,117 @@
+//! Every logits processor, alone and combined, against what transformers makes of the same logits.
+//!
+//! Each golden line is one step of a search: a rule of the caller's leads the search along the line's
+//! history, whatever the other rules think of it, and at the end of it the line's scores come in.
+
+#[path = "support/golden_options.rs"]
+mod golden_options;
+
+use golden_options::{ids, options, scores};
+use serde_json::Value;
+use simdformer::search::*;
+
+/// Allows one token.
+struct Lead(Option<u32>);
+
+impl LogitsProcessor for Lead {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if let Some(token) = self.0 {
+            scores.fill(f32::NEG_INFINITY);
+            scores[token as usize] = 0.0;
+        }
+        Ok(())
+    }
+}
+
+struct Only(Vec<u32>);
+
+impl AllowedTokens for Only {
+    fn allowed(&mut self, _: &Context<'_>) -> &[u32] {
+        &self.0
+    }
+}
+
+/// The scores after all processors at the end of the history.
+fn process(line: &Value) -> Vec<f32> {
+    let eos = ids(&line["eos"]);
+    let given = line["options"].as_object().unwrap();
+    let options = SearchOptions {
+        max_length: Some(line["max_length"].as_u64().unwrap() as usize),
+        ..options(given, 1, &eos)
+    };
+    let history = ids(&line["history"]);
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: 1,
+        max_target_length: 12,
+        vocabulary: line["vocab"].as_u64().unwrap() as usize,
+        end_tokens: options.eos.len(),
+    };
+    let mut memory = vec![0xFFFF_FFFF; words(&limits).unwrap()];
+    let mut search = Search::new(&options, &limits, &mut memory).unwrap();
+    search.admit(&Request::default()).unwrap();
+    let mut allowed = line["options"].get("allowed").map(|list| Only(ids(list)));
+    for &token in &history[1..] {
+        let mut lead = Lead(Some(token));
+        let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut lead];
+        let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
+        let mut logits = vec![0.0; limits.vocabulary];
+        let progress = search.advance(&mut logits, &mut hooks).unwrap();
+        assert_eq!(progress.rows, 1);
+        assert_eq!(search.rows().tokens, [token]);
+    }
+    let mut logits = scores(&line["scores"]);
+    let mut hooks = Hooks {
+        allowed: allowed.as_mut().map(|only| only as &mut dyn AllowedTokens),
+        ..Hooks::default()
+    };
+    search.advance(&mut logits, &mut hooks).unwrap();
+    logits
+}
+
+#[test]
+fn processors_agree_with_transformers() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/search/processors.jsonl");
+    let text = std::fs::read_to_string(path).expect("the goldens of the processors");
+    let (mut lines, mut tied, mut changed, mut banned) = (0, 0, 0, 0);
+    let mut worst = 0.0f32;
+    for (number, line) in text.lines().enumerate() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let (mut got, mut want) = (process(&line), scores(&line["expected"]));
+        assert_eq!(got.len(), want.len());
+        changed += usize::from(want != scores(&line["scores"]));
+        if line["order_matters"] == true {
+            // Which of the equal logits at a threshold fall is left to an unstable sort there; how
+            // many fall is not.
+            got.sort_by(f32::total_cmp);
+            want.sort_by(f32::total_cmp);
+            tied += 1;
+        }
+        for (token, (&g, &w)) in got.iter().zip(&want).enumerate() {
+            let about = format!(
+                "line {}, token {token}: {g}, expected {w}\n{}",
+                number + 1,
+                line["options"]
+            );
+            if w == f32::NEG_INFINITY || g == f32::NEG_INFINITY {
+                assert_eq!(g, w, "{about}");
+                banned += 1;
+            } else {
+                let error = (g - w).abs();
+                worst = worst.max(error / w.abs().max(1.0));
+                assert!(error <= 1e-6 * w.abs().max(1.0), "{about}");
+            }
+        }
+        lines += 1;
+    }
+    println!("{lines} lines, {tied} with ties at a threshold, largest error {worst:e}");
+    assert!(
+        lines > 150 && tied > 3 && changed > 100 && banned > 1000,
+        "{lines} {tied} {changed} {banned}"
+    );
+}

@@ -1,0 +1,134 @@
+//! A model without weights, and the loop that drives a search with it.
+
+use core::ops::ControlFlow;
+use simdformer::search::*;
+
+/// Bits that look random and depend on every word.
+pub(crate) fn hash(words: &[u32]) -> u64 {
+    let mut h = 0x9E37_79B9_7F4A_7C15u64;
+    for &word in words {
+        h = (h ^ u64::from(word)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        h ^= h >> 29;
+    }
+    h.wrapping_mul(0x94D0_49BB_1331_11EB) ^ (h >> 31)
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Toy {
+    pub(crate) seed: u32,
+    pub(crate) vocabulary: usize,
+    /// Spread of the logits.
+    pub(crate) scale: f32,
+    /// Added to the logit of token 1, the end token.
+    pub(crate) end: f32,
+}
+
+impl Toy {
+    /// Logits after a history: a function of its last three tokens and its length.
+    pub(crate) fn fill(&self, history: &[u32], logits: &mut [f32]) {
+        let tail = &history[history.len().saturating_sub(3)..];
+        let mut key = [self.seed, history.len() as u32, 0, 0, 0, 0];
+        key[2..2 + tail.len()].copy_from_slice(tail);
+        for (token, logit) in logits.iter_mut().enumerate() {
+            key[5] = token as u32;
+            let bits = hash(&key);
+            // The sum of four uniform numbers is bell-shaped enough.
+            let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xffff).sum();
+            *logit = self.scale * (sum as f32 / 65536.0 - 2.0) * 1.7;
+        }
+        logits[1] += self.end;
+    }
+
+    pub(crate) fn logits(&self, history: &[u32]) -> Vec<f32> {
+        let mut logits = vec![0.0; self.vocabulary];
+        self.fill(history, &mut logits);
+        logits
+    }
+}
+
+pub(crate) type Result<T> = core::result::Result<T, SearchError>;
+
+/// What a search gave for one sentence.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) finish: Option<Finish>,
+    pub(crate) hypotheses: Vec<(Vec<u32>, f32)>,
+    pub(crate) streamed: Vec<Token>,
+    pub(crate) steps: usize,
+}
+
+pub(crate) fn limits(
+    options: &SearchOptions,
+    sentences: usize,
+    target: usize,
+    vocabulary: usize,
+) -> SearchLimits {
+    SearchLimits {
+        sentences,
+        sequences: options.sequences(),
+        max_target_length: target,
+        vocabulary,
+        end_tokens: options.eos.len(),
+    }
+}
+
+/// Runs all sentences together; each has its own model and request. The histories that the models see
+/// are rebuilt from `parent` and `token` alone.
+pub(crate) fn run(
+    options: &SearchOptions,
+    sentences: &[(Toy, Request<'_>)],
+    target: usize,
+) -> Result<Vec<Outcome>> {
+    run_until(options, sentences, target, usize::MAX)
+}
+
+/// As [`run`], breaking each sentence off at its n-th streamed token.
+pub(crate) fn run_until(
+    options: &SearchOptions,
+    sentences: &[(Toy, Request<'_>)],
+    target: usize,
+    stop_after: usize,
+) -> Result<Vec<Outcome>> {
+    let vocabulary = sentences.first().map_or(1, |s| s.0.vocabulary);
+    let limits = limits(options, sentences.len(), target, vocabulary);
+    let mut memory = vec![0xDEAD_BEEF; words(&limits)?];
+    let mut search = Search::new(options, &limits, &mut memory)?;
+    let mut slots = vec![];
+    for (_, request) in sentences {
+        slots.push(search.admit(request)?);
+    }
+    let mut streamed = vec![vec![]; sentences.len()];
+    let mut steps = vec![0; sentences.len()];
+    let mut before: Vec<Vec<u32>> = vec![];
+    while !search.rows().is_empty() {
+        let mut histories = vec![];
+        let mut logits = vec![];
+        for row in search.rows().iter() {
+            let mut history = row.parent.map_or(vec![], |p| before[p as usize].clone());
+            assert_eq!(history.len(), row.position as usize);
+            history.push(row.token);
+            logits.extend(sentences[row.sentence as usize].0.logits(&history));
+            histories.push(history);
+        }
+        let mut rows: Vec<u32> = search.rows().sentences.to_vec();
+        rows.dedup();
+        for &s in &rows {
+            steps[s as usize] += 1;
+        }
+        before = histories;
+        let mut on_token = |token: Token| {
+            let list = &mut streamed[token.sentence as usize];
+            list.push(token);
+            if list.len() < stop_after { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let mut hooks = Hooks { on_token: Some(&mut on_token), ..Hooks::default() };
+        search.advance(&mut logits, &mut hooks)?;
+    }
+    let outcome = |slot: u32| Outcome {
+        finish: search.finish(slot),
+        hypotheses: search.hypotheses(slot).map(|h| (h.tokens.to_vec(), h.score)).collect(),
+        streamed: streamed[slot as usize].clone(),
+        steps: steps[slot as usize],
+    };
+    Ok(slots.into_iter().map(outcome).collect())
+}
