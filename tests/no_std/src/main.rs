@@ -9,7 +9,8 @@
 #![no_main]
 
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Residual, Sequence, attention, attention_scratch, gemm,
 };
 
 #[link(name = "c")]
@@ -43,6 +44,10 @@ enum Failure {
     GemmWrong,
     /// A call that must be refused was not.
     BadCallAccepted,
+    /// The attention was refused.
+    AttentionRefused,
+    /// The attention gave other numbers.
+    AttentionWrong,
 }
 
 /// Start of the program, called by the C library.
@@ -51,7 +56,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let mut sets = 0;
     for isa in Isa::available() {
         sets += 1;
-        if let Err(failure) = matrix_product(isa) {
+        if let Err(failure) = matrix_product(isa).and_then(|()| causal_attention(isa)) {
             return failure as i32;
         }
     }
@@ -101,4 +106,49 @@ fn matrix_product(isa: Isa) -> Result<(), Failure> {
         Err(_) => Ok(()),
         Ok(()) => Err(Failure::BadCallAccepted),
     }
+}
+
+/// Two causal queries over two keys and a third that is padding and holds NaN. By hand, with scale 1:
+///
+/// ```text
+/// query 0 sees key 0 only:  weights 1          output = value 0
+/// query 1: scores 0, ln 3   weights 1/4, 3/4   output = (4 + 3 * 8, 8 + 0, -4 + 3 * 4) / 4
+/// ```
+fn causal_attention(isa: Isa) -> Result<(), Failure> {
+    const LN_3: f32 = 1.098_612_3;
+    static QUERY: [f32; 6] = [2.0, -1.0, 3.0, 1.0, 0.0, 0.0];
+    static KEY: [f32; 9] = [0.0, 5.0, 0.0, LN_3, 0.0, 7.0, f32::NAN, f32::NAN, f32::NAN];
+    static VALUE: [f32; 9] = [4.0, 8.0, -4.0, 8.0, 0.0, 4.0, f32::NAN, f32::NAN, f32::NAN];
+    static EXPECTED: [f32; 6] = [4.0, 8.0, -4.0, 7.0, 2.0, 2.0];
+    // The documented bound, 8 u (head_dim scale max|q| max|k| + key_len / 8 + 8) max|v| with
+    // u = 2^-24: 8 u (3 * 3 * 7 + 8.25) * 8 = 2.72e-4.
+    const BOUND: f32 = 2.72e-4;
+
+    let sequences =
+        [Sequence { query_start: 0, query_len: 2, key_start: 0, key_len: 2, padded_len: 3 }];
+    let mut scratch = [f32::NAN; 256];
+    let needed = attention_scratch(isa, &sequences, 1, 3).map_err(|_| Failure::Setup)?;
+    let scratch = scratch.get_mut(..needed).ok_or(Failure::Setup)?;
+    let mut result = [f32::NAN; 6];
+    attention(
+        isa,
+        Heads::new(&QUERY, [2, 1, 3]).map_err(|_| Failure::Setup)?,
+        Heads::new(&KEY, [3, 1, 3]).map_err(|_| Failure::Setup)?,
+        Heads::new(&VALUE, [3, 1, 3]).map_err(|_| Failure::Setup)?,
+        &sequences,
+        &AttentionOptions { scale: 1.0, causal: true, ..AttentionOptions::new(3) },
+        HeadsMut::new(&mut result, [2, 1, 3]).map_err(|_| Failure::Setup)?,
+        None,
+        scratch,
+        Parallelism::Serial,
+    )
+    .map_err(|_| Failure::AttentionRefused)?;
+    for (found, expected) in result.iter().zip(&EXPECTED) {
+        let error = (found - expected).abs();
+        // So that NaN fails.
+        if error.is_nan() || error > BOUND {
+            return Err(Failure::AttentionWrong);
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,311 @@
+//! Attention of any shape, layout, mask and values.
+//!
+//! Finite results are held to the documented error bound against a softmax in f64; masked and padded
+//! keys hold NaN; three threads give the bits of one, and a sequence alone the bits that it has in the
+//! batch; nothing outside the sequences' own rows is written; and arbitrary views and sequences are
+//! refused or safe.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::{GAP, Rng, Values, pick_isa, pool, same_bits};
+use simdformer_kernels::{
+    AttentionOptions, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, attention,
+    attention_scratch,
+};
+
+#[derive(Arbitrary, Debug)]
+struct Case {
+    isa: u8,
+    kv_heads: u8,
+    group: u8,
+    head_dim: u8,
+    lengths: [Lengths; 3],
+    sequences: u8,
+    pads: [u8; 4],
+    causal: bool,
+    uniform: bool,
+    values: Values,
+    threads: u8,
+    alone: u8,
+    seed: u64,
+    wild: Wild,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Lengths {
+    gap: u8,
+    queries: u8,
+    keys: u16,
+    padding: u8,
+}
+
+/// Numbers that nobody checked before the kernel does.
+#[derive(Arbitrary, Debug)]
+struct Wild {
+    length: u8,
+    shapes: [[u8; 3]; 2],
+    strides: [[usize; 2]; 4],
+    sequences: [[usize; 5]; 2],
+    scratch: u16,
+    causal: bool,
+    uniform: bool,
+}
+
+fuzz_target!(|case: Case| {
+    let isa = pick_isa(case.isa);
+    refused_or_safe(isa, &case.wild);
+    batch(isa, &case);
+});
+
+/// `[tokens, heads, head_dim]` with gaps after heads and after tokens.
+#[derive(Clone)]
+struct Tokens {
+    data: Vec<f32>,
+    shape: [usize; 3],
+    token_stride: usize,
+    head_stride: usize,
+}
+
+impl Tokens {
+    fn new(shape: [usize; 3], pad: u8) -> Self {
+        let head_stride = shape[2] + usize::from(pad % 4);
+        let token_stride = shape[1] * head_stride + usize::from(pad / 4 % 4);
+        Self { data: vec![GAP; shape[0] * token_stride], shape, token_stride, head_stride }
+    }
+
+    fn index(&self, token: usize, head: usize, i: usize) -> usize {
+        token * self.token_stride + head * self.head_stride + i
+    }
+
+    fn at(&self, token: usize, head: usize, i: usize) -> f32 {
+        self.data[self.index(token, head, i)]
+    }
+
+    fn fill(&mut self, tokens: std::ops::Range<usize>, values: Values, rng: &mut Rng) {
+        for token in tokens {
+            for head in 0..self.shape[1] {
+                for i in 0..self.shape[2] {
+                    let index = self.index(token, head, i);
+                    self.data[index] = rng.value(values);
+                }
+            }
+        }
+    }
+
+    fn view(&self) -> Heads<'_> {
+        Heads::strided(&self.data, self.shape, self.token_stride, self.head_stride)
+            .expect("a valid view")
+    }
+
+    fn view_mut(&mut self) -> HeadsMut<'_> {
+        HeadsMut::strided(&mut self.data, self.shape, self.token_stride, self.head_stride)
+            .expect("a valid view")
+    }
+}
+
+fn options(head_dim: usize, causal: bool, uniform: bool) -> AttentionOptions<'static> {
+    let fully_masked = if uniform { FullyMasked::Uniform } else { FullyMasked::Zeros };
+    AttentionOptions { causal, fully_masked, ..AttentionOptions::new(head_dim) }
+}
+
+fn batch(isa: Isa, case: &Case) {
+    let kv_heads = 1 + usize::from(case.kv_heads % 3);
+    let group = 1 + usize::from(case.group % 3);
+    let heads = kv_heads * group;
+    let head_dim = usize::from(case.head_dim % 41);
+    let mut sequences = Vec::new();
+    let (mut query_end, mut key_end) = (0, 0);
+    for lengths in case.lengths.iter().take(usize::from(case.sequences % 4)) {
+        let sequence = Sequence {
+            query_start: query_end + usize::from(lengths.gap % 3),
+            query_len: usize::from(lengths.queries % 60),
+            key_start: key_end + usize::from(lengths.gap / 3 % 3),
+            key_len: usize::from(lengths.keys % 300),
+            padded_len: usize::from(lengths.keys % 300) + usize::from(lengths.padding % 9),
+        };
+        query_end = sequence.query_start + sequence.query_len;
+        key_end = sequence.key_start + sequence.padded_len;
+        sequences.push(sequence);
+    }
+
+    let mut rng = Rng::new(case.seed);
+    let mut query = Tokens::new([query_end + 1, heads, head_dim], case.pads[0]);
+    let mut key = Tokens::new([key_end + 1, kv_heads, head_dim], case.pads[1]);
+    let mut value = Tokens::new([key_end + 1, kv_heads, head_dim], case.pads[2]);
+    for sequence in &sequences {
+        let queries = sequence.query_start..sequence.query_start + sequence.query_len;
+        let keys = sequence.key_start..sequence.key_start + sequence.key_len;
+        query.fill(queries, case.values, &mut rng);
+        key.fill(keys.clone(), case.values, &mut rng);
+        // A row that sees nothing averages the padding's values as well, if that was asked for.
+        let padded = sequence.key_start..sequence.key_start + sequence.padded_len;
+        value.fill(if case.uniform { padded } else { keys }, case.values, &mut rng);
+    }
+
+    let options = options(head_dim, case.causal, case.uniform);
+    let untouched = Tokens::new([query_end + 1, heads, head_dim], case.pads[3]);
+    let run = |sequences: &[Sequence], parallelism: Parallelism<'_>| {
+        let needed = attention_scratch(isa, sequences, kv_heads, head_dim).expect("a small size");
+        let mut scratch = vec![GAP; needed];
+        let mut out = untouched.clone();
+        attention(
+            isa,
+            query.view(),
+            key.view(),
+            value.view(),
+            sequences,
+            &options,
+            out.view_mut(),
+            None,
+            &mut scratch,
+            parallelism,
+        )
+        .expect("shapes that fit");
+        out
+    };
+    let out = run(&sequences, Parallelism::Serial);
+
+    let mut written = vec![false; out.data.len()];
+    for sequence in &sequences {
+        for i in 0..sequence.query_len {
+            for head in 0..heads {
+                for d in 0..head_dim {
+                    written[out.index(sequence.query_start + i, head, d)] = true;
+                }
+                check_head(isa, sequence, i, head, group, &options, [&query, &key, &value, &out]);
+            }
+        }
+    }
+    for (index, found) in out.data.iter().enumerate() {
+        let kept = found.to_bits() == GAP.to_bits();
+        assert!(written[index] || kept, "{isa}: memory of no sequence was written");
+    }
+
+    if case.threads % 8 == 0 {
+        let shared = pool().install(|| run(&sequences, Parallelism::Rayon));
+        for (one, three) in out.data.iter().zip(&shared.data) {
+            assert!(same_bits(*one, *three), "{isa}: {one:e} on one thread, {three:e} on three");
+        }
+    }
+    if !sequences.is_empty() {
+        let sequence = sequences[usize::from(case.alone) % sequences.len()];
+        let alone = run(&[sequence], Parallelism::Serial);
+        for token in sequence.query_start..sequence.query_start + sequence.query_len {
+            for head in 0..heads {
+                for d in 0..head_dim {
+                    let (many, one) = (out.at(token, head, d), alone.at(token, head, d));
+                    assert!(same_bits(many, one), "{isa}: {many:e} in a batch, {one:e} alone");
+                }
+            }
+        }
+    }
+}
+
+/// One query of one head against a softmax in f64.
+#[allow(clippy::too_many_arguments)]
+fn check_head(
+    isa: Isa,
+    sequence: &Sequence,
+    i: usize,
+    head: usize,
+    group: usize,
+    options: &AttentionOptions<'_>,
+    [query, key, value, out]: [&Tokens; 4],
+) {
+    let token = sequence.query_start + i;
+    let head_dim = query.shape[2];
+    let visible = if options.causal {
+        (i + 1 + sequence.key_len).saturating_sub(sequence.query_len)
+    } else {
+        sequence.key_len
+    };
+    let uniform = visible == 0 && options.fully_masked == FullyMasked::Uniform;
+    let used = if uniform { sequence.padded_len } else { visible };
+    let (mut largest_query, mut largest_key, mut largest_value) = (0f64, 0f64, 0f64);
+    let mut finite = true;
+    let mut note = |largest: &mut f64, x: f32| {
+        *largest = largest.max(f64::from(x).abs());
+        finite &= x.is_finite();
+    };
+    let mut scores = vec![0f64; used];
+    for (j, score) in scores.iter_mut().enumerate() {
+        for d in 0..head_dim {
+            note(&mut largest_value, value.at(sequence.key_start + j, head / group, d));
+            if !uniform {
+                let (q, k) =
+                    (query.at(token, head, d), key.at(sequence.key_start + j, head / group, d));
+                note(&mut largest_query, q);
+                note(&mut largest_key, k);
+                *score += f64::from(q) * f64::from(k);
+            }
+        }
+        *score *= f64::from(options.scale);
+    }
+    let scores_reach = head_dim as f64 * f64::from(options.scale) * largest_query * largest_key;
+    let limit = f64::from(f32::MAX) / 4.0;
+    // Past the range of f32 nothing is promised but the bits.
+    if !finite || !(scores_reach < limit && largest_value * (used as f64 + 1.0) < limit) {
+        return;
+    }
+    let maximum = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.iter().map(|score| (score - maximum).exp()).sum();
+    let unit = f64::from(f32::EPSILON) / 2.0;
+    let bound =
+        8.0 * unit * (scores_reach + sequence.padded_len as f64 / 8.0 + 8.0) * largest_value
+            + 1e-30;
+    for d in 0..head_dim {
+        let expected: f64 = scores
+            .iter()
+            .enumerate()
+            .map(|(j, score)| {
+                let weight = (score - maximum).exp() / sum;
+                weight * f64::from(value.at(sequence.key_start + j, head / group, d))
+            })
+            .sum();
+        let found = f64::from(out.at(token, head, d));
+        let error = (found - expected).abs();
+        assert!(
+            error <= bound,
+            "{isa} {sequence:?} query {i} head {head} element {d}: {found} instead of {expected}, \
+             error {error:e}, bound {bound:e}"
+        );
+    }
+}
+
+/// Whatever the numbers, the call is refused or touches only its slices.
+fn refused_or_safe(isa: Isa, wild: &Wild) {
+    let length = usize::from(wild.length);
+    let input = vec![1.0f32; length];
+    let mut output = vec![0.0f32; length];
+    let [query_shape, key_shape] = wild.shapes.map(|shape| shape.map(usize::from));
+    let [q, k, v, o] = wild.strides;
+    let query = Heads::strided(&input, query_shape, q[0], q[1]);
+    let key = Heads::strided(&input, key_shape, k[0], k[1]);
+    let value = Heads::strided(&input, key_shape, v[0], v[1]);
+    let out = HeadsMut::strided(&mut output, query_shape, o[0], o[1]);
+    let sequences =
+        wild.sequences.map(|[query_start, query_len, key_start, key_len, padded_len]| Sequence {
+            query_start,
+            query_len,
+            key_start,
+            key_len,
+            padded_len,
+        });
+    let mut scratch = vec![0.0f32; usize::from(wild.scratch)];
+    if let (Ok(query), Ok(key), Ok(value), Ok(out)) = (query, key, value, out) {
+        let options = options(key_shape[2], wild.causal, wild.uniform);
+        let _ = attention(
+            isa,
+            query,
+            key,
+            value,
+            &sequences,
+            &options,
+            out,
+            None,
+            &mut scratch,
+            Parallelism::Serial,
+        );
+    }
+}
