@@ -1,24 +1,4 @@
-//! One model, one planned memory: encode, step, fork, release.
-//!
-//! A session is a set of *sentence slots*, each with the keys and values of one source, and of *row
-//! slots*, each with one hypothesis about a sentence. An engine with its own scheduler drives it
-//! directly:
-//!
-//! ```no_run
-//! # use simdformer::{Limits, Model, Session, SessionError, StepRow};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let model = Model::open("path/to/checkpoint")?;
-//! let mut session = Session::new(&model, Limits::new(2, 64, 64))?;
-//! let mut sentences = [Default::default(); 2];
-//! session.encode(&[&[5, 6, 7, 0], &[8, 9, 0]], &mut sentences)?;
-//! let row = session.start(sentences[0])?;
-//! let logits = session.step(&[StepRow { row, token: 1 }])?;
-//! # Ok(()) }
-//! ```
-//!
-//! Sentences and hypotheses come and go between any two steps. The logits of a hypothesis depend on
-//! its source and its tokens only: not on its slots, on what else is in the batch, on whether its
-//! prefix was stepped or filled in, or on threads.
+//! One model, one planned memory: encode, step, fork, release. See [`Session`].
 
 use crate::arena::{Buffer, words, words_mut};
 use crate::cache::Caches;
@@ -91,7 +71,30 @@ pub struct StepRow {
     pub token: u32,
 }
 
-/// A model at work; see the [module](self).
+/// Who wants the logits of a prefix: called with each position and `[vocabulary]` logits.
+type EachLogits<'e> = Option<&'e mut dyn FnMut(usize, &[f32])>;
+
+/// A model at work on planned memory.
+///
+/// A session is a set of *sentence slots*, each with the keys and values of one source, and of *row
+/// slots*, each with one hypothesis about a sentence. An engine with its own scheduler drives it
+/// directly:
+///
+/// ```no_run
+/// # use simdformer::{Limits, Model, Session, SessionError, StepRow};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Model::open("path/to/checkpoint")?;
+/// let mut session = Session::new(&model, Limits::new(2, 64, 64))?;
+/// let mut sentences = [Default::default(); 2];
+/// session.encode(&[&[5, 6, 7, 0], &[8, 9, 0]], &mut sentences)?;
+/// let row = session.start(sentences[0])?;
+/// let logits = session.step(&[StepRow { row, token: 1 }])?;
+/// # Ok(()) }
+/// ```
+///
+/// Sentences and hypotheses come and go between any two steps. The logits of a hypothesis depend on
+/// its source and its tokens only: not on its slots, on what else is in the batch, on whether its
+/// prefix was stepped or filled in, or on threads.
 #[derive(Debug)]
 pub struct Session<'a> {
     pub(crate) model: &'a Model,
@@ -563,7 +566,7 @@ impl<'a> Session<'a> {
         &mut self,
         row: Row,
         tokens: &[u32],
-        mut each: Option<&mut dyn FnMut(usize, &[f32])>,
+        mut each: EachLogits<'_>,
     ) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         let stride = self.plan.limits.target_tokens;
@@ -586,7 +589,7 @@ impl<'a> Session<'a> {
         slot: usize,
         len: usize,
         chunk: &[u32],
-        each: &mut Option<&mut dyn FnMut(usize, &[f32])>,
+        each: &mut EachLogits<'_>,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();

@@ -150,22 +150,21 @@ impl Tenant {
             if let Some(row) = row {
                 session.release(row)?;
             }
-        } else if forks {
-            if let Some(place) = parent.place(index)
-                && self.hypotheses[place].is_none()
-            {
-                let mut child = parent.child(logits.len());
-                child.row = match row.map(|row| session.fork(row)) {
-                    Some(Ok(row)) => {
-                        totals.forks += 1;
-                        Some(row)
-                    }
-                    // It is fed its past again when there is room.
-                    Some(Err(SessionError::NoFreeRow { .. })) | None => None,
-                    Some(Err(error)) => return Err(error),
-                };
-                self.hypotheses[place] = Some(child);
-            }
+        } else if forks
+            && let Some(place) = parent.place(index)
+            && self.hypotheses[place].is_none()
+        {
+            let mut child = parent.child(logits.len());
+            child.row = match row.map(|row| session.fork(row)) {
+                Some(Ok(row)) => {
+                    totals.forks += 1;
+                    Some(row)
+                }
+                // It is fed its past again when there is room.
+                Some(Err(SessionError::NoFreeRow { .. })) | None => None,
+                Some(Err(error)) => return Err(error),
+            };
+            self.hypotheses[place] = Some(child);
         }
         Ok(())
     }
