@@ -9,7 +9,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads};
+use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow};
 
 const TARGET: usize = 37;
 
@@ -255,7 +255,7 @@ fn threads_change_nothing() {
     let check = |what: &str, model: &Model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
-        session.set_threads(Threads::Rayon);
+        session.set_threads(simdformer::Threads::Rayon);
         for pool in &pools {
             let what = format!("{what}, {} threads", pool.current_num_threads());
             pool.install(|| {
@@ -553,7 +553,7 @@ fn four_sessions_at_once_share_one_pool() {
             let (model, tasks, pool) = (&model, &tasks, &pool);
             scope.spawn(move || {
                 let mut session = Session::new(model, limits_for(tasks)).expect("a session");
-                session.set_threads(Threads::Rayon);
+                session.set_threads(simdformer::Threads::Rayon);
                 for _ in 0..5 {
                     session.clear();
                     pool.install(|| {
