@@ -59,7 +59,7 @@ mod layers;
 mod model;
 mod plan;
 pub mod search;
-pub mod session;
+mod session;
 
 pub use error::{KernelError, SessionError};
 pub use generate::{Counts, Generated, Source};

@@ -1,24 +1,4 @@
-//! One model, one planned memory: encode, step, fork, release.
-//!
-//! A session is a set of *sentence slots*, each with the keys and values of one source, and of *row
-//! slots*, each with one hypothesis about a sentence. An engine with its own scheduler drives it
-//! directly:
-//!
-//! ```no_run
-//! # use simdformer::{Limits, Model, Session, SessionError, StepRow};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let model = Model::open("path/to/checkpoint")?;
-//! let mut session = Session::new(&model, Limits::new(2, 64, 64))?;
-//! let mut sentences = [Default::default(); 2];
-//! session.encode(&[&[5, 6, 7, 0], &[8, 9, 0]], &mut sentences)?;
-//! let row = session.start(sentences[0])?;
-//! let logits = session.step(&[StepRow { row, token: 1 }])?;
-//! # Ok(()) }
-//! ```
-//!
-//! Sentences and hypotheses come and go between any two steps. The logits of a hypothesis depend on
-//! its source and its tokens only: not on its slots, on what else is in the batch, on whether its
-//! prefix was stepped or filled in, or on threads.
+//! One model, one planned memory: encode, step, fork, release. See [`Session`].
 
 use crate::arena::{Buffer, words, words_mut};
 use crate::cache::Caches;
@@ -94,7 +74,27 @@ pub struct StepRow {
     pub token: u32,
 }
 
-/// A model at work; see the [module](self).
+/// A model at work on planned memory.
+///
+/// A session is a set of *sentence slots*, each with the keys and values of one source, and of *row
+/// slots*, each with one hypothesis about a sentence. An engine with its own scheduler drives it
+/// directly:
+///
+/// ```no_run
+/// # use simdformer::{Limits, Model, Session, SessionError, StepRow};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Model::open("path/to/checkpoint")?;
+/// let mut session = Session::new(&model, Limits::new(2, 64, 64))?;
+/// let mut sentences = [Default::default(); 2];
+/// session.encode(&[&[5, 6, 7, 0], &[8, 9, 0]], &mut sentences)?;
+/// let row = session.start(sentences[0])?;
+/// let logits = session.step(&[StepRow { row, token: 1 }])?;
+/// # Ok(()) }
+/// ```
+///
+/// Sentences and hypotheses come and go between any two steps. The logits of a hypothesis depend on
+/// its source and its tokens only: not on its slots, on what else is in the batch, on whether its
+/// prefix was stepped or filled in, or on threads.
 #[derive(Debug)]
 pub struct Session<'a> {
     pub(crate) model: &'a Model,

@@ -346,6 +346,26 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     assert!(seen.0.len() >= 50, "{} mistakes", seen.0.len());
 }
 
+/// To ask for nothing is no mistake.
+#[test]
+fn nothing_asked_is_nothing_done() {
+    let model = model();
+    let mut session = Session::new(&model, LIMITS).expect("a session");
+    let expected = healthy(&mut session);
+    session.encode(&[], &mut []).expect("nothing encoded");
+    assert!(session.memory(&[]).expect("no memory").is_empty());
+    assert!(session.step(&[]).expect("no logits").is_empty());
+    let (_, row) = begin(&mut session);
+    session.prefill(row, &[], Some(&mut |_, _| panic!("no token"))).expect("nothing filled in");
+    assert_eq!(session.row_len(row), Ok(0));
+    let options = SearchOptions { start: 2, ..SearchOptions::default() };
+    let counts = session
+        .generate(&[], &options, &mut Hooks::default(), &mut |_| panic!("no sentence"))
+        .expect("nothing generated");
+    assert_eq!((counts.steps, counts.rows), (0, 0));
+    assert_eq!(healthy(&mut session), expected);
+}
+
 /// A callback of the caller may panic; the session is not lost.
 #[test]
 fn a_panic_of_a_callback_leaves_the_session_usable() {

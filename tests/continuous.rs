@@ -10,7 +10,7 @@ mod soak;
 use random_model::Dims;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, Session, Threads};
+use simdformer::{Limits, Model, Session};
 use soak::{SOURCE, Soak, TARGET};
 
 const SENTENCES: u64 = 300;
@@ -78,7 +78,7 @@ fn with_more_threads_than_cores_it_finishes_with_the_same_bits() {
             let (model, pool, expected) = (&model, &pool, &expected);
             scope.spawn(move || {
                 let mut session = Session::new(model, limits()).expect("a session");
-                session.set_threads(Threads::Rayon);
+                session.set_threads(simdformer::Threads::Rayon);
                 pool.install(|| {
                     check(&format!("oversubscribed, seed {seed}"), &mut session, seed, expected);
                 });

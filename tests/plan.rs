@@ -13,7 +13,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Plan, Sentence, Session, SessionError, Source, StepRow, Threads};
+use simdformer::{Limits, Model, Plan, Sentence, Session, SessionError, Source, StepRow};
 
 /// A NaN that no computation makes.
 const UNWRITTEN: u32 = 0x7fc0_dead;
@@ -224,7 +224,7 @@ fn nothing_outside_the_buffer_is_touched_by_other_threads() {
     for at_end in [true, false] {
         let buffer = guarded.floats(floats, at_end);
         let mut session = Session::with_buffer(&model, limits, buffer).expect("a session");
-        session.set_threads(Threads::Rayon);
+        session.set_threads(simdformer::Threads::Rayon);
         let found = pool.install(|| use_up(&mut session));
         assert!(found == expected, "other bits");
     }

@@ -9,7 +9,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads};
+use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow};
 
 const TARGET: usize = 37;
 
@@ -161,6 +161,48 @@ fn the_memory_is_the_same_in_any_batch() {
     });
 }
 
+/// More sentences and rows than any kernel is given at once, rows of one sentence far from each other.
+#[test]
+fn a_large_batch_in_any_order_is_the_same() {
+    const SENTENCES: usize = 135;
+    const TOKENS: usize = 4;
+    for dims in [kinds()[0], kinds()[3]] {
+        let checkpoint = dims.checkpoint(29);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let what = format!("large {} {isa}", dims.family.model_type());
+            let vocabulary = model.config().target_vocab;
+            let mut random = Random(33);
+            let tasks: Vec<Task> =
+                (0..SENTENCES).map(|i| Task::new(&model, &mut random, 1 + i % 5, TOKENS)).collect();
+            let limits = Limits { beams: 2, ..Limits::new(SENTENCES, 5, TOKENS) };
+            let mut session = Session::new(&model, limits).expect("a session");
+            let sources: Vec<&[u32]> = tasks.iter().map(|task| &task.source[..]).collect();
+            let memory = bits(session.memory(&sources).expect("a memory"));
+            let expected: Vec<u32> = tasks.iter().flat_map(|task| task.memory.clone()).collect();
+            assert_eq!(memory, expected, "{what}");
+            let mut sentences = vec![Sentence::default(); SENTENCES];
+            session.encode(&sources, &mut sentences).expect("encoded");
+            let mut rows: Vec<(usize, Row)> = (0..2 * SENTENCES)
+                .map(|i| (i % SENTENCES, session.start(sentences[i % SENTENCES]).expect("a row")))
+                .collect();
+            for at in 0..TOKENS {
+                let steps: Vec<StepRow> = rows
+                    .iter()
+                    .map(|&(i, row)| StepRow { row, token: tasks[i].target[at] })
+                    .collect();
+                let logits = session.step(&steps).expect("stepped");
+                for (&(i, _), logits) in rows.iter().zip(logits.chunks(vocabulary)) {
+                    assert_eq!(bits(logits), tasks[i].logits[at], "{what}: {i}, token {at}");
+                }
+                for i in (1..rows.len()).rev() {
+                    rows.swap(i, random.below(i + 1));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn slots_that_others_left_change_nothing() {
     for_every_model(|what, model| {
@@ -213,7 +255,7 @@ fn threads_change_nothing() {
     let check = |what: &str, model: &Model| {
         let tasks = tasks(model);
         let mut session = Session::new(model, limits_for(&tasks)).expect("a session");
-        session.set_threads(Threads::Rayon);
+        session.set_threads(simdformer::Threads::Rayon);
         for pool in &pools {
             let what = format!("{what}, {} threads", pool.current_num_threads());
             pool.install(|| {
@@ -511,7 +553,7 @@ fn four_sessions_at_once_share_one_pool() {
             let (model, tasks, pool) = (&model, &tasks, &pool);
             scope.spawn(move || {
                 let mut session = Session::new(model, limits_for(tasks)).expect("a session");
-                session.set_threads(Threads::Rayon);
+                session.set_threads(simdformer::Threads::Rayon);
                 for _ in 0..5 {
                     session.clear();
                     pool.install(|| {

@@ -213,6 +213,25 @@ fn check(what: &str, checkpoint: &Checkpoint, isa: Isa, pools: &Pools) {
     pools.count(&what, &mut session, &requests);
 }
 
+/// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
+/// 10 ms.
+#[cfg(target_os = "linux")]
+fn nobody_spins() {
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("a line");
+        // The name of the program, in parentheses, may hold anything; time in user and system mode
+        // are fields 14 and 15 of the line.
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        let fields = fields.split(' ').skip(11).take(2);
+        fields.map(|field| field.parse::<u64>().expect("a number")).sum()
+    };
+    let before = ticks();
+    assert!(before > 10, "{before} ticks after all this work");
+    std::thread::sleep(core::time::Duration::from_millis(500));
+    let spent = ticks() - before;
+    assert!(spent < 10, "{spent} ticks in half a second of nothing to do");
+}
+
 /// One test only: the counter sees every thread of the process.
 #[test]
 fn no_call_allocates() {
@@ -235,6 +254,8 @@ fn no_call_allocates() {
         ..Dims::small(Family::Marian)
     };
     check("a larger marian", &large.checkpoint(2), Isa::best(), &pools);
+    #[cfg(target_os = "linux")]
+    nobody_spins();
     // The counter works.
     let before = counting::calls();
     drop(core::hint::black_box(vec![0u8; 100]));
