@@ -1,0 +1,195 @@
+//! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads,
+//! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
+//!
+//! `--json` prints one line a measurement instead of criterion's report, in the format of
+//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1).
+#![allow(unsafe_code, reason = "the counting allocator")]
+
+#[path = "../examples/support/counting.rs"]
+#[allow(dead_code)]
+mod counting;
+#[path = "../tests/support/random_model.rs"]
+#[allow(dead_code)]
+mod random_model;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use random_model::{Dims, Random};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
+use simdformer::{Limits, Model, Sentence, Session, Source, Threads};
+use std::time::{Duration, Instant};
+
+const SOURCE: usize = 32;
+const TARGET: usize = 64;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    let threads = arguments
+        .iter()
+        .position(|argument| argument == "--threads")
+        .and_then(|at| arguments.get(at + 1)?.parse().ok())
+        .unwrap_or(1);
+    let model = base();
+    if json {
+        return lines(&model, threads);
+    }
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3))
+        .configure_from_args();
+    encode(&mut criterion, &model);
+    decode(&mut criterion, &model);
+    criterion.final_summary();
+}
+
+fn base() -> Model {
+    let dims = Dims {
+        d_model: 512,
+        layers: [6, 6],
+        heads: [8, 8],
+        ffn: [2048, 2048],
+        vocabulary: 32_000,
+        positions: 512,
+        ..Dims::small(Family::Marian)
+    };
+    Model::load(&dims.checkpoint(1), Isa::detect()).expect("a random model")
+}
+
+fn sources(count: usize, len: usize) -> Vec<Vec<u32>> {
+    let mut random = Random(7);
+    (0..count).map(|_| random.ids(len, 31_000)).collect()
+}
+
+fn encode(criterion: &mut Criterion, model: &Model) {
+    let mut group = criterion.benchmark_group("model/encode");
+    for (batch, len) in [(1, 32), (8, 128)] {
+        let sources = sources(batch, len);
+        let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+        let mut session = Session::new(model, Limits::new(batch, len, 2)).expect("a session");
+        group.throughput(Throughput::Elements((batch * len) as u64));
+        group.bench_function(BenchmarkId::from_parameter(format!("{batch}x{len}")), |bencher| {
+            bencher.iter(|| session.memory(&borrowed).expect("a memory")[0]);
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("model/prefill");
+    let source = sources(1, SOURCE);
+    let mut session = Session::new(model, Limits::new(1, SOURCE, TARGET)).expect("a session");
+    group.throughput(Throughput::Elements(TARGET as u64));
+    group.bench_function(BenchmarkId::from_parameter(TARGET), |bencher| {
+        bencher.iter(|| {
+            session.clear();
+            let mut sentence = [Sentence::default()];
+            session.encode(&[&source[0]], &mut sentence).expect("encoded");
+            let row = session.start(sentence[0]).expect("a row");
+            session.prefill(row, &source[0], None).expect("filled");
+        });
+    });
+    group.finish();
+}
+
+fn decode(criterion: &mut Criterion, model: &Model) {
+    let mut group = criterion.benchmark_group("model/decode");
+    for (batch, beams) in [(1, 1), (8, 1), (32, 1), (1, 4), (8, 4)] {
+        let mut work = Decode::new(model, batch, beams, Threads::Serial);
+        group.throughput(Throughput::Elements((batch * TARGET) as u64));
+        let name = BenchmarkId::from_parameter(format!("batch {batch}, {beams} beam(s)"));
+        group.bench_function(name, |bencher| bencher.iter(|| work.run()));
+    }
+    group.finish();
+}
+
+/// One batch to decode.
+struct Decode<'m> {
+    session: Session<'m>,
+    options: SearchOptions,
+    sources: Vec<Vec<u32>>,
+}
+
+impl<'m> Decode<'m> {
+    fn new(model: &'m Model, batch: usize, beams: usize, threads: Threads) -> Self {
+        let limits = Limits { beams, ..Limits::new(batch, SOURCE, TARGET + 1) };
+        let mut session = Session::new(model, limits).expect("a session");
+        session.set_threads(threads);
+        let strategy = if beams > 1 {
+            Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() })
+        } else {
+            Strategy::Greedy
+        };
+        let options = SearchOptions {
+            strategy,
+            min_new_tokens: TARGET,
+            max_new_tokens: Some(TARGET),
+            max_length: None,
+            forced_eos: Vec::new(),
+            ..model.config().search_options()
+        };
+        Self { session, options, sources: sources(batch, SOURCE) }
+    }
+
+    fn run(&mut self) {
+        let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
+        self.session
+            .generate(&sources, &self.options, &mut Hooks::default(), &mut |_| {})
+            .expect("generated");
+    }
+}
+
+/// Median seconds of `work`, and the allocator's calls in one run.
+fn measure(mut work: impl FnMut()) -> (f64, u64) {
+    work();
+    let mut seconds = Vec::new();
+    let mut allocations = 0;
+    for _ in 0..5 {
+        let before = counting::allocations();
+        let start = Instant::now();
+        work();
+        seconds.push(start.elapsed().as_secs_f64());
+        allocations = counting::allocations() - before;
+    }
+    seconds.sort_by(f64::total_cmp);
+    (seconds[2], allocations)
+}
+
+fn lines(model: &Model, threads: usize) {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+    let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
+    let say = |what: &str,
+               shape: &[usize],
+               seconds: f64,
+               tokens: usize,
+               allocations: u64,
+               bytes| {
+        println!(
+            "{{\"engine\": \"simdformer\", \"what\": \"{what}\", \"shape\": {shape:?}, \"threads\": {threads}, \
+             \"seconds\": {seconds}, \"rate\": {:.2}, \"unit\": \"tok/s\", \"allocations\": {allocations}, \
+             \"plan_bytes\": {bytes}}}",
+            tokens as f64 / seconds
+        );
+    };
+    for (batch, len) in [(1, 32), (8, 128)] {
+        let sources = sources(batch, len);
+        let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+        let mut session = Session::new(model, Limits::new(batch, len, 2)).expect("a session");
+        session.set_threads(kind);
+        let bytes = session.plan().bytes();
+        let (seconds, allocations) = pool.install(|| {
+            measure(|| {
+                session.memory(&borrowed).expect("a memory");
+            })
+        });
+        say("encode f32", &[batch, len], seconds, batch * len, allocations, bytes);
+    }
+    for (batch, beams) in [(1, 1), (8, 1), (32, 1), (1, 4), (8, 4)] {
+        let mut work = Decode::new(model, batch, beams, kind);
+        let bytes = work.session.plan().bytes();
+        // The vector of sources that `run` makes is the one allocation that is ours.
+        let (seconds, allocations) = pool.install(|| measure(|| work.run()));
+        let what = format!("decode f32, {beams} beam(s)");
+        let shape = [batch, SOURCE, TARGET];
+        say(&what, &shape, seconds, batch * TARGET, allocations - 1, bytes);
+    }
+}

@@ -1,0 +1,79 @@
+"""Time whole models, ours and the peers', in turn, and print one table of ratios.
+
+Usage: python compare_model.py --models DIR [--threads 1] [--rounds 3] [--write ../RESULTS.md]
+
+DIR is what make_marian_base.py wrote: Transformer-base with random weights. Every engine translates sources of 32
+tokens into exactly 64 new ones, and encodes; a ratio is the median over the rounds of ours over theirs, in tokens per
+second, so above 1 we are faster. Run it where nothing else runs.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def lines(command):
+    out = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def cpu():
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write")
+    a = parser.parse_args()
+    threads = str(a.threads)
+    rates, ratios = {}, {}
+    for round_ in range(a.rounds):
+        print(f"round {round_ + 1} of {a.rounds}", file=sys.stderr, flush=True)
+        ours = {}
+        for row in lines(["cargo", "bench", "-q", "--bench", "model", "--", "--json", "--threads", threads]):
+            key = (row["what"], tuple(row["shape"]))
+            ours[key] = row["rate"]
+            rates.setdefault(("simdformer", *key), []).append(row["rate"])
+        for what in ("encode", "decode"):
+            peers = [sys.executable, str(HERE / "peers.py"), what, "--threads", threads, "--models", a.models]
+            for row in lines(peers + ["--runs", "3"]):
+                key = (row["what"], tuple(row["shape"]))
+                if key in ours:
+                    rates.setdefault((row["engine"], *key), []).append(row["rate"])
+                    ratios.setdefault((row["engine"], *key), []).append(ours[key] / row["rate"])
+    table = [
+        f"## Whole model, {a.threads} thread{'s' if a.threads > 1 else ''}, {datetime.date.today()}, {cpu()}",
+        "",
+        f"Transformer-base, f32, random weights; tokens per second, medians of {a.rounds} rounds.",
+        "",
+        "| work | batch, source, target | simdformer | peer | peer tok/s | ours over theirs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (engine, what, shape), values in sorted(ratios.items(), key=lambda item: (item[0][1], item[0][2], item[0][0])):
+        ours = statistics.median(rates["simdformer", what, shape])
+        theirs = statistics.median(rates[engine, what, shape])
+        size = ", ".join(map(str, shape))
+        table.append(f"| {what} | {size} | {ours:.0f} | {engine} | {theirs:.0f} | {statistics.median(values):.2f} |")
+    text = "\n".join(table) + "\n"
+    print(text)
+    if a.write:
+        with open(a.write, "a") as file:
+            file.write("\n" + text)
+
+
+if __name__ == "__main__":
+    main()
