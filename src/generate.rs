@@ -5,6 +5,7 @@ use crate::arena::{Buffer, words_mut};
 use crate::error::SessionError;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
 use crate::session::{Row, SOURCES_PER_CALL, Sentence, Session, StepRow, beyond, cut};
+use crate::trace::NoTap;
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -169,8 +170,11 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             }
             self.place_rows()?;
             let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let logits =
-                self.session.step_with(rows, |i| StepRow { row: Row(now[i]), token: tokens[i] })?;
+            let logits = self.session.step_with(
+                rows,
+                |i| StepRow { row: Row(now[i]), token: tokens[i] },
+                &mut NoTap,
+            )?;
             counts.steps += 1;
             counts.rows += rows;
             self.search.advance(logits, hooks)?;

@@ -14,6 +14,8 @@ mod model;
 mod plan;
 pub mod search;
 mod session;
+pub mod trace;
+mod watch;
 
 pub use error::{KernelError, SessionError};
 pub use generate::{Counts, Generated, Source};
@@ -21,3 +23,4 @@ pub use model::{Model, ModelError};
 pub use plan::{Limits, Plan};
 pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
 pub use simdformer_kernels as kernels;
+pub use watch::Watched;

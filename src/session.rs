@@ -29,6 +29,7 @@ use crate::error::{KernelError, SessionError};
 use crate::layers::Run;
 use crate::model::Model;
 use crate::plan::{Limits, Plan};
+use crate::trace::{NoTap, Tap};
 use simdformer_kernels::Parallelism;
 
 /// Sources that one call of the encoder takes.
@@ -62,9 +63,23 @@ impl Threads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sentence(pub(crate) u32);
 
+impl Sentence {
+    /// Number of the slot: what [`crate::trace::View::sentence`] says.
+    pub const fn slot(self) -> u32 {
+        self.0
+    }
+}
+
 /// The slot of a hypothesis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Row(pub(crate) u32);
+
+impl Row {
+    /// Number of the slot: what [`crate::trace::View::row`] says.
+    pub const fn slot(self) -> u32 {
+        self.0
+    }
+}
 
 /// Called with each position and its logits, `[vocabulary]`.
 pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
@@ -191,6 +206,15 @@ impl<'a> Session<'a> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
+        self.encode_with(sources, sentences, &mut NoTap)
+    }
+
+    pub(crate) fn encode_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+        tap: &mut T,
+    ) -> Result<(), SessionError> {
         let limits = self.plan.limits;
         let vocabulary = self.model.config().source_vocab;
         if sentences.len() != sources.len() {
@@ -217,17 +241,18 @@ impl<'a> Session<'a> {
         }
         let mut start = 0;
         for chunk in sources.chunks(SOURCES_PER_CALL) {
-            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()])?;
+            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()], tap)?;
             start += chunk.len();
         }
         Ok(())
     }
 
     /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
-    fn encode_chunk(
+    fn encode_chunk<T: Tap>(
         &mut self,
         sources: &[&[u32]],
         sentences: &mut [Sentence],
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let mut lengths = [0u32; SOURCES_PER_CALL];
         let mut slots = [0u32; SOURCES_PER_CALL];
@@ -240,7 +265,7 @@ impl<'a> Session<'a> {
         for (len, source) in lengths.iter_mut().zip(sources) {
             *len = source.len() as u32;
         }
-        self.run_encoder(sources, lengths, Some(slots))?;
+        self.run_encoder(sources, lengths, Some(slots), tap)?;
         let sentence_len = self.plan.sentence_len.clone();
         let lens = self.words_mut(&sentence_len);
         for ((&slot, &len), sentence) in slots.iter().zip(&*lengths).zip(sentences) {
@@ -256,6 +281,14 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Session::encode`], but no slot needs to be free.
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+        self.memory_with(sources, &mut NoTap)
+    }
+
+    pub(crate) fn memory_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        tap: &mut T,
+    ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
         let vocabulary = self.model.config().source_vocab;
         for (sentence, source) in sources.iter().enumerate() {
@@ -272,17 +305,18 @@ impl<'a> Session<'a> {
         for (len, source) in lengths.iter_mut().zip(sources) {
             *len = source.len() as u32;
         }
-        self.run_encoder(sources, &lengths[..sources.len()], None)?;
+        self.run_encoder(sources, &lengths[..sources.len()], None, tap)?;
         let start = self.plan.x.start;
         Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
     }
 
     /// Runs the encoder over checked sources and, with `slots`, keeps their keys and values.
-    fn run_encoder(
+    fn run_encoder<T: Tap>(
         &mut self,
         sources: &[&[u32]],
         lengths: &[u32],
         slots: Option<&[u32]>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let d = model.config().d_model;
@@ -324,9 +358,9 @@ impl<'a> Session<'a> {
                 hidden,
                 scratch,
             };
-            model.encoder().run(&run, positions, tokens, at, lengths, work)?;
+            model.encoder().run(&run, positions, tokens, at, lengths, slots, work, tap)?;
             if let Some(slots) = slots {
-                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv)?;
+                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv, tap)?;
             }
             Ok::<(), KernelError>(())
         })?;
@@ -405,14 +439,15 @@ impl<'a> Session<'a> {
     /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
     /// vocabulary. Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.step_with(rows.len(), |i| rows[i])
+        self.step_with(rows.len(), |i| rows[i], &mut NoTap)
     }
 
     /// [`Session::step`] of `count` rows that lie in no slice.
-    pub(crate) fn step_with(
+    pub(crate) fn step_with<T: Tap>(
         &mut self,
         count: usize,
         row: impl Fn(usize) -> StepRow,
+        tap: &mut T,
     ) -> Result<&mut [f32], SessionError> {
         self.check_step(count, &row)?;
         let (model, plan) = (self.model, &self.plan);
@@ -498,8 +533,12 @@ impl<'a> Session<'a> {
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
             let run = Run { model, parallelism };
-            decoder.run(&run, &pass, &mut caches, &mut work)?;
-            decoder.logits(&run, work.x, logits)
+            decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
+            decoder.logits(&run, work.x, logits)?;
+            if let Some(mut watch) = tap.watch() {
+                watch.logits(model.isa(), &pass.at(), logits, config.target_vocab)?;
+            }
+            Ok::<(), KernelError>(())
         })?;
         for &slot in &slots[..count] {
             row_len[slot as usize] += 1;
@@ -518,7 +557,17 @@ impl<'a> Session<'a> {
         &mut self,
         row: Row,
         tokens: &[u32],
+        each: Option<EachLogits<'_>>,
+    ) -> Result<(), SessionError> {
+        self.prefill_with(row, tokens, each, &mut NoTap)
+    }
+
+    pub(crate) fn prefill_with<T: Tap>(
+        &mut self,
+        row: Row,
+        tokens: &[u32],
         mut each: Option<EachLogits<'_>>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         let stride = self.plan.limits.target_tokens;
@@ -531,17 +580,18 @@ impl<'a> Session<'a> {
         }
         for (index, chunk) in tokens.chunks(self.plan.pass).enumerate() {
             let at = len + index * self.plan.pass;
-            self.prefill_chunk(slot, at, chunk, &mut each)?;
+            self.prefill_chunk(slot, at, chunk, &mut each, tap)?;
         }
         Ok(())
     }
 
-    fn prefill_chunk(
+    fn prefill_chunk<T: Tap>(
         &mut self,
         slot: usize,
         len: usize,
         chunk: &[u32],
         each: &mut Option<EachLogits<'_>>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();
@@ -613,7 +663,7 @@ impl<'a> Session<'a> {
         };
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
-            decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work)
+            decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work, tap)
         })?;
         words_mut(row_len)[slot] += count as u32;
         if let Some(each) = each {
@@ -623,6 +673,14 @@ impl<'a> Session<'a> {
                 let logits = &mut logits[..x.len() / d * vocabulary];
                 self.threads
                     .run(|parallelism| decoder.logits(&Run { model, parallelism }, x, logits))?;
+                if let Some(mut watch) = tap.watch() {
+                    watch.logits(
+                        model.isa(),
+                        &pass.skip(position - len).at(),
+                        logits,
+                        vocabulary,
+                    )?;
+                }
                 for logits in logits.chunks(vocabulary) {
                     each(position, logits);
                     position += 1;
