@@ -226,7 +226,7 @@ impl Page {
         let mut out = format!("  {}\n", panel.title);
         let keys = self.keys.len();
         if keys > 10 {
-            let tens = |j: usize| if j > 0 && j % 10 == 0 { j / 10 % 10 } else { 10 };
+            let tens = |j: usize| if j > 0 && j.is_multiple_of(10) { j / 10 % 10 } else { 10 };
             let cell = |j| if tens(j) < 10 { format!(" {}", tens(j)) } else { "  ".to_owned() };
             let _ = writeln!(out, "  {:most$}  {}", "", (0..keys).map(cell).collect::<String>());
         }
