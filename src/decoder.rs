@@ -2,9 +2,10 @@
 //! is filled in. Both go through the same kernels and give the same bits.
 
 use crate::cache::Caches;
-use crate::config::NormPlacement;
+use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
-use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, sublayer};
+use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
+use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use simdformer_kernels::{
     Activation, AttentionOptions, CachedSequence, Heads, HeadsMut, Residual, attention_cached,
     attention_step,
@@ -74,15 +75,36 @@ pub(crate) enum Past<'p> {
     Slot { slot: usize, len: usize },
 }
 
+impl Pass<'_> {
+    /// Without its first `tokens` tokens.
+    pub(crate) fn skip(&self, tokens: usize) -> Self {
+        let &Self { tokens: all, positions, slots, sentences, .. } = self;
+        Self {
+            tokens: &all[tokens..],
+            positions: &positions[tokens..],
+            slots: &slots[tokens..],
+            sentences: &sentences[tokens..],
+            ..*self
+        }
+    }
+
+    /// What a probe is told about the tokens.
+    pub(crate) fn at(&self) -> At<'_> {
+        let &Self { slots, sentences, positions, .. } = self;
+        At::outside(Rows::Target { slots, sentences, positions }, Side::Decoder)
+    }
+}
+
 impl Decoder {
     /// Runs all layers over the tokens of `pass`, appends their keys and values to the cache, and
     /// leaves the last hidden states, `[tokens, d_model]`, in `work.x`.
-    pub(crate) fn run(
+    pub(crate) fn run<T: Tap>(
         &self,
         run: &Run<'_>,
         pass: &Pass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
+        tap: &mut T,
     ) -> Result<(), KernelError> {
         let Workspace { x, h, context, qkv, hidden } = work;
         let config = run.model.config();
@@ -91,9 +113,21 @@ impl Decoder {
         let (rows, head_dim) = (pass.tokens.len(), d / heads);
         let shape = [rows, heads, head_dim];
         let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
-        embed(run, &self.embedding, pass.position_table, pass.tokens, pass.positions, x)?;
+        let place = pass.at();
+        embed(
+            run,
+            &self.embedding,
+            pass.position_table,
+            pass.tokens,
+            pass.positions,
+            x,
+            tap,
+            &place,
+        )?;
         for (index, layer) in self.layers.iter().enumerate() {
-            sublayer(run, &layer.attention_norm, pre, x, h, |input, residual, out| {
+            let at = place.block(index, Block::Own);
+            let norm = &layer.attention_norm;
+            sublayer(run, norm, pre, x, h, tap, &at, |tap, input, residual, out| {
                 run.linear(&layer.qkv, input, Activation::Identity, Residual::None, qkv)?;
                 let part = |i: usize| Heads::strided(&qkv[i * d..], shape, 3 * d, head_dim);
                 let mut cache = caches.own(index)?;
@@ -120,22 +154,34 @@ impl Decoder {
                         run.parallelism,
                     )?,
                 }
+                look_at_own(run, pass, index, qkv, caches, context, tap, &at)?;
                 run.linear(&layer.out, context, Activation::Identity, residual, out)
             })?;
-            sublayer(run, &layer.cross_norm, pre, x, h, |input, residual, out| {
+            let at = place.block(index, Block::Cross);
+            sublayer(run, &layer.cross_norm, pre, x, h, tap, &at, |tap, input, residual, out| {
                 let query = &mut qkv[..rows * d];
                 run.linear(&layer.cross_query, input, Activation::Identity, Residual::None, query)?;
                 self.cross_attention(run, index, pass, query, caches, context)?;
+                look_at_cross(run, pass, index, query, caches, context, tap, &at)?;
                 run.linear(&layer.cross_out, context, Activation::Identity, residual, out)
             })?;
-            sublayer(run, &layer.feed_forward_norm, pre, x, h, |input, residual, out| {
-                layer.feed_forward.run(run, input, residual, hidden, out)
+            let at = place.block(index, Block::FeedForward);
+            let norm = &layer.feed_forward_norm;
+            sublayer(run, norm, pre, x, h, tap, &at, |tap, input, residual, out| {
+                layer.feed_forward.run(run, input, residual, hidden, out, |first, hidden| {
+                    if let Some(mut watch) = tap.watch() {
+                        let columns = layer.feed_forward.inner.columns;
+                        let matrix = Strided { data: hidden, columns, stride: columns };
+                        watch.strided(Stage::FeedForward, &at, first, matrix);
+                    }
+                })
             })?;
         }
-        match &self.final_norm {
-            Some(norm) => run.norm_in_place(norm, x),
-            None => Ok(()),
+        if let Some(norm) = &self.final_norm {
+            run.norm_in_place(norm, x)?;
         }
+        look(tap, Stage::Output, &place, x, d);
+        Ok(())
     }
 
     /// Attends to the source. Rows of one sentence that lie side by side, its beams, read its keys
@@ -186,7 +232,8 @@ impl Decoder {
     /// Projects the encoder's memory of several sentences laid end to end, `[tokens, d_model]`, to the
     /// keys and values of every layer, and keeps sentence `i`, `lengths[i]` tokens, in slot `slots[i]`.
     /// `key_value` has room for `[tokens, 2 d_model]`.
-    pub(crate) fn keep_memory(
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn keep_memory<T: Tap>(
         &self,
         run: &Run<'_>,
         memory: &[f32],
@@ -194,6 +241,7 @@ impl Decoder {
         slots: &[u32],
         caches: &mut Caches<'_>,
         key_value: &mut [f32],
+        tap: &mut T,
     ) -> Result<(), KernelError> {
         let config = run.model.config();
         let (d, heads) = (config.d_model, config.decoder.heads);
@@ -207,6 +255,15 @@ impl Decoder {
                 Residual::None,
                 key_value,
             )?;
+            if let Some(mut watch) = tap.watch() {
+                let rows = Rows::Source { lengths, slots: Some(slots) };
+                let at = At::outside(rows, Side::Decoder).block(index, Block::Cross);
+                for (part, stage) in [Stage::Key, Stage::Value].into_iter().enumerate() {
+                    let matrix =
+                        Strided { data: &key_value[part * d..], columns: d, stride: 2 * d };
+                    watch.strided(stage, &at, 0, matrix);
+                }
+            }
             let mut cache = caches.cross(index)?;
             let mut start = 0;
             for (&len, &slot) in lengths.iter().zip(slots) {
@@ -231,4 +288,80 @@ impl Decoder {
     ) -> Result<(), KernelError> {
         run.linear(&self.output, x, Activation::Identity, Residual::None, logits)
     }
+}
+
+/// Shows query, key, value, scores, weights and context of self-attention to the probe, if there is
+/// one.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn look_at_own<T: Tap>(
+    run: &Run<'_>,
+    pass: &Pass<'_>,
+    layer: usize,
+    qkv: &[f32],
+    caches: &mut Caches<'_>,
+    context: &[f32],
+    tap: &mut T,
+    at: &At<'_>,
+) -> Result<(), KernelError> {
+    let Some(mut watch) = tap.watch() else { return Ok(()) };
+    let config = run.model.config();
+    let (d, heads) = (config.d_model, config.decoder.heads);
+    for (index, stage) in [Stage::Query, Stage::Key, Stage::Value].into_iter().enumerate() {
+        let matrix = Strided { data: &qkv[index * d..], columns: d, stride: 3 * d };
+        watch.strided(stage, at, 0, matrix);
+    }
+    let query = Heads::strided(qkv, [pass.tokens.len(), heads, d / heads], 3 * d, d / heads)?;
+    let cache = caches.own(layer)?;
+    let cache = cache.read();
+    watch.attention(
+        run.isa(),
+        at,
+        query,
+        true,
+        |rows| rows.position + rows.len,
+        |rows, j, head, out| {
+            let slot = match pass.past {
+                Past::Ancestry { ancestry, stride, .. } => {
+                    ancestry[rows.start * stride + j] as usize
+                }
+                Past::Slot { slot, .. } => slot,
+            };
+            Ok(cache.read_key(slot, j, head, out)?)
+        },
+    )?;
+    watch.rows(Stage::Context, at, context, d);
+    Ok(())
+}
+
+/// Shows query, scores, weights and context of cross-attention to the probe, if there is one.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn look_at_cross<T: Tap>(
+    run: &Run<'_>,
+    pass: &Pass<'_>,
+    layer: usize,
+    query: &[f32],
+    caches: &mut Caches<'_>,
+    context: &[f32],
+    tap: &mut T,
+    at: &At<'_>,
+) -> Result<(), KernelError> {
+    let Some(mut watch) = tap.watch() else { return Ok(()) };
+    let config = run.model.config();
+    let (d, heads) = (config.d_model, config.decoder.heads);
+    watch.rows(Stage::Query, at, query, d);
+    let query = Heads::new(query, [pass.tokens.len(), heads, d / heads])?;
+    let cache = caches.cross(layer)?;
+    let cache = cache.read();
+    watch.attention(
+        run.isa(),
+        at,
+        query,
+        false,
+        |rows| pass.source_lens[rows.sentence as usize] as usize,
+        |rows, j, head, out| Ok(cache.read_key(rows.sentence as usize, j, head, out)?),
+    )?;
+    watch.rows(Stage::Context, at, context, d);
+    Ok(())
 }

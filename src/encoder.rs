@@ -1,9 +1,10 @@
 //! The encoder stack over the tokens of all sentences laid end to end: no row is padding, and
 //! attention is the only place where sentences are told apart.
 
-use crate::config::NormPlacement;
+use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
-use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, sublayer};
+use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
+use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use simdformer_kernels::{
     Activation, AttentionOptions, Heads, HeadsMut, Residual, Sequence, attention,
 };
@@ -49,41 +50,100 @@ pub(crate) struct Workspace<'w> {
 impl Encoder {
     /// Encodes `tokens`, those of all sentences laid end to end; sentence `i` has `lengths[i]` of
     /// them, and token `t` is at position `at[t]` of its sentence, row `at[t]` of `positions`. The
-    /// memory is left in `work.x`.
-    pub(crate) fn run(
+    /// memory is left in `work.x`. `tap` is told that sentence `i` is in slot `slots[i]`.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn run<T: Tap>(
         &self,
         run: &Run<'_>,
         positions: &[f32],
         tokens: &[u32],
         at: &[u32],
         lengths: &[u32],
+        slots: Option<&[u32]>,
         work: Workspace<'_>,
+        tap: &mut T,
     ) -> Result<(), KernelError> {
         let Workspace { x, h, context, qkv, hidden, scratch } = work;
         let config = run.model.config();
         let (d, pre) = (config.d_model, config.norm == NormPlacement::Pre);
-        embed(run, &self.embedding, positions, tokens, at, x)?;
-        for layer in &self.layers {
-            sublayer(run, &layer.attention_norm, pre, x, h, |input, residual, out| {
-                run.linear(&layer.qkv, input, Activation::Identity, Residual::None, qkv)?;
-                self_attention(run, config.encoder.heads, lengths, qkv, context, scratch)?;
-                run.linear(
-                    &layer.out,
-                    &context[..tokens.len() * d],
-                    Activation::Identity,
-                    residual,
-                    out,
-                )
-            })?;
-            sublayer(run, &layer.feed_forward_norm, pre, x, h, |input, residual, out| {
-                layer.feed_forward.run(run, input, residual, hidden, out)
+        let place = At::outside(Rows::Source { lengths, slots }, Side::Encoder);
+        embed(run, &self.embedding, positions, tokens, at, x, tap, &place)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let own = place.block(index, Block::Own);
+            sublayer(
+                run,
+                &layer.attention_norm,
+                pre,
+                x,
+                h,
+                tap,
+                &own,
+                |tap, input, residual, out| {
+                    run.linear(&layer.qkv, input, Activation::Identity, Residual::None, qkv)?;
+                    self_attention(run, config.encoder.heads, lengths, qkv, context, scratch)?;
+                    look_at_attention(run, config.encoder.heads, qkv, context, tap, &own)?;
+                    run.linear(
+                        &layer.out,
+                        &context[..tokens.len() * d],
+                        Activation::Identity,
+                        residual,
+                        out,
+                    )
+                },
+            )?;
+            let inner = place.block(index, Block::FeedForward);
+            let norm = &layer.feed_forward_norm;
+            sublayer(run, norm, pre, x, h, tap, &inner, |tap, input, residual, out| {
+                layer.feed_forward.run(run, input, residual, hidden, out, |first, hidden| {
+                    if let Some(mut watch) = tap.watch() {
+                        let columns = layer.feed_forward.inner.columns;
+                        let matrix = Strided { data: hidden, columns, stride: columns };
+                        watch.strided(Stage::FeedForward, &inner, first, matrix);
+                    }
+                })
             })?;
         }
-        match &self.final_norm {
-            Some(norm) => run.norm_in_place(norm, x),
-            None => Ok(()),
+        if let Some(norm) = &self.final_norm {
+            run.norm_in_place(norm, x)?;
         }
+        look(tap, Stage::Memory, &place, x, d);
+        Ok(())
     }
+}
+
+/// Shows query, key, value, scores, weights and context to the probe, if there is one.
+#[inline(always)]
+fn look_at_attention<T: Tap>(
+    run: &Run<'_>,
+    heads: usize,
+    qkv: &[f32],
+    context: &[f32],
+    tap: &mut T,
+    at: &At<'_>,
+) -> Result<(), KernelError> {
+    let Some(mut watch) = tap.watch() else { return Ok(()) };
+    let d = run.model.config().d_model;
+    for (index, stage) in [Stage::Query, Stage::Key, Stage::Value].into_iter().enumerate() {
+        let matrix = Strided { data: &qkv[index * d..], columns: d, stride: 3 * d };
+        watch.strided(stage, at, 0, matrix);
+    }
+    let (tokens, head_dim) = (qkv.len() / (3 * d), d / heads);
+    let shape = [tokens, heads, head_dim];
+    let query = Heads::strided(qkv, shape, 3 * d, head_dim)?;
+    let keys = Heads::strided(&qkv[d..], shape, 3 * d, head_dim)?;
+    watch.attention(
+        run.isa(),
+        at,
+        query,
+        false,
+        |run| run.len,
+        |run, j, head, out| {
+            out.copy_from_slice(keys.row(run.start + j, head).unwrap_or(&[]));
+            Ok(())
+        },
+    )?;
+    watch.rows(Stage::Context, at, &context[..tokens * d], d);
+    Ok(())
 }
 
 /// `context = attention of every sentence`, from one `[tokens, (q, k, v), heads, head_dim]`.

@@ -4,6 +4,7 @@ use core::fmt;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
+use simdformer_kernels::softmax::SoftmaxError;
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
 /// A kernel refused its operands. Requests are checked before kernels are called, so this means a
@@ -23,6 +24,15 @@ pub enum KernelError {
     Embedding(EmbeddingError),
     /// Position encoding.
     Position(PositionError),
+    /// Softmax.
+    Softmax(SoftmaxError),
+    /// The scratch of a probe is too short.
+    TraceScratch {
+        /// Floats needed, see [`crate::Plan::trace_floats`].
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
 }
 
 impl fmt::Display for KernelError {
@@ -34,6 +44,10 @@ impl fmt::Display for KernelError {
             Self::Norm(error) => error.fmt(f),
             Self::Embedding(error) => error.fmt(f),
             Self::Position(error) => error.fmt(f),
+            Self::Softmax(error) => error.fmt(f),
+            Self::TraceScratch { expected, found } => {
+                write!(f, "the probe needs {expected} floats of scratch; found {found}")
+            }
         }
     }
 }
@@ -56,7 +70,8 @@ from_kernel!(
     AttentionError => Attention,
     NormError => Norm,
     EmbeddingError => Embedding,
-    PositionError => Position
+    PositionError => Position,
+    SoftmaxError => Softmax
 );
 
 /// Why a session could not be planned or a request was refused. A refused request changes nothing.
@@ -155,6 +170,27 @@ pub enum SessionError {
         /// Slot of the hypothesis.
         found: u32,
     },
+    /// A layer that the decoder does not have.
+    Layer {
+        /// Layers of the decoder.
+        layers: usize,
+        /// The layer asked for.
+        found: usize,
+    },
+    /// A head that the decoder does not have, or no head at all.
+    Head {
+        /// Heads of the decoder.
+        heads: usize,
+        /// The head asked for; the number of heads if none was.
+        found: usize,
+    },
+    /// The alignment needs one place per target token and source token.
+    Alignment {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
     /// A kernel refused its operands.
     Kernel(KernelError),
     /// The search refused its options or its input.
@@ -207,6 +243,15 @@ impl fmt::Display for SessionError {
                 f,
                 "the past of row slot {found} lies in several slots: a prefix must come before any fork"
             ),
+            Self::Layer { layers, found } => {
+                write!(f, "the decoder has {layers} layers; layer {found} was asked for")
+            }
+            Self::Head { heads, found } => {
+                write!(f, "an alignment takes at least one head, each below {heads}; found {found}")
+            }
+            Self::Alignment { expected, found } => {
+                write!(f, "the alignment needs {expected} floats; found {found}")
+            }
             Self::Kernel(error) => write!(f, "a kernel refused its operands: {error}"),
             Self::Search(error) => write!(f, "search: {error}"),
         }

@@ -6,6 +6,7 @@ use crate::error::SessionError;
 use crate::plan::Plan;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
 use crate::session::{SOURCES_PER_CALL, Sentence, Session, cut};
+use crate::trace::NoTap;
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,7 +191,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             }
             self.place_rows()?;
             let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let logits = self.session.step_slots(rows, |i| (now[i], tokens[i]))?;
+            let logits = self.session.step_slots(rows, |i| (now[i], tokens[i]), &mut NoTap)?;
             counts.steps += 1;
             counts.rows += rows;
             self.search.advance(logits, hooks)?;

@@ -60,6 +60,8 @@ mod model;
 mod plan;
 pub mod search;
 mod session;
+pub mod trace;
+mod watch;
 
 pub use error::{KernelError, SessionError};
 pub use generate::{Counts, Generated, Source};
@@ -67,6 +69,7 @@ pub use model::{Model, ModelError};
 pub use plan::{Limits, Plan};
 pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
 pub use simdformer_kernels as kernels;
+pub use watch::Watched;
 
 /// The examples of the README, compiled and run by the tests.
 #[cfg(doctest)]

@@ -55,6 +55,7 @@ pub struct Plan {
     pub(crate) limits: Limits,
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
+    pub(crate) d_model: usize,
     /// Tokens in one pass through a stack.
     pub(crate) pass: usize,
     pub(crate) caches: CachesShape,
@@ -181,6 +182,7 @@ impl Plan {
         let mut plan = Self {
             limits,
             rows,
+            d_model: d,
             pass,
             caches,
             search,
@@ -230,6 +232,16 @@ impl Plan {
     /// Bytes of memory.
     pub const fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
+    }
+
+    /// Floats of scratch that a probe must bring, see [`crate::Session::watch`]: the scores of one
+    /// head of the longest sentence, or one row of logits, or the embeddings of a sentence.
+    pub const fn trace_floats(&self) -> usize {
+        let Limits { source_tokens, target_tokens, .. } = self.limits;
+        let longest = if source_tokens > target_tokens { source_tokens } else { target_tokens };
+        let scores = longest.saturating_add(self.d_model).saturating_mul(longest);
+        let scores = scores.saturating_add(self.d_model);
+        if scores > self.search.vocabulary { scores } else { self.search.vocabulary }
     }
 
     /// The limits it was made for.

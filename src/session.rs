@@ -9,6 +9,7 @@ use crate::error::{KernelError, SessionError};
 use crate::layers::Run;
 use crate::model::Model;
 use crate::plan::{Limits, Plan};
+use crate::trace::{NoTap, Tap};
 use simdformer_kernels::Parallelism;
 
 /// Sources that one call of the encoder takes.
@@ -48,7 +49,8 @@ pub struct Sentence {
 }
 
 impl Sentence {
-    pub(crate) fn slot(self) -> u32 {
+    /// Number of the slot: what [`crate::trace::View::sentence`] says.
+    pub const fn slot(self) -> u32 {
         self.slot
     }
 }
@@ -60,6 +62,13 @@ pub struct Row {
     slot: u32,
     /// As in [`Sentence`].
     ticket: u32,
+}
+
+impl Row {
+    /// Number of the slot: what [`crate::trace::View::row`] says.
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
 }
 
 /// Called with each position and its logits, `[vocabulary]`.
@@ -215,6 +224,15 @@ impl<'a> Session<'a> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
+        self.encode_with(sources, sentences, &mut NoTap)
+    }
+
+    pub(crate) fn encode_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+        tap: &mut T,
+    ) -> Result<(), SessionError> {
         let limits = self.plan.limits;
         if sentences.len() != sources.len() {
             return Err(SessionError::Sentences {
@@ -236,17 +254,18 @@ impl<'a> Session<'a> {
         }
         let mut start = 0;
         for chunk in sources.chunks(SOURCES_PER_CALL) {
-            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()])?;
+            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()], tap)?;
             start += chunk.len();
         }
         Ok(())
     }
 
     /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
-    fn encode_chunk(
+    fn encode_chunk<T: Tap>(
         &mut self,
         sources: &[&[u32]],
         sentences: &mut [Sentence],
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let mut slots = [0u32; SOURCES_PER_CALL];
         let slots = &mut slots[..sources.len()];
@@ -255,7 +274,7 @@ impl<'a> Session<'a> {
         for (slot, free) in slots.iter_mut().zip(free) {
             *slot = free;
         }
-        self.run_encoder(sources, Some(slots))?;
+        self.run_encoder(sources, Some(slots), tap)?;
         let Plan { sentence_len, sentence_ticket, .. } = self.plan.clone();
         for ((&slot, source), sentence) in slots.iter().zip(sources).zip(sentences) {
             let ticket = self.next_ticket();
@@ -272,6 +291,14 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Session::encode`], but no slot needs to be free.
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+        self.memory_with(sources, &mut NoTap)
+    }
+
+    pub(crate) fn memory_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        tap: &mut T,
+    ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
         for (sentence, source) in sources.iter().enumerate() {
             self.check_source(sentence, source)?;
@@ -279,16 +306,17 @@ impl<'a> Session<'a> {
         beyond("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
-        self.run_encoder(sources, None)?;
+        self.run_encoder(sources, None, tap)?;
         let start = self.plan.x.start;
         Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
     }
 
     /// Runs the encoder over checked sources and, with `slots`, keeps their keys and values.
-    fn run_encoder(
+    fn run_encoder<T: Tap>(
         &mut self,
         sources: &[&[u32]],
         slots: Option<&[u32]>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let d = model.config().d_model;
@@ -337,9 +365,9 @@ impl<'a> Session<'a> {
                 hidden,
                 scratch,
             };
-            model.encoder().run(&run, positions, tokens, at, lengths, work)?;
+            model.encoder().run(&run, positions, tokens, at, lengths, slots, work, tap)?;
             if let Some(slots) = slots {
-                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv)?;
+                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv, tap)?;
             }
             Ok::<(), KernelError>(())
         })?;
@@ -446,18 +474,27 @@ impl<'a> Session<'a> {
     /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
     /// vocabulary. Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
+        self.step_with(rows, &mut NoTap)
+    }
+
+    pub(crate) fn step_with<T: Tap>(
+        &mut self,
+        rows: &[StepRow],
+        tap: &mut T,
+    ) -> Result<&mut [f32], SessionError> {
         beyond("sentences * beams", self.plan.rows, rows.len())?;
         for row in rows {
             self.check_row(row.row)?;
         }
-        self.step_slots(rows.len(), |i| (rows[i].row.slot, rows[i].token))
+        self.step_slots(rows.len(), |i| (rows[i].row.slot, rows[i].token), tap)
     }
 
     /// [`Session::step`] of `count` row slots, `row(i)` the `i`-th with its token.
-    pub(crate) fn step_slots(
+    pub(crate) fn step_slots<T: Tap>(
         &mut self,
         count: usize,
         row: impl Fn(usize) -> (u32, u32),
+        tap: &mut T,
     ) -> Result<&mut [f32], SessionError> {
         self.check_step(count, &row)?;
         if count == 0 {
@@ -546,8 +583,12 @@ impl<'a> Session<'a> {
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
             let run = Run { model, parallelism };
-            decoder.run(&run, &pass, &mut caches, &mut work)?;
-            decoder.logits(&run, work.x, logits)
+            decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
+            decoder.logits(&run, work.x, logits)?;
+            if let Some(mut watch) = tap.watch() {
+                watch.logits(model.isa(), &pass.at(), logits, config.target_vocab)?;
+            }
+            Ok::<(), KernelError>(())
         })?;
         for &slot in &slots[..count] {
             row_len[slot as usize] += 1;
@@ -566,7 +607,17 @@ impl<'a> Session<'a> {
         &mut self,
         row: Row,
         tokens: &[u32],
+        each: Option<EachLogits<'_>>,
+    ) -> Result<(), SessionError> {
+        self.prefill_with(row, tokens, each, &mut NoTap)
+    }
+
+    pub(crate) fn prefill_with<T: Tap>(
+        &mut self,
+        row: Row,
+        tokens: &[u32],
         mut each: Option<EachLogits<'_>>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         let stride = self.plan.limits.target_tokens;
@@ -579,17 +630,18 @@ impl<'a> Session<'a> {
         }
         for (index, chunk) in tokens.chunks(self.plan.pass).enumerate() {
             let at = len + index * self.plan.pass;
-            self.prefill_chunk(slot, at, chunk, &mut each)?;
+            self.prefill_chunk(slot, at, chunk, &mut each, tap)?;
         }
         Ok(())
     }
 
-    fn prefill_chunk(
+    fn prefill_chunk<T: Tap>(
         &mut self,
         slot: usize,
         len: usize,
         chunk: &[u32],
         each: &mut Option<EachLogits<'_>>,
+        tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
         let config = model.config();
@@ -661,7 +713,7 @@ impl<'a> Session<'a> {
         };
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
-            decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work)
+            decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work, tap)
         })?;
         words_mut(row_len)[slot] += count as u32;
         if let Some(each) = each {
@@ -671,6 +723,14 @@ impl<'a> Session<'a> {
                 let logits = &mut logits[..x.len() / d * vocabulary];
                 self.threads
                     .run(|parallelism| decoder.logits(&Run { model, parallelism }, x, logits))?;
+                if let Some(mut watch) = tap.watch() {
+                    watch.logits(
+                        model.isa(),
+                        &pass.skip(position - len).at(),
+                        logits,
+                        vocabulary,
+                    )?;
+                }
                 for logits in logits.chunks(vocabulary) {
                     each(position, logits);
                     position += 1;

@@ -18,7 +18,8 @@ pub(crate) struct FeedForward {
 
 impl FeedForward {
     /// `out = residual + FFN(x)`, all `[rows, d_model]`; `hidden` has room for
-    /// `min(rows, FEED_FORWARD_ROWS)` rows of the inner dimension.
+    /// `min(rows, FEED_FORWARD_ROWS)` rows of the inner dimension, and `look(first_row, hidden)` is
+    /// called with what is in it.
     pub(crate) fn run(
         &self,
         run: &Run<'_>,
@@ -26,6 +27,7 @@ impl FeedForward {
         residual: Residual<'_>,
         hidden: &mut [f32],
         out: &mut [f32],
+        mut look: impl FnMut(usize, &[f32]),
     ) -> Result<(), KernelError> {
         let d = self.inner.depth;
         let activation = run.model.config().activation;
@@ -34,6 +36,7 @@ impl FeedForward {
             let rows = x.len() / d;
             let hidden = &mut hidden[..rows * self.inner.columns];
             run.linear(&self.inner, x, activation, Residual::None, hidden)?;
+            look(index * FEED_FORWARD_ROWS, hidden);
             let residual = match residual {
                 Residual::Matrix(all) => Residual::Matrix(rows_of(all, index, rows)?),
                 other => other,

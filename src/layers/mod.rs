@@ -10,6 +10,7 @@ pub(crate) use linear::{Linear, Norm};
 
 use crate::error::KernelError;
 use crate::model::Model;
+use crate::trace::{At, Stage, Tap};
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, norm,
 };
@@ -86,23 +87,39 @@ impl<'a> Run<'a> {
 
 /// What a sublayer does around its work, the paper's "Add & Norm" or its pre-norm form.
 ///
-/// `x` is the residual stream; `h` is scratch of the same shape. `work(input, residual, out)` must
-/// set `out = residual + f(input)`.
-pub(crate) fn sublayer(
+/// `x` is the residual stream; `h` is scratch of the same shape. `work(tap, input, residual, out)`
+/// must set `out = residual + f(input)`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn sublayer<T: Tap>(
     run: &Run<'_>,
     norm: &Norm,
     pre: bool,
     x: &mut [f32],
     h: &mut [f32],
-    work: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), KernelError>,
+    tap: &mut T,
+    at: &At<'_>,
+    work: impl FnOnce(&mut T, &[f32], Residual<'_>, &mut [f32]) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let d = norm.weight.len();
     if pre {
         run.norm(norm, x, h)?;
-        work(h, Residual::Output, x)
+        look(tap, Stage::Norm, at, h, d);
+        work(tap, h, Residual::Output, x)?;
+        look(tap, Stage::Residual, at, x, d);
     } else {
         let residual = Residual::Matrix(Matrix::new(x, x.len() / d, d)?);
-        work(x, residual, h)?;
-        run.norm(norm, h, x)
+        work(tap, x, residual, h)?;
+        look(tap, Stage::Residual, at, h, d);
+        run.norm(norm, h, x)?;
+        look(tap, Stage::Norm, at, x, d);
+    }
+    Ok(())
+}
+
+/// Shows a matrix with a row per token to the probe, if there is one.
+#[inline(always)]
+pub(crate) fn look<T: Tap>(tap: &mut T, stage: Stage, at: &At<'_>, data: &[f32], columns: usize) {
+    if let Some(mut watch) = tap.watch() {
+        watch.rows(stage, at, data, columns);
     }
 }

@@ -99,6 +99,40 @@ impl<'a> Cache<'a> {
         self.isa
     }
 
+    /// Copies the key of `head` at `position` of `slot` to `out`, `[head_dim]`: for whoever wants to
+    /// look at it. The kernels read whole panels.
+    ///
+    /// # Errors
+    /// A slot, position or head that the cache does not have, or `out` of another length; then
+    /// nothing is written.
+    pub fn read_key(
+        &self,
+        slot: usize,
+        position: usize,
+        head: usize,
+        out: &mut [f32],
+    ) -> Result<(), AttentionError> {
+        let CacheShape { slots, capacity, heads, head_dim } = self.shape;
+        if slot >= slots {
+            return Err(AttentionError::Slot { slots, found: slot });
+        }
+        if position >= capacity {
+            return Err(AttentionError::Capacity { capacity, found: position.saturating_add(1) });
+        }
+        if head >= heads {
+            return Err(AttentionError::WeightsHead { heads, found: head });
+        }
+        if out.len() != head_dim {
+            return Err(AttentionError::HeadDim { expected: head_dim, found: out.len() });
+        }
+        let lanes = self.isa.lanes();
+        let panel = self.shape.keys_at(self.isa, slot, head) + position / lanes * lanes * head_dim;
+        for (c, out) in out.iter_mut().enumerate() {
+            *out = self.data[panel + c * lanes + position % lanes];
+        }
+        Ok(())
+    }
+
     pub(super) fn keys(&self, slot: usize, head: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(self.shape.keys_at(self.isa, slot, head))
     }

@@ -1,0 +1,140 @@
+//! Walks two sentences through the whole architecture: vocabularies, batch, masks, then every
+//! intermediate tensor with its title, shape and values, to the prediction.
+//!
+//! ```sh
+//! cargo run --release --example navigate
+//! cargo run --release --example navigate -- --step            # Enter for the next stage
+//! cargo run --release --example navigate -- --stage weights   # one stage, wherever it occurs
+//! cargo run --release --example navigate -- --markdown walkthrough.md
+//! ```
+//!
+//! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`), and everything
+//! printed was seen by a probe (`src/trace.rs`) in the engine's own computation.
+
+#[path = "support/masks.rs"]
+pub(crate) mod masks;
+#[path = "support/page.rs"]
+pub(crate) mod page;
+#[path = "support/walkthrough.rs"]
+mod walkthrough;
+
+use page::{Section, Style};
+use std::error::Error;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Walks two sentences through the architecture.
+
+    navigate                     everything
+    navigate --step              waits for Enter between stages; q ends
+    navigate --stage NAME        one stage, wherever it occurs
+    navigate --markdown FILE     writes a page instead
+    navigate --list              the names of the stages
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let style = if colour { Style::Colour } else { Style::Plain };
+    match run(&arguments, style, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match error.downcast_ref::<io::Error>() {
+            // The reader has gone, as `head` does.
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            _ => {
+                eprintln!("navigate: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+#[derive(Default)]
+struct Options {
+    step: bool,
+    list: bool,
+    help: bool,
+    stage: Option<String>,
+    markdown: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().cloned().ok_or(format!("{argument} needs a value; see --help"));
+            match argument.as_str() {
+                "--step" => options.step = true,
+                "--list" => options.list = true,
+                "--help" => options.help = true,
+                "--stage" => options.stage = Some(value()?),
+                "--markdown" => options.markdown = Some(value()?.into()),
+                other => return Err(format!("unknown option `{other}`; see --help")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Does what the command line says.
+pub(crate) fn run(
+    arguments: &[String],
+    style: Style,
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<(), Box<dyn Error>> {
+    let options = Options::parse(arguments)?;
+    if options.help {
+        out.write_all(HELP.as_bytes())?;
+        return Ok(());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
+    let mut sections = walkthrough::sections(&folder)?;
+    let mut names: Vec<String> = Vec::new();
+    for Section { stage, .. } in &sections {
+        if !names.contains(stage) {
+            names.push(stage.clone());
+        }
+    }
+    if options.list {
+        writeln!(out, "{}", names.join("\n"))?;
+        return Ok(());
+    }
+    if let Some(stage) = options.stage {
+        sections.retain(|section| section.stage == stage);
+        if sections.is_empty() {
+            let names = names.join(", ");
+            return Err(format!("expected one of {names}; found `{stage}`").into());
+        }
+    }
+    if let Some(path) = options.markdown {
+        let head = "# Two sentences through the Transformer\n\nWritten by `cargo run --release \
+                    --example navigate -- --markdown`.\n\n";
+        let body = |all: String, section: &Section| all + &section.show(Style::Markdown);
+        let page = sections.iter().fold(head.to_owned(), body);
+        std::fs::write(&path, page.trim_end().to_owned() + "\n")
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        return Ok(());
+    }
+    let count = sections.len();
+    for (i, section) in sections.iter().enumerate() {
+        out.write_all(section.show(style).as_bytes())?;
+        if options.step && i + 1 < count {
+            write!(out, "[{} of {count}] Enter for the next, q to end ", i + 1)?;
+            out.flush()?;
+            let mut line = String::new();
+            let read = input.read_line(&mut line)?;
+            writeln!(out)?;
+            if read == 0 || line.trim() == "q" {
+                break;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Heatmaps of attention: a page of panels as SVG, the same as PNG, and a compact one for the
+//! terminal.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Columns of a terminal that a label may take.
+const LONGEST_LABEL: usize = 16;
+/// Panels side by side.
+const PANELS_PER_ROW: usize = 4;
+/// Pixels of the largest PNG; beyond, it is scaled down.
+const MOST_PIXELS: f32 = 4e7;
+const MARGIN: f32 = 24.0;
+const HEADER: f32 = 84.0;
+const TITLE: f32 = 14.0;
+
+/// The weights of one head, a row per query.
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) weights: Vec<Vec<f32>>,
+}
+
+/// All heads of one kind of attention.
+pub(crate) struct Page {
+    pub(crate) title: String,
+    /// Words beside the rows: what asks.
+    pub(crate) queries: Vec<String>,
+    /// Words above the columns: what is looked at.
+    pub(crate) keys: Vec<String>,
+    pub(crate) panels: Vec<Panel>,
+}
+
+/// Columns of a terminal that a letter takes: wide scripts take 2, marks that combine none.
+fn letter_width(letter: char) -> usize {
+    match u32::from(letter) {
+        0x300..=0x36f | 0x483..=0x489 | 0x591..=0x5bd | 0x610..=0x61a | 0x64b..=0x65f => 0,
+        0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x2069 | 0xfe00..=0xfe0f => 0,
+        0x900..=0x902 | 0x93c | 0x941..=0x948 | 0x94d | 0xe31 | 0xe34..=0xe3a | 0xe47..=0xe4e => 0,
+        0x1100..=0x115f | 0x2e80..=0x303e | 0x3041..=0xa4cf | 0xac00..=0xd7a3 => 2,
+        0xf900..=0xfaff | 0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 => 2,
+        0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(letter_width).sum()
+}
+
+/// The text, cut to `most` columns, without control characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    let clean: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    if width(&clean) <= most {
+        return clean;
+    }
+    let mut out = String::new();
+    for letter in clean.chars() {
+        if width(&out) + letter_width(letter) + 1 > most {
+            break;
+        }
+        out.push(letter);
+    }
+    out + "…"
+}
+
+/// The text, fenced if it runs right to left, so that it does not turn the rest of its line around.
+pub(crate) fn isolated(text: &str) -> String {
+    let turns = |letter: char| matches!(u32::from(letter), 0x590..=0x8ff | 0xfb1d..=0xfdff | 0xfe70..=0xfefc | 0x10800..=0x10fff | 0x1e800..=0x1efff);
+    if text.contains(turns) { format!("\u{2068}{text}\u{2069}") } else { text.to_owned() }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// White for 0, dark blue for 1.
+fn colour(weight: f32) -> String {
+    const STOPS: [[f32; 3]; 5] = [
+        [255.0, 255.0, 255.0],
+        [182.0, 211.0, 232.0],
+        [92.0, 154.0, 203.0],
+        [30.0, 88.0, 154.0],
+        [8.0, 30.0, 76.0],
+    ];
+    let at = weight.clamp(0.0, 1.0) * 4.0;
+    // NaN clamps to NaN and converts to stop 0; it must not look like a weight.
+    if at.is_nan() {
+        return "#ff00ff".to_owned();
+    }
+    let low = (at as usize).min(3);
+    let mix =
+        |i: usize| (STOPS[low][i] + (at - low as f32) * (STOPS[low + 1][i] - STOPS[low][i])) as u8;
+    format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
+}
+
+/// Sizes of the parts of a page.
+struct Layout {
+    cell: f32,
+    font: f32,
+    left: f32,
+    top: f32,
+    panel: [f32; 2],
+    columns: usize,
+    size: [f32; 2],
+}
+
+impl Page {
+    fn labels(words: &[String]) -> Vec<String> {
+        words.iter().map(|word| cut(word, LONGEST_LABEL)).collect()
+    }
+
+    fn layout(&self) -> Layout {
+        let longest = self.keys.len().max(self.queries.len()).max(1) as f32;
+        let cell = (420.0 / longest).clamp(13.0, 30.0);
+        let font = (cell * 0.8).min(13.0);
+        let room = |words: &[String]| {
+            let columns = Self::labels(words).iter().map(|word| width(word)).max().unwrap_or(0);
+            columns as f32 * font * 0.66 + 10.0
+        };
+        let (left, top) = (room(&self.queries), room(&self.keys) + TITLE + 12.0);
+        let panel = [
+            (left + self.keys.len() as f32 * cell).max(150.0) + MARGIN,
+            top + self.queries.len() as f32 * cell + MARGIN,
+        ];
+        let columns = self.panels.len().clamp(1, PANELS_PER_ROW);
+        let rows = self.panels.len().div_ceil(columns);
+        let size = [
+            (columns as f32 * panel[0] + MARGIN).max(760.0),
+            HEADER + rows as f32 * panel[1] + MARGIN,
+        ];
+        Layout { cell, font, left, top, panel, columns, size }
+    }
+
+    /// The page as SVG.
+    pub(crate) fn svg(&self) -> String {
+        let layout = self.layout();
+        let [wide, high] = layout.size;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide:.0}\" height=\"{high:.0}\" \
+             viewBox=\"0 0 {wide:.0} {high:.0}\" font-family=\"DejaVu Sans, sans-serif\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+        );
+        text(&mut svg, [MARGIN, 36.0], 20.0, "start", &self.title);
+        let legend = "rows ask, columns are looked at; each row adds up to 1";
+        text(&mut svg, [MARGIN, 60.0], 12.0, "start", legend);
+        scale(&mut svg, [wide - MARGIN - 200.0, 24.0]);
+        for (i, panel) in self.panels.iter().enumerate() {
+            let x = MARGIN + (i % layout.columns) as f32 * layout.panel[0];
+            let y = HEADER + (i / layout.columns) as f32 * layout.panel[1];
+            self.panel(&mut svg, &layout, panel, [x, y]);
+        }
+        svg + "</svg>\n"
+    }
+
+    fn panel(&self, svg: &mut String, layout: &Layout, panel: &Panel, [x, y]: [f32; 2]) {
+        let &Layout { cell, font, left, top, .. } = layout;
+        let (x0, y0) = (x + left, y + top);
+        text(svg, [x0, y + TITLE], TITLE, "start", &panel.title);
+        for (j, key) in Self::labels(&self.keys).iter().enumerate() {
+            let (x, y) = (x0 + (j as f32 + 0.5) * cell + font * 0.35, y0 - 5.0);
+            let _ = writeln!(
+                svg,
+                "<text transform=\"translate({x:.1} {y:.1}) rotate(-90)\" font-size=\"{font:.1}\">{}</text>",
+                escape(key)
+            );
+        }
+        for (i, query) in Self::labels(&self.queries).iter().enumerate() {
+            let y = y0 + (i as f32 + 0.5) * cell + font * 0.35;
+            text(svg, [x0 - 5.0, y], font, "end", query);
+        }
+        for (i, row) in panel.weights.iter().enumerate() {
+            for (j, &weight) in row.iter().enumerate() {
+                // White on white needs no ink.
+                if weight < 1.0 / 512.0 {
+                    continue;
+                }
+                let (x, y) = (x0 + j as f32 * cell, y0 + i as f32 * cell);
+                let fill = colour(weight);
+                let _ = writeln!(
+                    svg,
+                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{cell:.1}\" height=\"{cell:.1}\" fill=\"{fill}\"/>"
+                );
+            }
+        }
+        let (w, h) = (self.keys.len() as f32 * cell, self.queries.len() as f32 * cell);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x0:.1}\" y=\"{y0:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" fill=\"none\" stroke=\"#888\"/>"
+        );
+    }
+
+    /// The page as PNG: the SVG, rasterised with the system's fonts and one that is always there.
+    pub(crate) fn png(&self) -> Result<Vec<u8>, Box<dyn Error>> {
+        use resvg::{tiny_skia, usvg};
+        let mut fonts = usvg::fontdb::Database::new();
+        fonts.load_system_fonts();
+        fonts.load_font_data(dejavu::sans::regular().to_vec());
+        fonts.set_sans_serif_family("DejaVu Sans");
+        let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
+        let tree = usvg::Tree::from_str(&self.svg(), &options)?;
+        let size = tree.size();
+        let zoom = (MOST_PIXELS / (size.width() * size.height())).sqrt().min(1.5);
+        let (wide, high) = ((size.width() * zoom) as u32, (size.height() * zoom) as u32);
+        let mut pixels = tiny_skia::Pixmap::new(wide.max(1), high.max(1))
+            .ok_or("the picture does not fit the address space")?;
+        resvg::render(&tree, tiny_skia::Transform::from_scale(zoom, zoom), &mut pixels.as_mut());
+        Ok(pixels.encode_png()?)
+    }
+
+    /// One panel in letters: a row per query, two columns per key, keys numbered.
+    pub(crate) fn terminal(&self, panel: &Panel) -> String {
+        let labels = Self::labels(&self.queries);
+        let most = labels.iter().map(|label| width(label)).max().unwrap_or(0);
+        // The number of a column, from top to bottom: tens where they begin, units.
+        let mut out = format!("  {}\n", panel.title);
+        let keys = self.keys.len();
+        if keys > 10 {
+            let tens = |j: usize| if j > 0 && j.is_multiple_of(10) { j / 10 % 10 } else { 10 };
+            let cell = |j| if tens(j) < 10 { format!(" {}", tens(j)) } else { "  ".to_owned() };
+            let _ = writeln!(out, "  {:most$}  {}", "", (0..keys).map(cell).collect::<String>());
+        }
+        let units: String = (0..keys).map(|j| format!(" {}", j % 10)).collect();
+        let _ = writeln!(out, "  {:most$}  {units}", "");
+        for (label, row) in labels.iter().zip(&panel.weights) {
+            let _ = write!(out, "  {}{}  ", " ".repeat(most - width(label)), isolated(label));
+            out.extend(row.iter().map(|&weight| shade(weight)));
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn shade(weight: f32) -> &'static str {
+    match weight {
+        w if w >= 0.75 => "██",
+        w if w >= 0.5 => "▓▓",
+        w if w >= 0.25 => "▒▒",
+        w if w >= 0.1 => "░░",
+        w if w >= 0.0 => " ·",
+        _ => "??",
+    }
+}
+
+fn text(svg: &mut String, [x, y]: [f32; 2], size: f32, anchor: &str, words: &str) {
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" text-anchor=\"{anchor}\">{}</text>",
+        escape(words)
+    );
+}
+
+/// The colours of 0 to 1, 200 wide.
+fn scale(svg: &mut String, [x, y]: [f32; 2]) {
+    for i in 0..100 {
+        let (x, fill) = (x + 2.0 * i as f32, colour((i as f32 + 0.5) / 100.0));
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"2.4\" height=\"14\" fill=\"{fill}\"/>"
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"200\" height=\"14\" fill=\"none\" stroke=\"#888\"/>"
+    );
+    for (at, name) in [(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")] {
+        text(svg, [x + 200.0 * at, y + 30.0], 11.0, "middle", name);
+    }
+}

@@ -1,0 +1,313 @@
+//! A probe sees what was computed, and changes no bit of it.
+
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::kernels::Isa;
+use simdformer::trace::{Block, Place, Probe, Stage, View};
+use simdformer::{Limits, Model, Sentence, Session, SessionError, StepRow, Threads};
+use std::path::Path;
+
+/// One view, copied.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    stage: Stage,
+    place: Place,
+    sentence: u32,
+    row: Option<u32>,
+    position: usize,
+    columns: usize,
+    data: Vec<Vec<f32>>,
+}
+
+#[derive(Default)]
+struct Keep(Vec<Seen>);
+
+impl Probe for Keep {
+    fn look(&mut self, view: &View<'_>) {
+        let &View { stage, place, sentence, row, position, columns, .. } = view;
+        let data: Vec<Vec<f32>> = view.iter().map(<[f32]>::to_vec).collect();
+        assert_eq!(data.len(), view.rows);
+        assert!(data.iter().all(|row| row.len() == columns), "{stage}");
+        self.0.push(Seen { stage, place, sentence, row, position, columns, data });
+    }
+}
+
+impl Keep {
+    fn find(&self, stage: Stage, place: Place, sentence: u32) -> Option<&Seen> {
+        let same = |s: &&Seen| s.stage == stage && s.place == place && s.sentence == sentence;
+        self.0.iter().find(same)
+    }
+}
+
+fn model(folder: &str, isa: Isa) -> Model {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+    Model::load(&Checkpoint::open(folder).expect("a checkpoint"), isa).expect("a model")
+}
+
+const FOLDERS: [&str; 4] =
+    ["marian_odd", "marian_untied", "nn_transformer_post", "nn_transformer_pre"];
+
+const SOURCES: [&[u32]; 3] = [&[5, 3, 7, 2, 9, 4, 1], &[6], &[8, 2, 3]];
+
+fn limits() -> Limits {
+    Limits { beams: 3, ..Limits::new(3, 7, 6) }
+}
+
+fn bits(floats: &[f32]) -> Vec<u32> {
+    floats.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Encodes, steps with forks and prefills, and returns all that came out.
+fn work(model: &Model, threads: Threads, keep: Option<&mut Keep>) -> Vec<Vec<u32>> {
+    struct Ignore;
+    impl Probe for Ignore {
+        fn wants(&self, _: Stage) -> bool {
+            false
+        }
+        fn look(&mut self, view: &View<'_>) {
+            panic!("{} was not wanted", view.stage);
+        }
+    }
+    let mut session = Session::new(model, limits()).expect("a session");
+    session.set_threads(threads);
+    let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+    let watching = keep.is_some();
+    let mut ignore = Ignore;
+    let probe: &mut dyn Probe = match keep {
+        Some(keep) => keep,
+        None => &mut ignore,
+    };
+    let mut out = Vec::new();
+    let mut sentences = [Sentence::default(); 3];
+    macro_rules! call {
+        ($method:ident $arguments:tt, $then:expr) => {
+            if watching {
+                let mut watched = session.watch(probe, &mut scratch).expect("room");
+                $then(watched.$method $arguments.expect("done"))
+            } else {
+                $then(session.$method $arguments.expect("done"))
+            }
+        };
+    }
+    call!(memory(&SOURCES), |memory: &[f32]| out.push(bits(memory)));
+    call!(encode(&SOURCES, &mut sentences), |()| ());
+    let mut rows: Vec<_> =
+        sentences.iter().map(|&sentence| session.start(sentence).expect("a row")).collect();
+    for step in 0..4u32 {
+        let steps: Vec<StepRow> = rows
+            .iter()
+            .enumerate()
+            .map(|(i, &row)| StepRow { row, token: (3 * step + 2 * i as u32) % 10 })
+            .collect();
+        call!(step(&steps), |logits: &mut [f32]| out.push(bits(logits)));
+        if step < 2 {
+            rows.push(session.fork(rows[step as usize]).expect("a fork"));
+        }
+    }
+    let row = session.start(sentences[1]).expect("a row");
+    let mut each = |_: usize, logits: &[f32]| out.push(bits(logits));
+    call!(prefill(row, &[1, 4, 2, 0, 3], Some(&mut each)), |()| ());
+    out
+}
+
+#[test]
+fn a_probe_changes_no_bit() {
+    for folder in FOLDERS {
+        for isa in Isa::available() {
+            let model = model(folder, isa);
+            let without = work(&model, Threads::Serial, None);
+            let mut keep = Keep::default();
+            assert_eq!(work(&model, Threads::Serial, Some(&mut keep)), without, "{folder} {isa}");
+            for stage in Stage::ALL {
+                assert!(keep.0.iter().any(|seen| seen.stage == *stage), "{folder} {isa} {stage}");
+            }
+            #[cfg(feature = "rayon")]
+            {
+                let mut again = Keep::default();
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
+                let out = pool.install(|| work(&model, Threads::Rayon, Some(&mut again)));
+                assert_eq!(out, without, "{folder} {isa} on two threads");
+                assert!(again.0 == keep.0, "{folder} {isa}: two threads, other views");
+            }
+        }
+    }
+}
+
+/// `weights value` of one head must be that head's part of the context, which flash attention made.
+fn check_context(what: &str, weights: &Seen, value: &[Vec<f32>], context: &Seen, heads: usize) {
+    let (width, head) = (context.columns / heads, weights.place.head.expect("a head"));
+    let keys = weights.columns;
+    assert_eq!(weights.data.len(), context.data.len(), "{what}");
+    for (weights, context) in weights.data.iter().zip(&context.data) {
+        let sum: f64 = weights.iter().map(|&w| f64::from(w)).sum();
+        assert!(!(((sum - 1.0).abs()) > 1e-6), "{what}: weights sum to {sum}");
+        for c in head * width..(head + 1) * width {
+            let exact: f64 =
+                (0..keys).map(|j| f64::from(weights[j]) * f64::from(value[j][c])).sum();
+            let most = value.iter().fold(0.0f32, |m, row| m.max(row[c].abs()));
+            let error = (exact - f64::from(context[c])).abs();
+            assert!(!(error > 1e-5 * f64::from(most)), "{what}: off by {error}, value {most}");
+        }
+    }
+}
+
+#[test]
+fn the_weights_shown_are_those_that_made_the_context() {
+    for folder in FOLDERS {
+        for isa in Isa::available() {
+            let model = model(folder, isa);
+            let config = model.config();
+            let mut session = Session::new(&model, limits()).expect("a session");
+            let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+            let mut keep = Keep::default();
+            let mut sentences = [Sentence::default(); 3];
+            session
+                .watch(&mut keep, &mut scratch)
+                .expect("room")
+                .encode(&SOURCES, &mut sentences)
+                .expect("encoded");
+            let target = [1, 4, 2, 0, 3, 3];
+            for sentence in sentences {
+                let row = session.start(sentence).expect("a row");
+                let mut logits = Vec::new();
+                let mut each = |_: usize, row: &[f32]| logits.push(row.to_vec());
+                let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+                watched.prefill(row, &target, Some(&mut each)).expect("prefilled");
+                let mut at = 0;
+                for seen in keep.0.iter().filter(|s| s.row == Some(row.slot())) {
+                    if seen.stage == Stage::Logits {
+                        assert_eq!(seen.position, at);
+                        for row in &seen.data {
+                            assert_eq!(bits(row), bits(&logits[at]));
+                            at += 1;
+                        }
+                    }
+                }
+                assert_eq!(at, target.len());
+            }
+            let mut checked = 0;
+            for weights in keep.0.iter().filter(|seen| seen.stage == Stage::Weights) {
+                let whole = Place { head: None, ..weights.place };
+                let value = keep.find(Stage::Value, whole, weights.sentence).expect("a value");
+                let context = keep.find(Stage::Context, whole, weights.sentence).expect("context");
+                let heads = config.stack(whole.side).heads;
+                let what = format!("{folder} {isa} {whole:?}");
+                check_context(&what, weights, &value.data, context, heads);
+                if whole.side == Side::Decoder && whole.block == Some(Block::Own) {
+                    for (i, row) in weights.data.iter().enumerate() {
+                        assert!(row[i + 1..].iter().all(|w| w.to_bits() == 0), "{what}: causal");
+                    }
+                }
+                checked += 1;
+            }
+            let (encoder, decoder) = (config.encoder, config.decoder);
+            let expected = encoder.layers * encoder.heads + 2 * decoder.layers * decoder.heads;
+            assert_eq!(checked, 3 * expected);
+            for (side, sentence) in [(Side::Encoder, 0), (Side::Decoder, 2)] {
+                if config.stack(side).embedding_norm {
+                    continue;
+                }
+                let place = Place { side, layer: None, block: None, head: None };
+                let part = |stage| &keep.find(stage, place, sentence).expect("seen").data;
+                let (a, b) = (part(Stage::Embedding), part(Stage::Position));
+                for (i, row) in part(Stage::Input).iter().enumerate() {
+                    for (c, x) in row.iter().enumerate() {
+                        let error = (a[i][c] + b[i][c] - x).abs();
+                        assert!(!(error > 1e-6 * (a[i][c].abs() + b[i][c].abs())), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_show_what_a_prefill_shows() {
+    let model = model("nn_transformer_pre", Isa::best());
+    let target = [1, 4, 2, 0, 3];
+    let mut views = [Keep::default(), Keep::default()];
+    for (keep, stepping) in views.iter_mut().zip([false, true]) {
+        let mut session = Session::new(&model, limits()).expect("a session");
+        let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+        let mut sentences = [Sentence::default()];
+        session.encode(&SOURCES[..1], &mut sentences).expect("encoded");
+        let row = session.start(sentences[0]).expect("a row");
+        let mut watched = session.watch(keep, &mut scratch).expect("room");
+        if stepping {
+            for token in target {
+                watched.step(&[StepRow { row, token }]).expect("stepped");
+            }
+        } else {
+            watched.prefill(row, &target, Some(&mut |_, _| {})).expect("prefilled");
+        }
+    }
+    let [whole, steps] = views;
+    for step in &steps.0 {
+        let of = |s: &&Seen| {
+            let rows = s.position..s.position + s.data.len();
+            s.stage == step.stage && s.place == step.place && rows.contains(&step.position)
+        };
+        let seen = whole.0.iter().find(of).expect("shown in the prefill too");
+        let row = &seen.data[step.position - seen.position];
+        // A step sees no future.
+        assert_eq!(
+            bits(&row[..step.columns]),
+            bits(&step.data[0]),
+            "{} {:?}",
+            step.stage,
+            step.place
+        );
+    }
+    assert!(steps.0.len() > 100);
+}
+
+#[test]
+fn alignments_are_cross_attention() {
+    let model = model("marian_odd", Isa::best());
+    let stack = model.config().decoder;
+    let mut session = Session::new(&model, limits()).expect("a session");
+    let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+    let mut sentences = [Sentence::default(); 3];
+    session.encode(&SOURCES, &mut sentences).expect("encoded");
+    let target = [1, 4, 2, 0];
+    let mut keep = Keep::default();
+    let row = session.start(sentences[0]).expect("a row");
+    let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+    watched.prefill(row, &target, None).expect("prefilled");
+    let mut out = [f32::NAN; 30];
+    let (layer, heads) = (stack.layers - 1, [stack.heads - 1, 0]);
+    let mut align = |out: &mut [f32], layer, heads: &[usize], scratch: &mut [f32]| {
+        session.align(sentences[0], &target, (layer, heads), scratch, out)
+    };
+    assert_eq!(align(&mut out, layer, &heads, &mut scratch), Ok(7));
+    for (i, row) in out[..28].chunks(7).enumerate() {
+        for (j, weight) in row.iter().enumerate() {
+            let of = |head| {
+                let place = Place {
+                    side: Side::Decoder,
+                    layer: Some(layer),
+                    block: Some(Block::Cross),
+                    head: Some(head),
+                };
+                keep.find(Stage::Weights, place, sentences[0].slot()).expect("weights").data[i][j]
+            };
+            let mean = (of(heads[0]) + of(heads[1])) / 2.0;
+            assert!(!((mean - weight).abs() > 1e-6), "{i} {j}: {mean} {weight}");
+        }
+    }
+    assert!(out[28..].iter().all(|x| x.is_nan()), "nothing past the alignment is written");
+
+    let found = align(&mut out, stack.layers, &heads, &mut scratch);
+    assert_eq!(found, Err(SessionError::Layer { layers: stack.layers, found: stack.layers }));
+    for wrong in [&[stack.heads][..], &[]] {
+        let found = align(&mut out, 0, wrong, &mut scratch);
+        assert_eq!(found, Err(SessionError::Head { heads: stack.heads, found: stack.heads }));
+    }
+    let found = align(&mut out[..27], 0, &[0], &mut scratch);
+    assert_eq!(found, Err(SessionError::Alignment { expected: 28, found: 27 }));
+    let short = scratch.len() - 1;
+    let error = align(&mut out, 0, &[0], &mut scratch[..short]).expect_err("too short");
+    assert!(error.to_string().contains("the probe needs"), "{error}");
+    // Each of these took a row slot and gave it back.
+    assert_eq!(align(&mut out, 0, &[0], &mut scratch), Ok(7));
+}
