@@ -137,7 +137,7 @@ pub enum AttentionError {
         /// Floats given.
         found: usize,
     },
-    /// The weights of a head that does not exist were asked for.
+    /// The weights or a key of a head that does not exist were asked for.
     WeightsHead {
         /// Heads of the query.
         heads: usize,
@@ -232,7 +232,7 @@ impl fmt::Display for AttentionError {
                 write!(f, "the weights need {expected} floats; found {found}")
             }
             Self::WeightsHead { heads, found } => {
-                write!(f, "weights of head {found} were asked for, but there are {heads} heads")
+                write!(f, "head {found} was asked for, but there are {heads} heads")
             }
             Self::WeightsRepeated { found } => {
                 write!(f, "weights of head {found} were asked for twice")
