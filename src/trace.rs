@@ -6,7 +6,7 @@
 //!
 //! Results with a probe are bitwise those without. Nobody pays for probes that nobody lends: the
 //! stacks are compiled twice, and the copy that runs without a probe contains no trace of this file
-//! ([`NoTap`] answers `None` at compile time).
+//! (a tap that answers `None` at compile time).
 //!
 //! Two things are computed for the probe alone, in the scratch that it brings: flash attention never
 //! forms the matrix of scores, so [`Stage::Scores`] and [`Stage::Weights`] are computed anew from the

@@ -541,3 +541,36 @@ fn views_that_lie_are_refused() {
     assert!(HeadsMut::strided(&mut data, [3, 2, 4], 8, 4).is_ok());
     assert!(HeadsMut::strided(&mut data, [3, 2, 4], 4, 12).is_ok());
 }
+
+#[test]
+fn a_key_is_read_back_from_where_it_was_written() {
+    use AttentionError as E;
+    let shape = CacheShape { slots: 2, capacity: 21, heads: 3, head_dim: 5 };
+    let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32).collect();
+    let key = Heads::new(&numbers, [21, 3, 5]).expect("a tensor");
+    for isa in all_isas() {
+        let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+        let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+        cache.write(1, 0, key, key).expect("it fits");
+        let cache = cache.read();
+        let mut out = [POISON; 5];
+        for position in 0..21 {
+            for head in 0..3 {
+                cache.read_key(1, position, head, &mut out).expect("it is there");
+                assert_eq!(Some(&out[..]), key.row(position, head), "{isa} {position} {head}");
+            }
+        }
+        out.fill(7.0);
+        let slot = cache.read_key(2, 0, 0, &mut out);
+        assert_eq!(slot, Err(E::Slot { slots: 2, found: 2 }));
+        let capacity = cache.read_key(0, 21, 0, &mut out);
+        assert_eq!(capacity, Err(E::Capacity { capacity: 21, found: 22 }));
+        let last = cache.read_key(0, usize::MAX, 0, &mut out);
+        assert_eq!(last, Err(E::Capacity { capacity: 21, found: usize::MAX }));
+        let head = cache.read_key(0, 0, 3, &mut out);
+        assert_eq!(head, Err(E::WeightsHead { heads: 3, found: 3 }));
+        let dim = cache.read_key(0, 0, 0, &mut out[1..]);
+        assert_eq!(dim, Err(E::HeadDim { expected: 5, found: 4 }));
+        assert_eq!(out, [7.0; 5]);
+    }
+}

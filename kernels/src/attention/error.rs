@@ -189,7 +189,7 @@ impl fmt::Display for AttentionError {
                 write!(f, "the weights need {expected} floats; found {found}")
             }
             Self::WeightsHead { heads, found } => {
-                write!(f, "weights of head {found} were asked for, but there are {heads} heads")
+                write!(f, "head {found} was asked for, but there are {heads} heads")
             }
             Self::WeightsRepeated { found } => {
                 write!(f, "weights of head {found} were asked for twice")
