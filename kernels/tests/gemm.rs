@@ -150,7 +150,14 @@ fn small_integers_are_exact_around_every_block_edge() {
             }
         }
     }
-    for rows in [5, 6, 7, 11, 12, 13, 94, 95, 96, 97, 98, 191, 192, 193, 289] {
+    for depth in [255, 511, 512, 513, 1025] {
+        for rows in [18, 19, 24, 25, 191, 192, 193] {
+            for columns in [17, 129] {
+                shapes.insert((rows, columns, depth));
+            }
+        }
+    }
+    for rows in [5, 6, 7, 11, 12, 13, 18, 19, 95, 96, 97, 191, 192, 193, 385] {
         for columns in [7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 193, 300] {
             shapes.insert((rows, columns, 37));
         }

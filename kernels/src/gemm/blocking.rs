@@ -1,40 +1,70 @@
 //! The loops around the tile, and their split over threads.
 //!
-//! For each panel of `W`, all rows of `A` go by in tiles of at most six, balanced so that seven rows
-//! are 4 + 3 and not 6 + 1. A deep panel is cut into blocks of `k` so that it stays in a cache while
-//! the tiles pass; the sums wait on the stack meanwhile, as f32, which loses nothing.
+//! Tiles have at most six rows, balanced so that seven rows are 4 + 3 and not 6 + 1, and `k` is cut
+//! into blocks so that the weights under a tile stay in a cache; the sums wait on the stack
+//! meanwhile, as f32, which loses nothing. What changes with the number of rows is what the tiles
+//! wait for:
+//!
+//! * One row: nothing but memory. Two panels at a time, for more chains of additions.
+//! * Few rows: still memory, so the next block comes while this one is multiplied, straight into the
+//!   first-level cache.
+//! * Many rows: a block of rows passes over all panels before the next block of rows, so that its
+//!   part of `A` (and the pages it lies on) stays at hand; weights come from memory to the
+//!   second-level cache one block ahead, and from there to the first a few steps ahead. Both are
+//!   asked for explicitly: the hardware's own streams end at each page and each row, which costs a
+//!   fifth of the speed where caches are small (32 KiB and 1 MiB).
 //!
 //! Threads take ranges of panels, and ranges of rows as well when there are too few panels to go
 //! round. `k` is never split.
 
 use super::epilogue::{Epilogue, Store};
-use super::microkernel::{LINE, MAX_ROWS, Operands, row, tile, tile_ahead};
+use super::microkernel::{Ahead, LINE, MAX_ROWS, Operands, row, tile, tile_ahead, tile_streamed};
 use super::packing::PackedMatrix;
 use crate::isa::{Isa, Kernel};
 use crate::lanes::{Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
+use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Rows that pass over one block of a panel before the next block.
-const BLOCK_ROWS: usize = 96;
+/// Rows that are few: the weights come from memory faster than they are multiplied from there.
+const FEW_ROWS: usize = 3 * MAX_ROWS;
+
+/// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest
+/// first-level cache.
+const FEW_ROWS_DEPTH: usize = 64;
+
+/// `k` in a block for many rows: 128 KiB of a 64-wide panel.
+const BLOCK_DEPTH: usize = 512;
+
+/// Floats of `A` in a block of rows: three eighths of a MiB, beside two blocks of a panel in a
+/// second-level cache of 1 MiB.
+const BLOCK_A: usize = 96 << 10;
+
+/// Tiles in the largest block of rows.
+const BLOCK_TILES: usize = 32;
+
+/// Tiles whose rows pass over a panel before the next panel.
+#[inline(always)]
+const fn block_tiles(depth: usize) -> usize {
+    let tiles = BLOCK_A / (MAX_ROWS * if depth > 0 { depth } else { 1 });
+    if tiles > BLOCK_TILES {
+        BLOCK_TILES
+    } else if tiles < 4 {
+        4
+    } else {
+        tiles
+    }
+}
+
+/// Marks that a tile asks for what comes next to be brought into the first-level cache.
+const NEAR: usize = 16;
 
 /// Multiply-adds below which a second thread costs more than it brings.
 const MIN_WORK_TO_FORK: usize = 1 << 19;
 
 /// Tasks per thread: enough that a thread that is late does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
-
-/// Rows that are few: the weights come from memory faster than they are multiplied from there, so a
-/// block of a panel must come while the one before is multiplied from the first-level cache.
-const FEW_ROWS: usize = 4 * MAX_ROWS;
-
-/// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, a third of a first-level
-/// cache.
-const FEW_ROWS_BLOCK: usize = 64;
-
-/// `k` in a block for many rows: half a MiB, half of a second-level cache.
-const MANY_ROWS_BLOCK: usize = 2048;
 
 /// Weights that an outer cache may hold from one call to the next, in floats. A single row asks for
 /// them early; from memory the hardware's own streams are faster without (measured: a fifth more
@@ -43,18 +73,6 @@ const CACHED_WEIGHTS: usize = 4 << 20;
 
 /// Steps of `k` by which a single row asks early.
 const ROW_AHEAD: usize = 16;
-
-/// `k` in one block for `rows` rows in all.
-#[inline(always)]
-const fn block_depth(rows: usize, depth: usize) -> usize {
-    if rows <= MAX_ROWS {
-        depth
-    } else if rows <= FEW_ROWS {
-        FEW_ROWS_BLOCK
-    } else {
-        MANY_ROWS_BLOCK
-    }
-}
 
 pub(super) fn run(
     a: Matrix<'_>,
@@ -126,6 +144,8 @@ impl PanelKernel for Part<'_> {
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         if self.rows.len() == 1 {
             self.one_row::<S, NV>(s);
+        } else if self.rows.len() <= FEW_ROWS {
+            self.few_rows::<S, NV>(s);
         } else {
             self.many_rows::<S, NV>(s);
         }
@@ -188,66 +208,108 @@ impl Part<'_> {
         }
     }
 
+    /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
+    /// next one comes.
+    #[inline(always)]
+    fn few_rows<S: Lanes, const NV: usize>(&self, s: S) {
+        let depth = self.job.weight.depth();
+        let tiles = self.rows.len().div_ceil(MAX_ROWS);
+        let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
+        let mut waiting = Waiting::<FEW_ROWS>::new();
+        for panel in self.panels.clone() {
+            let mut k = 0;
+            loop {
+                let steps = (depth - k).min(block);
+                let last = k + steps == depth;
+                // Panels follow each other, so the next block of `k` and the next panel are both
+                // what comes after this block in memory.
+                let next = self.operands::<S>(0, k + steps, panel).b;
+                let lines = if tiles == 1 { 4 } else { 2 };
+                for index in 0..tiles {
+                    let local = share(self.rows.len(), tiles, index);
+                    let step = Step {
+                        row: self.rows.start + local.start,
+                        panel,
+                        k,
+                        steps,
+                        last,
+                        from: next.wrapping_add(index * steps * lines * LINE),
+                        stride: 0,
+                        waiting: waiting.row::<S>(local.start),
+                    };
+                    match (tiles, local.len()) {
+                        (1, 1) => self.step::<S, 1, NV, { NEAR + 4 }>(s, &step),
+                        (1, 2) => self.step::<S, 2, NV, { NEAR + 4 }>(s, &step),
+                        (1, 3) => self.step::<S, 3, NV, { NEAR + 4 }>(s, &step),
+                        (1, 4) => self.step::<S, 4, NV, { NEAR + 4 }>(s, &step),
+                        (1, 5) => self.step::<S, 5, NV, { NEAR + 4 }>(s, &step),
+                        (1, _) => self.step::<S, 6, NV, { NEAR + 4 }>(s, &step),
+                        (_, 3) => self.step::<S, 3, NV, { NEAR + 2 }>(s, &step),
+                        (_, 4) => self.step::<S, 4, NV, { NEAR + 2 }>(s, &step),
+                        (_, 5) => self.step::<S, 5, NV, { NEAR + 2 }>(s, &step),
+                        (_, _) => self.step::<S, 6, NV, { NEAR + 2 }>(s, &step),
+                    }
+                }
+                k += steps;
+                if last {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Rows that are many: a block of them, small enough that their part of `A` stays in the
+    /// second-level cache, passes over all panels; each block of a panel is multiplied from that
+    /// cache, and the next one comes meanwhile.
     #[inline(always)]
     fn many_rows<S: Lanes, const NV: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
-        let block = block_depth(self.rows.len(), depth).max(1);
-        let mut waiting = [0.0f32; BLOCK_ROWS * MAX_PANEL];
-        for panel in self.panels.clone() {
-            let mut start = self.rows.start;
-            while start < self.rows.end {
-                // Without waiting sums there is no reason to stop at BLOCK_ROWS.
-                let count = if depth <= block {
-                    self.rows.end - start
+        let all_tiles = self.rows.len().div_ceil(MAX_ROWS);
+        let blocks = all_tiles.div_ceil(block_tiles(depth));
+        let mut waiting = Waiting::<{ BLOCK_TILES * MAX_ROWS }>::new();
+        for block in 0..blocks {
+            let tiles = share(all_tiles, blocks, block);
+            let first = share(self.rows.len(), all_tiles, tiles.start).start;
+            for panel in self.panels.clone() {
+                let after = if panel + 1 < self.panels.end {
+                    Some((panel + 1, 0))
+                } else if block + 1 < blocks {
+                    Some((self.panels.start, 0))
                 } else {
-                    (self.rows.end - start).min(BLOCK_ROWS)
+                    None
                 };
-                let tiles = count.div_ceil(MAX_ROWS);
                 let mut k = 0;
                 loop {
-                    let steps = (depth - k).min(block);
+                    let steps = (depth - k).min(BLOCK_DEPTH);
                     let last = k + steps == depth;
-                    // Panels follow each other, so the next block of `k` and the next panel are
-                    // both what comes after this block in memory.
-                    let next = self.operands::<S>(start, k + steps, panel).b;
-                    let lines = match tiles {
-                        1 => 4,
-                        2..=3 => 2,
-                        _ => 1,
+                    let next = if last { after } else { Some((panel, k + steps)) };
+                    // Each tile asks for its share of the next block.
+                    let (from, stride) = match next {
+                        Some((panel, k)) => {
+                            (self.operands::<S>(0, k, panel).b, S::PANEL.div_ceil(tiles.len()))
+                        }
+                        None => (core::ptr::null(), 0),
                     };
-                    for index in 0..tiles {
-                        let local = share(count, tiles, index);
+                    for index in tiles.clone() {
+                        let local = share(self.rows.len(), all_tiles, index);
                         let step = Step {
-                            row: start + local.start,
+                            row: self.rows.start + local.start,
                             panel,
                             k,
                             steps,
                             last,
-                            ahead: next.wrapping_add(index * steps * lines * LINE),
-                            waiting: waiting.as_mut_ptr().wrapping_add(if last && k == 0 {
-                                0
-                            } else {
-                                local.start * S::PANEL
-                            }),
+                            from: from.wrapping_add((index - tiles.start) * steps * stride),
+                            stride,
+                            waiting: waiting.row::<S>(local.start - first),
                         };
-                        match (tiles, local.len()) {
-                            (1, 1) => self.step::<S, 1, NV, 4, true>(s, &step),
-                            (1, 2) => self.step::<S, 2, NV, 4, true>(s, &step),
-                            (1, 3) => self.step::<S, 3, NV, 4, true>(s, &step),
-                            (1, 4) => self.step::<S, 4, NV, 4, true>(s, &step),
-                            (1, 5) => self.step::<S, 5, NV, 4, true>(s, &step),
-                            (1, _) => self.step::<S, 6, NV, 4, true>(s, &step),
-                            (2..=3, 3) => self.step::<S, 3, NV, 2, true>(s, &step),
-                            (2..=3, 4) => self.step::<S, 4, NV, 2, true>(s, &step),
-                            (2..=3, 5) => self.step::<S, 5, NV, 2, true>(s, &step),
-                            (2..=3, _) => self.step::<S, 6, NV, 2, true>(s, &step),
-                            (4, 4) => self.step::<S, 4, NV, 1, true>(s, &step),
-                            (4, 5) => self.step::<S, 5, NV, 1, true>(s, &step),
-                            (4, _) => self.step::<S, 6, NV, 1, true>(s, &step),
-                            (_, 5) => self.step::<S, 5, NV, 1, false>(s, &step),
-                            (_, 6) => self.step::<S, 6, NV, 1, false>(s, &step),
+                        match (2 * stride <= LINE, local.len()) {
+                            (false, 4) => self.step::<S, 4, NV, 2>(s, &step),
+                            (false, 5) => self.step::<S, 5, NV, 2>(s, &step),
+                            (false, _) => self.step::<S, 6, NV, 2>(s, &step),
                             // Five or more balanced tiles have at least five rows each.
-                            (_, _) => self.step::<S, 4, NV, 1, false>(s, &step),
+                            (true, 4) => self.step::<S, 4, NV, 1>(s, &step),
+                            (true, 5) => self.step::<S, 5, NV, 1>(s, &step),
+                            (true, _) => self.step::<S, 6, NV, 1>(s, &step),
                         }
                     }
                     k += steps;
@@ -255,22 +317,21 @@ impl Part<'_> {
                         break;
                     }
                 }
-                start += count;
             }
         }
     }
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize, const NEAR: bool>(
+    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
         &self,
         s: S,
         step: &Step,
     ) {
         let mut acc = [[s.splat(0.0); NV]; MR];
         // SAFETY: rows `step.row..step.row + MR` and the panel exist in the views; `waiting` has
-        // `BLOCK_ROWS` rows of PANEL floats, of which this tile's are used only when there is more
-        // than one block, in which case at most BLOCK_ROWS rows wait.
+        // room for the rows of a block, and what is loaded from it was stored there for the block
+        // of `k` before.
         unsafe {
             if step.k > 0 {
                 for (i, line) in acc.iter_mut().enumerate() {
@@ -279,11 +340,25 @@ impl Part<'_> {
                     }
                 }
             }
+            let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.panel);
-            let acc =
-                tile_ahead::<S, MR, NV, AHEAD, NEAR>(s, acc, step.steps, operands, step.ahead);
+            let acc = match AHEAD {
+                _ if AHEAD == NEAR + 4 => {
+                    tile_ahead::<S, MR, NV, 4, true>(s, acc, step.steps, operands, step.from)
+                }
+                _ if AHEAD == NEAR + 2 => {
+                    tile_ahead::<S, MR, NV, 2, true>(s, acc, step.steps, operands, step.from)
+                }
+                _ => {
+                    if step.last {
+                        self.job.store.prefetch::<S, MR>(s, step.row, column);
+                    }
+                    let ahead = Ahead { from: step.from, stride: step.stride };
+                    tile_streamed::<S, MR, NV, AHEAD>(s, acc, step.steps, operands, ahead)
+                }
+            };
             if step.last {
-                let (column, valid) = (step.panel * S::PANEL, self.valid::<S>(step.panel));
+                let valid = self.valid::<S>(step.panel);
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
             } else {
                 for (i, line) in acc.iter().enumerate() {
@@ -301,10 +376,30 @@ struct Step {
     panel: usize,
     k: usize,
     steps: usize,
-    /// What to ask memory for meanwhile.
-    ahead: *const f32,
     /// This block holds the last `k`.
     last: bool,
+    /// What to ask memory for meanwhile.
+    from: *const f32,
+    stride: usize,
     /// The tile's sums while they wait for the next block.
     waiting: *mut f32,
+}
+
+/// Sums of `ROWS` rows of a panel that wait for the next block of `k`. Not initialised: clearing it
+/// would cost a small product more than it takes.
+#[repr(align(64))]
+struct Waiting<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
+
+impl<const ROWS: usize> Waiting<ROWS> {
+    #[inline(always)]
+    const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// Where row `row` starts; rows follow each other `S::PANEL` floats apart.
+    #[inline(always)]
+    fn row<S: Lanes>(&mut self, row: usize) -> *mut f32 {
+        debug_assert!(row < ROWS);
+        self.0.as_mut_ptr().cast::<f32>().wrapping_add(row * S::PANEL)
+    }
 }

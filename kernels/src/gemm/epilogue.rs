@@ -1,6 +1,6 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
-use super::microkernel::{MAX_ROWS, Tile};
+use super::microkernel::{LINE, MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
 use crate::isa::Kernel;
 use crate::lanes::{Lanes, MAX_PANEL};
@@ -79,6 +79,20 @@ impl Store {
             residual,
             residual_row_stride,
             residual_column_stride,
+        }
+    }
+
+    /// Asks early for where [`Store::finish`] will write, and for what it will add.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
+        if self.column_stride != 1 {
+            return;
+        }
+        for i in 0..MR {
+            let at = self.c.wrapping_add((row + i) * self.row_stride + column);
+            for line in (0..S::PANEL).step_by(LINE) {
+                s.prefetch(at.wrapping_add(line));
+            }
         }
     }
 

@@ -95,6 +95,72 @@ pub(crate) unsafe fn tile_ahead<
     acc
 }
 
+/// Steps by which a panel is asked for before it is multiplied: from the second-level cache to the
+/// first takes about one step of six rows, and more when others wait for the bus.
+const PANEL_AHEAD: usize = 8;
+
+/// What a tile asks memory for while it multiplies, for whoever comes after it.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    /// Where it starts, any address.
+    pub(super) from: *const f32,
+    /// Floats for each step of `k`.
+    pub(super) stride: usize,
+}
+
+/// [`tile`] on a panel in the second-level cache, which it brings nearer [`PANEL_AHEAD`] steps early,
+/// and which asks meanwhile for `ahead` to be brought into that cache: evenly, `REQUESTS` times in
+/// two steps, because a burst of requests to memory would hold up the nearer ones. Several requests
+/// for one line cost next to nothing.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+pub(super) unsafe fn tile_streamed<
+    S: Lanes,
+    const MR: usize,
+    const NV: usize,
+    const REQUESTS: usize,
+>(
+    s: S,
+    mut acc: Tile<S, MR, NV>,
+    depth: usize,
+    operands: Operands,
+    ahead: Ahead,
+) -> Tile<S, MR, NV> {
+    let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
+    let mut at = ahead.from;
+    let apart = 2 * ahead.stride / REQUESTS;
+    for _ in 0..depth / 2 {
+        for _ in 0..REQUESTS {
+            s.prefetch_outer(at);
+            at = at.wrapping_add(apart);
+        }
+        for _ in 0..2 {
+            for v in (0..NV).step_by((LINE / S::LANES).max(1)) {
+                s.prefetch(b.wrapping_add(PANEL_AHEAD * b_step + v * b_vector));
+            }
+            let mut vectors = [s.splat(0.0); NV];
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                // SAFETY: the caller's contract.
+                *vector = unsafe { s.load(b.add(v * b_vector)) };
+            }
+            for (i, line) in acc.iter_mut().enumerate() {
+                // SAFETY: the caller's contract.
+                let element = s.splat(unsafe { *a.add(i * a_row) });
+                for (x, vector) in line.iter_mut().zip(vectors) {
+                    *x = s.mul_add(element, vector, *x);
+                }
+            }
+            // Past the last step these pointers are not read; they may lie outside the operands.
+            a = a.wrapping_add(a_step);
+            b = b.wrapping_add(b_step);
+        }
+    }
+    // SAFETY: the caller's contract, for the step that is left of an odd number.
+    unsafe { tile(s, acc, depth % 2, Operands { a, b, ..operands }) }
+}
+
 /// `depth` steps of one row against `PANELS` adjacent panels: more chains of additions than one
 /// panel has, for the row that is alone. Asks for each panel `AHEAD` steps early, if `AHEAD` is not 0.
 ///
