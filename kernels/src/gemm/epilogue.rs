@@ -3,8 +3,9 @@
 use super::microkernel::{LINE, MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
 use crate::isa::Kernel;
-use crate::lanes::{Lanes, MAX_PANEL};
+use crate::lanes::{Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
+use core::mem::MaybeUninit;
 
 /// What a GEMM does with its sums: `C = residual + activation(scale * sum + bias)`.
 ///
@@ -98,6 +99,9 @@ impl Store {
 
     /// Finishes the tile whose first element is `(row, column)` and stores its first `valid` columns.
     ///
+    /// What nearly every tile needs happens in registers; the rest in one function for tiles of any
+    /// height, through the stack: as part of every tile it would be most of the code of a GEMM.
+    ///
     /// # Safety
     /// The output, bias and residual of this value cover rows `row..row + MR` and columns
     /// `column..column + valid`, no other thread touches that part of the output, and
@@ -111,141 +115,143 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        if self.scale != 1.0 {
-            let scale = s.splat(self.scale);
-            for line in &mut acc {
-                for x in line {
-                    *x = s.mul(*x, scale);
+        let usual = self.scale == 1.0
+            && valid == NV * S::LANES
+            && self.column_stride == 1
+            && self.residual_column_stride == 1
+            && matches!(self.activation, Activation::Identity | Activation::Relu);
+        if !usual {
+            let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
+            let tile = room.as_mut_ptr().cast::<f32>();
+            for (i, line) in acc.iter().enumerate() {
+                for (v, &x) in line.iter().enumerate() {
+                    // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
+                    unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
                 }
             }
+            let width = NV * S::LANES;
+            s.outlined(Finish { store: self, tile, rows: MR, width, row, column, valid });
+            return;
         }
-        let full = valid == NV * S::LANES;
         if !self.bias.is_null() {
             for v in 0..NV {
-                let count = valid.saturating_sub(v * S::LANES).min(S::LANES);
-                let at = self.bias.wrapping_add(column + v * S::LANES);
-                // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
-                let bias = unsafe { if full { s.load(at) } else { s.load_first(at, count) } };
+                // SAFETY: all columns of the panel are valid, so the bias has them.
+                let bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
                 for line in &mut acc {
                     line[v] = s.add(line[v], bias);
                 }
             }
         }
-        match self.activation {
-            Activation::Identity => {}
-            Activation::Relu => {
-                for line in &mut acc {
-                    for x in line {
-                        *x = apply_lanes(s, Activation::Relu, *x);
-                    }
-                }
-            }
-            // The others take many instructions each: a loop over a tile on the stack, in one place,
-            // instead of MR * NV copies of them in every tile.
-            activation => {
-                let mut room = [0.0f32; MAX_ROWS * MAX_PANEL];
-                for i in 0..MR {
-                    for v in 0..NV {
-                        // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
-                        unsafe {
-                            s.store(room.as_mut_ptr().add((i * NV + v) * S::LANES), acc[i][v])
-                        };
-                    }
-                }
-                let tile = &mut room[..MR * NV * S::LANES];
-                s.outlined(Activate { activation, tile });
-                for i in 0..MR {
-                    for v in 0..NV {
-                        // SAFETY: as above.
-                        acc[i][v] = unsafe { s.load(room.as_ptr().add((i * NV + v) * S::LANES)) };
-                    }
-                }
+        if self.activation == Activation::Relu {
+            for x in acc.iter_mut().flatten() {
+                *x = apply_lanes(s, Activation::Relu, *x);
             }
         }
-        let unit = self.column_stride == 1 && self.residual_column_stride == 1;
-        if unit && full {
-            for i in 0..MR {
-                for v in 0..NV {
-                    // SAFETY: the caller's contract: full vectors of row `row + i`.
-                    unsafe {
-                        let mut x = acc[i][v];
-                        let at = column + v * S::LANES;
-                        if !self.residual.is_null() {
-                            let r = self.residual.add((row + i) * self.residual_row_stride + at);
-                            x = s.add(s.load(r), x);
-                        }
-                        s.store(self.c.add((row + i) * self.row_stride + at), x);
+        for (i, line) in acc.iter().enumerate() {
+            for (v, &x) in line.iter().enumerate() {
+                let at = column + v * S::LANES;
+                // SAFETY: the caller's contract: full vectors of row `row + i`.
+                unsafe {
+                    let mut x = x;
+                    if !self.residual.is_null() {
+                        let r = self.residual.add((row + i) * self.residual_row_stride + at);
+                        x = s.add(s.load(r), x);
                     }
+                    s.store(self.c.add((row + i) * self.row_stride + at), x);
                 }
             }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { self.store_edge(s, &acc, row, column, valid, unit) };
         }
     }
 
-    /// The last columns of a matrix, or strided columns.
+    /// Adds the residual to `count` sums of row `row` from column `column` on, and stores them.
     ///
     /// # Safety
-    /// As [`Store::finish`].
+    /// As [`Store::finish`], for these elements; `count <= LANES`.
     #[inline(always)]
-    unsafe fn store_edge<S: Lanes, const MR: usize, const NV: usize>(
+    unsafe fn store_vector<S: Lanes>(
         &self,
         s: S,
-        acc: &Tile<S, MR, NV>,
+        mut x: S::F32,
         row: usize,
         column: usize,
-        valid: usize,
-        unit: bool,
+        count: usize,
     ) {
-        for (i, line) in acc.iter().enumerate() {
-            for (v, &sum) in line.iter().enumerate() {
-                let first = v * S::LANES;
-                if first >= valid {
-                    break;
+        let c = row * self.row_stride + column * self.column_stride;
+        let r = row * self.residual_row_stride + column * self.residual_column_stride;
+        // SAFETY: `count` columns from `column` are inside the views.
+        unsafe {
+            if self.column_stride == 1 && self.residual_column_stride == 1 {
+                if !self.residual.is_null() {
+                    x = s.add(s.load_first(self.residual.add(r), count), x);
                 }
-                let count = (valid - first).min(S::LANES);
-                let c = (row + i) * self.row_stride + (column + first) * self.column_stride;
-                let r = (row + i) * self.residual_row_stride
-                    + (column + first) * self.residual_column_stride;
-                // SAFETY: `count` columns from `column + first` are inside the views.
-                unsafe {
-                    if unit {
-                        let mut x = sum;
-                        if !self.residual.is_null() {
-                            x = s.add(s.load_first(self.residual.add(r), count), x);
-                        }
-                        s.store_first(self.c.add(c), x, count);
-                    } else {
-                        let mut room = [0.0f32; crate::lanes::MAX_LANES];
-                        s.store(room.as_mut_ptr(), sum);
-                        for (j, &x) in room.iter().enumerate().take(count) {
-                            let added = if self.residual.is_null() {
-                                x
-                            } else {
-                                *self.residual.add(r + j * self.residual_column_stride) + x
-                            };
-                            *self.c.add(c + j * self.column_stride) = added;
-                        }
-                    }
-                }
+                s.store_first(self.c.add(c), x, count);
+                return;
+            }
+            let mut room = [0.0f32; MAX_LANES];
+            s.store(room.as_mut_ptr(), x);
+            for (j, &x) in room.iter().enumerate().take(count) {
+                let added = if self.residual.is_null() {
+                    x
+                } else {
+                    *self.residual.add(r + j * self.residual_column_stride) + x
+                };
+                *self.c.add(c + j * self.column_stride) = added;
             }
         }
     }
 }
 
-/// Applies an activation to a tile on the stack.
-struct Activate<'a> {
-    activation: Activation,
-    tile: &'a mut [f32],
+/// [`Store::finish`] for a tile on the stack: every scale, activation, stride and edge.
+struct Finish<'a> {
+    store: &'a Store,
+    /// `[rows, width]`.
+    tile: *mut f32,
+    rows: usize,
+    /// Columns of a panel.
+    width: usize,
+    row: usize,
+    column: usize,
+    valid: usize,
 }
 
-impl Kernel for Activate<'_> {
+impl Kernel for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        // SAFETY: the whole slice, and nothing else.
-        unsafe { apply_row(s, self.activation, self.tile.as_mut_ptr(), self.tile.len()) };
+        let Self { store, tile, rows, width, row, column, valid } = self;
+        let scale = s.splat(store.scale);
+        for first in (0..valid).step_by(S::LANES) {
+            let count = (valid - first).min(S::LANES);
+            // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
+            let bias = (!store.bias.is_null())
+                .then(|| unsafe { s.load_first(store.bias.add(column + first), count) });
+            for i in 0..rows {
+                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES.
+                unsafe {
+                    let at = tile.add(i * width + first);
+                    let mut x = s.load(at);
+                    if store.scale != 1.0 {
+                        x = s.mul(x, scale);
+                    }
+                    if let Some(bias) = bias {
+                        x = s.add(x, bias);
+                    }
+                    s.store(at, x);
+                }
+            }
+        }
+        // SAFETY: the whole tile.
+        unsafe { apply_row(s, store.activation, tile, rows * width) };
+        for i in 0..rows {
+            for first in (0..valid).step_by(S::LANES) {
+                let count = (valid - first).min(S::LANES);
+                // SAFETY: as above; the caller of `finish` vouches for these elements of the output.
+                unsafe {
+                    let x = s.load(tile.add(i * width + first));
+                    store.store_vector(s, x, row + i, column + first, count);
+                }
+            }
+        }
     }
 }
