@@ -37,9 +37,9 @@ const FEW_ROWS_DEPTH: usize = 64;
 /// `k` in a block for many rows: 128 KiB of a 64-wide panel.
 const BLOCK_DEPTH: usize = 512;
 
-/// Floats of `A` in a block of rows: three eighths of a MiB, beside two blocks of a panel in a
+/// Floats of `A` in a block of rows: half a MiB, beside two blocks of a panel in a
 /// second-level cache of 1 MiB.
-const BLOCK_A: usize = 96 << 10;
+const BLOCK_A: usize = 128 << 10;
 
 /// Tiles in the largest block of rows.
 const BLOCK_TILES: usize = 32;
