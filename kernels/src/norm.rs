@@ -22,6 +22,11 @@ use core::fmt;
 const UNROLL: usize = 4;
 /// Elements in one cache line.
 const LINE: usize = 16;
+/// Columns up to which two rows go side by side, where there are registers for the sums of both:
+/// one row's reduction runs while the other's does. Their operands and those of the two rows after
+/// them take 14 KiB, half of a first-level cache of 32; with all of it they thrash as soon as anyone
+/// else uses the cache.
+const PAIRED: usize = 256;
 /// Variances plus eps that f32 handles: outside, squares may have overflowed or vanished.
 const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
@@ -105,6 +110,14 @@ struct Place {
     stride: usize,
 }
 
+impl Place {
+    /// Where `R` rows from `row` on start.
+    #[inline(always)]
+    fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
+        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
+    }
+}
+
 struct NormRows<'a, const ADD: bool> {
     norm: LayerNorm<'a>,
     rows: usize,
@@ -122,97 +135,73 @@ impl<const ADD: bool> Kernel for NormRows<'_, ADD> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let len = self.norm.weight.len();
-        let inverse = 1.0 / len as f32;
-        let at = |place: Place, row: usize| place.start.wrapping_add(row * place.stride);
+        let mut row = 0;
         // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias
         // at every place, none of them empty.
-        let start = |row: usize| unsafe {
-            Start::new::<ADD>(at(self.x, row), at(self.residual, row), at(self.sum, row))
-        };
-        let mut next = start(0);
-        let ahead = at(self.x, 1).cast_const();
-        // SAFETY: as above.
-        let mut total =
-            unsafe { pass::<S, ADD, false, true>(s, &self.norm, None, Some(&next), ahead) };
-        for row in 0..self.rows {
-            let mean = next.origin + total * inverse;
-            let x = if ADD { next.sum.cast_const() } else { next.x };
-            // SAFETY: as above; the sum was written on the way.
-            let (total_deviation, squares) = unsafe {
-                if ADD {
-                    let ahead = [at(self.residual, row + 1).cast_const()];
-                    deviations(s, x, len, mean, ahead)
-                } else {
-                    deviations(s, x, len, mean, [at(self.out, row).cast_const()])
+        unsafe {
+            if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
+                while row + 2 <= self.rows {
+                    self.group::<S, 2>(s, row);
+                    row += 2;
                 }
-            };
-            let correction = total_deviation * inverse;
-            let variance = (squares - total_deviation * correction) * inverse;
-            // Rounding can leave a tiny negative number.
-            let variance = if variance < 0.0 { 0.0 } else { variance } + self.norm.eps;
-            let out = at(self.out, row);
-            let end = if COMFORTABLE.contains(&variance) {
-                let scale = 1.0 / math::sqrt(variance);
-                Some(End { x, out, mean, scale, shift: -correction * scale })
-            } else {
-                // SAFETY: as above.
-                unsafe { norm_row_wide(&self.norm, x, out) };
-                None
-            };
-            let another = row + 1 < self.rows;
-            if another {
-                next = start(row + 1);
             }
-            let ahead = at(self.x, row + 2).cast_const();
-            // SAFETY: as above.
-            total = unsafe {
-                match (&end, another) {
-                    (Some(_), true) => {
-                        pass::<S, ADD, true, true>(s, &self.norm, end.as_ref(), Some(&next), ahead)
-                    }
-                    (Some(_), false) => {
-                        pass::<S, ADD, true, false>(s, &self.norm, end.as_ref(), None, ahead)
-                    }
-                    (None, true) => {
-                        pass::<S, ADD, false, true>(s, &self.norm, None, Some(&next), ahead)
-                    }
-                    (None, false) => 0.0,
-                }
-            };
+            while row < self.rows {
+                self.group::<S, 1>(s, row);
+                row += 1;
+            }
         }
     }
 }
 
-/// A row of which the approximate mean is to be found, and the sum with the residual written.
-struct Start {
-    x: *const f32,
-    residual: *const f32,
-    sum: *mut f32,
-    /// The row's first entry: what the others are compared with.
-    origin: f32,
-}
-
-impl Start {
+impl<const ADD: bool> NormRows<'_, ADD> {
+    /// `R` rows from `row` on. Each of the three passes over them asks for one operand of the rows
+    /// after them, so that memory is busy all the time.
+    ///
     /// # Safety
-    /// The pointers that `ADD` says are used point to at least one float.
+    /// There are as many rows, not empty and as long as the weight and the bias, at every place.
     #[inline(always)]
-    unsafe fn new<const ADD: bool>(x: *const f32, residual: *const f32, sum: *mut f32) -> Self {
+    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+        let norm = &self.norm;
+        let inverse = 1.0 / norm.weight.len() as f32;
+        let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         // SAFETY: the caller's contract.
-        let origin = unsafe { if ADD { *x + *residual } else { *x } };
-        Self { x, residual, sum, origin }
+        let (mut mean, total) = unsafe {
+            start::<S, ADD, R>(s, norm.weight.len(), x, residual, sum, self.x.rows(row + R))
+        };
+        for (mean, total) in mean.iter_mut().zip(total) {
+            *mean += total * inverse;
+        }
+        let x = if ADD { sum } else { x };
+        let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
+        // SAFETY: the caller's contract; the sum has been written.
+        let (total, squares) = unsafe { deviations::<S, R>(s, norm.weight.len(), x, mean, ahead) };
+        let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
+        for i in 0..R {
+            let correction = total[i] * inverse;
+            let variance = (squares[i] - total[i] * correction) * inverse;
+            // Rounding can leave a tiny negative number.
+            let variance = if variance < 0.0 { 0.0 } else { variance } + norm.eps;
+            comfortable[i] = COMFORTABLE.contains(&variance);
+            scale[i] = 1.0 / math::sqrt(variance);
+            shift[i] = -correction * scale[i];
+        }
+        let (out, ahead) = (self.out.rows(row), self.out.rows(row + R));
+        // SAFETY: the caller's contract.
+        unsafe {
+            if comfortable == [true; R] {
+                finish::<S, R>(s, norm, x, out, mean, scale, shift, ahead);
+            } else {
+                for i in 0..R {
+                    if comfortable[i] {
+                        let (mean, scale, shift) = ([mean[i]], [scale[i]], [shift[i]]);
+                        finish(s, norm, [x[i]], [out[i]], mean, scale, shift, [ahead[i]]);
+                    } else {
+                        norm_row_wide(norm, x[i], out[i]);
+                    }
+                }
+            }
+        }
     }
-}
-
-/// A row whose mean and variance are known.
-struct End {
-    x: *const f32,
-    out: *mut f32,
-    mean: f32,
-    /// One over the standard deviation.
-    scale: f32,
-    /// The correction of the mean, scaled.
-    shift: f32,
 }
 
 /// Asks for the cache lines of `UNROLL` vectors at `from + i`.
@@ -241,121 +230,176 @@ unsafe fn store<S: Lanes, const FULL: bool>(s: S, to: *mut f32, v: S::F32, count
     unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
 }
 
-/// Writes the result of one row, if `END`, while the next one is read for the first time, if
-/// `START`; returns the sum of the latter's differences to its first entry. The two rows share a
-/// loop so that memory is busy all the time; neither's arithmetic depends on the other.
+/// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns each
+/// row's first entry and the sum of the others' differences to it.
 ///
 /// # Safety
-/// `end` is given if `END`, `start` if `START`. Their pointers are valid for the norm's columns:
-/// `x` and, if `ADD`, `residual` for reads, `out` and, if `ADD`, `sum` for writes. Pointers of one
-/// row are the same or disjoint, and `sum` is not `x` unless it is `residual` too.
+/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len > 0` floats. Pointers
+/// of one row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is
+/// disjoint from other rows.
 #[inline(always)]
-unsafe fn pass<S: Lanes, const ADD: bool, const END: bool, const START: bool>(
+unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
     s: S,
-    norm: &LayerNorm<'_>,
-    end: Option<&End>,
-    start: Option<&Start>,
-    ahead: *const f32,
-) -> f32 {
+    len: usize,
+    x: [*mut f32; R],
+    residual: [*mut f32; R],
+    sum: [*mut f32; R],
+    ahead: [*mut f32; R],
+) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
-    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
-    let none = (core::ptr::null(), core::ptr::null_mut(), zero, zero, zero);
-    let (x, out, mean, scale, shift) = end.map_or(none, |end| {
-        (end.x, end.out, s.splat(end.mean), s.splat(end.scale), s.splat(end.shift))
-    });
-    let none = (core::ptr::null(), core::ptr::null(), core::ptr::null_mut(), zero);
-    let (next, residual, sum, origin) =
-        start.map_or(none, |start| (start.x, start.residual, start.sum, s.splat(start.origin)));
-
+    let mut first = [0.0; R];
+    let mut origin = [zero; R];
+    for row in 0..R {
+        // SAFETY: the rows are not empty.
+        first[row] = unsafe { if ADD { *x[row] + *residual[row] } else { *x[row] } };
+        origin[row] = s.splat(first[row]);
+    }
+    let mut total = [[zero; UNROLL]; R];
     macro_rules! vector {
-        ($full:literal, $at:expr, $count:expr, $total:expr) => {{
-            let (at, count) = ($at, $count);
-            if END {
-                let d = s.sub(load::<S, $full>(s, x.add(at), count), mean);
-                let y = s.mul_add(d, scale, shift);
-                let w = load::<S, $full>(s, weight.add(at), count);
-                let b = load::<S, $full>(s, bias.add(at), count);
-                store::<S, $full>(s, out.add(at), s.mul_add(y, w, b), count);
+        ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, at, count) = ($row, $at, $count);
+            let mut v = load::<S, $full>(s, x[row].add(at), count);
+            if ADD {
+                v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
+                store::<S, $full>(s, sum[row].add(at), v, count);
             }
-            if START {
-                let mut v = load::<S, $full>(s, next.add(at), count);
-                if ADD {
-                    v = s.add(v, load::<S, $full>(s, residual.add(at), count));
-                    store::<S, $full>(s, sum.add(at), v, count);
-                }
-                let d = s.sub(v, origin);
-                let d = if $full { d } else { s.select(s.first(count), d, zero) };
-                $total = s.add($total, d);
-            }
+            let d = s.sub(v, origin[row]);
+            let d = if $full { d } else { s.select(s.first(count), d, zero) };
+            total[row][$j] = s.add(total[row][$j], d);
         }};
     }
-
-    let len = norm.weight.len();
-    let mut total = [zero; UNROLL];
     let mut i = 0;
     while i + UNROLL * S::LANES <= len {
-        if START {
-            prefetch_step(s, ahead, i);
-        }
-        for (j, total) in total.iter_mut().enumerate() {
-            // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
-            unsafe { vector!(true, i + j * S::LANES, S::LANES, *total) };
+        for row in 0..R {
+            prefetch_step(s, ahead[row], i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+            }
         }
         i += UNROLL * S::LANES;
     }
     while i < len {
         let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`, within all rows.
-        unsafe { vector!(false, i, count, total[0]) };
+        for row in 0..R {
+            // SAFETY: `i + count <= len`, within all rows.
+            unsafe { vector!(false, row, 0, i, count) };
+        }
         i += count;
     }
-    reduce(s, total)
+    (first, reduce(s, total))
 }
 
-/// The sum of the deviations from `mean` and the sum of their squares.
+/// For each of `R` rows, the sum of the deviations from its mean and the sum of their squares.
 ///
 /// # Safety
 /// `x` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn deviations<S: Lanes, const AHEAD: usize>(
+unsafe fn deviations<S: Lanes, const R: usize>(
     s: S,
-    x: *const f32,
     len: usize,
-    mean: f32,
-    ahead: [*const f32; AHEAD],
-) -> (f32, f32) {
+    x: [*mut f32; R],
+    mean: [f32; R],
+    ahead: [*mut f32; R],
+) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
-    let mean = s.splat(mean);
-    let mut total = [zero; UNROLL];
-    let mut squares = [zero; UNROLL];
+    let mut means = [zero; R];
+    for row in 0..R {
+        means[row] = s.splat(mean[row]);
+    }
+    let mut total = [[zero; UNROLL]; R];
+    let mut squares = [[zero; UNROLL]; R];
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for row in 0..R {
+            prefetch_step(s, ahead[row], i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`.
+                let d = s.sub(unsafe { s.load(x[row].add(i + j * S::LANES)) }, means[row]);
+                total[row][j] = s.add(total[row][j], d);
+                squares[row][j] = s.mul_add(d, d, squares[row][j]);
+            }
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        for row in 0..R {
+            // SAFETY: `i + count <= len`.
+            let d = s.sub(unsafe { s.load_first(x[row].add(i), count) }, means[row]);
+            let d = s.select(s.first(count), d, zero);
+            total[row][0] = s.add(total[row][0], d);
+            squares[row][0] = s.mul_add(d, d, squares[row][0]);
+        }
+        i += count;
+    }
+    (reduce(s, total), reduce(s, squares))
+}
+
+/// Writes the results of `R` rows: `(x - mean) * scale + shift`, then weight and bias. `scale` is
+/// one over the standard deviation, `shift` the correction of the mean times that.
+///
+/// # Safety
+/// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
+/// same or disjoint; `out` is disjoint from other rows.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn finish<S: Lanes, const R: usize>(
+    s: S,
+    norm: &LayerNorm<'_>,
+    x: [*mut f32; R],
+    out: [*mut f32; R],
+    mean: [f32; R],
+    scale: [f32; R],
+    shift: [f32; R],
+    ahead: [*mut f32; R],
+) {
+    let len = norm.weight.len();
+    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
+    let zero = s.splat(0.0);
+    let mut terms = [[zero; 3]; R];
+    for row in 0..R {
+        terms[row] = [s.splat(mean[row]), s.splat(scale[row]), s.splat(shift[row])];
+    }
+    macro_rules! vector {
+        ($full:literal, $at:expr, $count:expr) => {{
+            let (at, count) = ($at, $count);
+            let w = load::<S, $full>(s, weight.add(at), count);
+            let b = load::<S, $full>(s, bias.add(at), count);
+            for row in 0..R {
+                let [mean, scale, shift] = terms[row];
+                let d = s.sub(load::<S, $full>(s, x[row].add(at), count), mean);
+                let y = s.mul_add(d, scale, shift);
+                store::<S, $full>(s, out[row].add(at), s.mul_add(y, w, b), count);
+            }
+        }};
+    }
     let mut i = 0;
     while i + UNROLL * S::LANES <= len {
         for ahead in ahead {
             prefetch_step(s, ahead, i);
         }
         for j in 0..UNROLL {
-            // SAFETY: `i + UNROLL * LANES <= len`.
-            let d = s.sub(unsafe { s.load(x.add(i + j * S::LANES)) }, mean);
-            total[j] = s.add(total[j], d);
-            squares[j] = s.mul_add(d, d, squares[j]);
+            // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+            unsafe { vector!(true, i + j * S::LANES, S::LANES) };
         }
         i += UNROLL * S::LANES;
     }
     while i < len {
         let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        let d = s.sub(unsafe { s.load_first(x.add(i), count) }, mean);
-        let d = s.select(s.first(count), d, zero);
-        total[0] = s.add(total[0], d);
-        squares[0] = s.mul_add(d, d, squares[0]);
+        // SAFETY: `i + count <= len`, within all rows.
+        unsafe { vector!(false, i, count) };
         i += count;
     }
-    (reduce(s, total), reduce(s, squares))
 }
 
 #[inline(always)]
-fn reduce<S: Lanes>(s: S, v: [S::F32; UNROLL]) -> f32 {
-    s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])))
+fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -> [f32; R] {
+    let mut sums = [0.0; R];
+    for (sum, v) in sums.iter_mut().zip(v) {
+        *sum = s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])));
+    }
+    sums
 }
 
 /// The row in f64, where no square of an f32 overflows or vanishes.

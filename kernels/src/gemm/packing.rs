@@ -5,6 +5,11 @@ use crate::isa::{Isa, Kernel};
 use crate::lanes::Lanes;
 use crate::matrix::Matrix;
 
+/// Elements in one cache line.
+const LINE: usize = 16;
+/// Rows of contiguous columns that are asked for before they are needed.
+const ROWS_AHEAD: usize = 8;
+
 /// A weight matrix `[depth, columns]` in the layout of one instruction set:
 /// `[ceil(columns / panel)][depth][panel]`, zero columns at the end.
 ///
@@ -122,6 +127,9 @@ impl Kernel for Pack<'_, '_> {
         let Self { block, columns, first, buffer } = self;
         let depth = block.rows();
         let count = block.columns();
+        if depth == 0 {
+            return;
+        }
         let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
         let from = block.as_ptr();
         let to = buffer.as_mut_ptr();
@@ -132,13 +140,28 @@ impl Kernel for Pack<'_, '_> {
         };
         let mut j = 0;
         while j < count {
+            let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
+            if aligned && (row_stride == 1 || column_stride == 1) {
+                // SAFETY: PANEL columns from `j` are in the block, and their panel is in the buffer,
+                // whose length was checked for the whole shape.
+                unsafe {
+                    let (from, to) = (from.add(j * column_stride), to.add(place(j)));
+                    if row_stride == 1 {
+                        panel_of_columns(s, from, column_stride, depth, to);
+                    } else {
+                        panel_of_rows(s, from, row_stride, depth, to);
+                    }
+                }
+                j += S::PANEL;
+                continue;
+            }
             // A group of columns that is one aligned vector of a panel goes through registers.
             let whole = (first + j).is_multiple_of(S::LANES) && count - j >= S::LANES;
             let mut k = 0;
             if whole && row_stride == 1 {
                 while k + S::LANES <= depth {
                     // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block, and
-                    // their places are in the buffer, whose length was checked for the whole shape.
+                    // their places are in the buffer, as above.
                     unsafe {
                         s.transpose(
                             from.add(j * column_stride + k),
@@ -177,6 +200,80 @@ impl Kernel for Pack<'_, '_> {
                     // SAFETY: padding columns are part of the packed length.
                     unsafe { *to.add(place(column - first) + k * S::PANEL) = 0.0 };
                 }
+            }
+        }
+    }
+}
+
+/// A whole panel from columns that are contiguous and `stride` apart. The panel is written front to
+/// back; the cache lines that the next rows are read from and written to are asked for before, as
+/// no prefetcher follows `PANEL` columns at once.
+///
+/// # Safety
+/// `from` is valid for reads of `depth` floats at each of `PANEL` columns, `to` for writes of
+/// `depth * PANEL` floats; they do not overlap.
+#[inline(always)]
+unsafe fn panel_of_columns<S: Lanes>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+) {
+    let mut k = 0;
+    while k + S::LANES <= depth {
+        // After the last line of a column comes the first of the next panel's.
+        let next = k + LINE;
+        let ahead = if next < depth { next } else { S::PANEL * stride + next - depth };
+        for group in 0..S::PANEL / S::LANES {
+            let from = from.wrapping_add(group * S::LANES * stride);
+            if k.is_multiple_of(LINE) {
+                for column in 0..S::LANES {
+                    s.prefetch(from.wrapping_add(column * stride + ahead));
+                }
+            }
+            let after = to.wrapping_add((k + S::LANES) * S::PANEL + group * S::LANES * S::LANES);
+            for line in 0..S::LANES * S::LANES / LINE {
+                s.prefetch(after.wrapping_add(line * LINE));
+            }
+            // SAFETY: LANES columns from the group's first, LANES rows from `k`.
+            unsafe {
+                let to = to.add(k * S::PANEL + group * S::LANES);
+                s.transpose(from.add(k), stride, to, S::PANEL);
+            }
+        }
+        k += S::LANES;
+    }
+    for k in k..depth {
+        for column in 0..S::PANEL {
+            // SAFETY: `k < depth`.
+            unsafe { *to.add(k * S::PANEL + column) = *from.add(column * stride + k) };
+        }
+    }
+}
+
+/// A whole panel from rows that are contiguous and `stride` apart, as [`panel_of_columns`].
+///
+/// # Safety
+/// `from` is valid for reads of `PANEL` floats at each of `depth` rows, `to` for writes of
+/// `depth * PANEL` floats; they do not overlap.
+#[inline(always)]
+unsafe fn panel_of_rows<S: Lanes>(
+    s: S,
+    from: *const f32,
+    stride: usize,
+    depth: usize,
+    to: *mut f32,
+) {
+    for k in 0..depth {
+        for line in (0..S::PANEL).step_by(LINE) {
+            s.prefetch(from.wrapping_add((k + ROWS_AHEAD).wrapping_mul(stride) + line));
+            s.prefetch(to.wrapping_add((k + ROWS_AHEAD) * S::PANEL + line));
+        }
+        for group in (0..S::PANEL).step_by(S::LANES) {
+            // SAFETY: `k < depth` and `group + LANES <= PANEL`.
+            unsafe {
+                s.store(to.add(k * S::PANEL + group), s.load(from.add(k * stride + group)));
             }
         }
     }

@@ -22,6 +22,7 @@ unsafe impl Lanes for V3 {
     const LANES: usize = 8;
     const PANEL: usize = 16;
     const FUSED: bool = true;
+    const REGISTERS: usize = 16;
     type F32 = __m256;
     type Mask = __m256;
 

@@ -17,6 +17,7 @@ unsafe impl Lanes for V4 {
     const LANES: usize = 16;
     const PANEL: usize = 64;
     const FUSED: bool = true;
+    const REGISTERS: usize = 32;
     type F32 = __m512;
     type Mask = __mmask16;
 

@@ -37,6 +37,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const PANEL: usize;
     /// Whether `mul_add` rounds once.
     const FUSED: bool;
+    /// Vector registers that the CPU has.
+    const REGISTERS: usize;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.

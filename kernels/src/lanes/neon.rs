@@ -12,6 +12,7 @@ unsafe impl Lanes for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
     const FUSED: bool = true;
+    const REGISTERS: usize = 32;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 

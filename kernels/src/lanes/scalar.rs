@@ -27,6 +27,7 @@ unsafe impl Lanes for Scalar {
     const LANES: usize = 8;
     const PANEL: usize = 8;
     const FUSED: bool = false;
+    const REGISTERS: usize = 16;
     type F32 = Eight;
     type Mask = EightBools;
 
