@@ -2,7 +2,7 @@
 //! rows times heads of a decode step. Tasks write disjoint rows of output.
 
 use super::cache::Cache;
-use super::flash::{Head, QUERY_BLOCK, Scores};
+use super::flash::{Head, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::panels::{write_keys, write_values};
 use super::step::Past;
 use super::{AttentionOptions, Heads, HeadsMut, Sequence, Weights};
@@ -46,6 +46,8 @@ pub(super) struct Prepare<'a> {
     pub(super) value: Heads<'a>,
     pub(super) head: usize,
     pub(super) sequence: Sequence,
+    /// Value rows wanted.
+    pub(super) value_len: usize,
     pub(super) keys: *mut f32,
     /// Null when values are read in place.
     pub(super) values: *mut f32,
@@ -56,19 +58,20 @@ impl Kernel for Prepare<'_> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let Self { key, value, head, sequence, keys, values } = self;
+        let Self { key, value, head, sequence, value_len, keys, values } = self;
         let start = sequence.key_start;
         // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
         unsafe {
             write_keys(s, &key, head, start..start + sequence.key_len, 0, keys);
             if !values.is_null() {
-                write_values(s, &value, head, start..start + sequence.padded_len, values);
+                write_values(s, &value, head, start..start + value_len, values);
             }
         }
     }
 }
 
 /// Where one key-value head of one sequence is.
+#[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) query_start: usize,
     pub(super) query_len: usize,
@@ -80,6 +83,9 @@ pub(super) struct Source {
     pub(super) values: *const f32,
     pub(super) value_row: usize,
 }
+
+// SAFETY: the keys and values are borrowed for reading.
+unsafe impl Sync for Source {}
 
 /// What all sequences and heads of one call share, checked.
 pub(super) struct Call<'a> {
@@ -184,11 +190,30 @@ impl<'a> Call<'a> {
         source: &(dyn Fn(usize, usize) -> Source + Sync),
     ) {
         let longest = (0..sequences).map(query_len).max().unwrap_or(0);
-        let blocks = longest.div_ceil(QUERY_BLOCK);
         let heads = self.query.heads();
+        // The larger the blocks, the fewer times keys and values come from outer caches; but each
+        // thread wants several. The bits are the same.
+        let mut block = QUERY_BLOCK;
+        while block > MIN_QUERY_BLOCK
+            && sequences * heads * longest.div_ceil(block) < 2 * parallelism.threads()
+        {
+            block /= 2;
+        }
+        let blocks = longest.div_ceil(block);
         chunked(sequences * heads * blocks, work, parallelism, &|range| {
-            isa.dispatch(Blocks { call: self, source, heads, blocks, range });
+            isa.dispatch(Blocks { call: self, source, heads, block, blocks, range });
         });
+    }
+
+    /// Attends with every query of sequence `index` that reads key-value head `head`.
+    pub(super) fn run_head(&self, isa: Isa, index: usize, head: usize, source: Source) {
+        let heads = self.query.heads();
+        let block = QUERY_BLOCK;
+        let blocks = source.query_len.div_ceil(block);
+        let first = (index * heads + head * self.group) * blocks;
+        let range = first..first + self.group * blocks;
+        let source = &|_, _| source;
+        isa.dispatch(Blocks { call: self, source, heads, block, blocks, range });
     }
 }
 
@@ -197,6 +222,8 @@ struct Blocks<'a> {
     call: &'a Call<'a>,
     source: &'a (dyn Fn(usize, usize) -> Source + Sync),
     heads: usize,
+    /// Queries in a block, and blocks of the longest sequence.
+    block: usize,
     blocks: usize,
     range: core::ops::Range<usize>,
 }
@@ -220,11 +247,11 @@ impl PanelKernel for Blocks<'_> {
             let (pair, block) = (task / self.blocks, task % self.blocks);
             let (index, head) = (pair / self.heads, pair % self.heads);
             let source = (self.source)(index, head / self.call.group);
-            let start = block * QUERY_BLOCK;
+            let start = block * self.block;
             if start >= source.query_len {
                 continue;
             }
-            let count = (source.query_len - start).min(QUERY_BLOCK);
+            let count = (source.query_len - start).min(self.block);
             // SAFETY: the views and ranges were checked; this task alone writes these rows.
             unsafe { self.call.head(&source, head).attend::<S, NV>(s, start, count, &mut scores) };
         }
@@ -268,11 +295,15 @@ impl PanelKernel for Steps<'_> {
                 values: core::ptr::null(),
                 value_row: 0,
             };
+            let slots = |row: usize| (self.past)(row).unwrap_or(&[]);
+            let next = if head + 1 < heads { (row, head + 1) } else { (row + 1, 0) };
             let past = Past {
                 head: self.call.head(&source, head),
                 cache: self.cache,
                 kv_head: head / self.call.group,
-                slots: (self.past)(row).unwrap_or(&[]),
+                slots: slots(row),
+                next_kv_head: next.1 / self.call.group,
+                next_slots: if next.0 < self.lens.len() { slots(next.0) } else { &[] },
             };
             // SAFETY: slots and lengths were checked against the cache; this task alone writes
             // this row and head.

@@ -10,10 +10,12 @@
 //! values row by row past the smallest one, so that the value of a hidden key is never read for a
 //! query that may not see it: zero times NaN does not happen.
 
-use crate::gemm::{MAX_ROWS, Operands, share, tile, tile_ahead};
+use super::product::{Stream, streamed};
+use super::weights::{Running, exponentials};
+use crate::gemm::{MAX_ROWS, Operands, share, tile_ahead};
 use crate::lanes::Lanes;
-use crate::math::exp_nonpositive;
 use crate::softmax::FullyMasked;
+use core::mem::MaybeUninit;
 
 /// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
 /// second-level cache; most sentences are one block, which never rescales.
@@ -21,18 +23,37 @@ pub(crate) const KEY_BLOCK: usize = 256;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and
 /// values from outer caches.
-pub(crate) const QUERY_BLOCK: usize = 48;
+pub(crate) const QUERY_BLOCK: usize = 192;
+
+/// Fewest queries that are worth a pass of their own.
+pub(crate) const MIN_QUERY_BLOCK: usize = 48;
+
+/// Floats in a cache line.
+const LINE: usize = 16;
 
 /// Vectors of scores in flight for a query that is alone.
 const WIDE: usize = 8;
 
-/// Scores of one tile of queries against one block of keys.
+/// Elements of a query row that a tile copies: wider heads attend with one query at a time. An odd
+/// number of lines, so that the rows do not meet in the same sets of a cache.
+const QUERY_ROW: usize = 528;
+
+/// What one tile of queries needs for one block of keys.
 #[repr(align(64))]
-pub(super) struct Scores(pub(super) [f32; MAX_ROWS * KEY_BLOCK]);
+pub(super) struct Scores {
+    /// A line of scores, then weights, for each query.
+    pub(super) lines: [f32; MAX_ROWS * KEY_BLOCK],
+    /// The queries side by side. In place their rows may lie a power of two apart, and at a stride
+    /// that the innermost loop has no register for.
+    queries: [MaybeUninit<f32>; MAX_ROWS * QUERY_ROW],
+}
 
 impl Scores {
     pub(super) const fn new() -> Self {
-        Self([0.0; MAX_ROWS * KEY_BLOCK])
+        Self {
+            lines: [0.0; MAX_ROWS * KEY_BLOCK],
+            queries: [MaybeUninit::uninit(); MAX_ROWS * QUERY_ROW],
+        }
     }
 }
 
@@ -70,25 +91,6 @@ pub(super) struct Head {
     pub(super) weights_len: usize,
 }
 
-/// Running maximum and sum of a block of queries.
-pub(super) struct Running {
-    maximum: [f32; QUERY_BLOCK],
-    sum: [f32; QUERY_BLOCK],
-}
-
-impl Running {
-    pub(super) const fn new() -> Self {
-        Self { maximum: [f32::NEG_INFINITY; QUERY_BLOCK], sum: [0.0; QUERY_BLOCK] }
-    }
-}
-
-/// What exponents are taken relative to: 0 while no key has been seen, since
-/// `-inf - -inf` is NaN.
-#[inline(always)]
-fn base(maximum: f32) -> f32 {
-    if maximum == f32::NEG_INFINITY { 0.0 } else { maximum }
-}
-
 impl Head {
     /// Keys that query `row` sees.
     #[inline(always)]
@@ -111,24 +113,29 @@ impl Head {
         count: usize,
         scores: &mut Scores,
     ) {
-        let mut running = Running::new();
+        let mut running = [Running::START; QUERY_BLOCK];
         let end = self.limit(start + count - 1);
-        let tiles = count.div_ceil(MAX_ROWS);
+        let tallest = if self.head_dim <= QUERY_ROW { MAX_ROWS } else { 1 };
+        let tiles = count.div_ceil(tallest);
         let mut key = 0;
         while key < end {
-            let block = Block { key, len: (end - key).min(KEY_BLOCK) };
+            let mut block = Block { key, len: (end - key).min(KEY_BLOCK), next: key };
             for index in 0..tiles {
                 let local = share(count, tiles, index);
-                let (row, at) = (start + local.start, local.start);
+                if index + 1 == tiles {
+                    block.next = key + block.len;
+                }
+                let row = start + local.start;
+                let running = &mut running[local.clone()];
                 // SAFETY: the caller's contract.
                 unsafe {
                     match local.len() {
-                        1 => self.tile::<S, 1, NV>(s, block, row, at, &mut running, scores),
-                        2 => self.tile::<S, 2, NV>(s, block, row, at, &mut running, scores),
-                        3 => self.tile::<S, 3, NV>(s, block, row, at, &mut running, scores),
-                        4 => self.tile::<S, 4, NV>(s, block, row, at, &mut running, scores),
-                        5 => self.tile::<S, 5, NV>(s, block, row, at, &mut running, scores),
-                        _ => self.tile::<S, 6, NV>(s, block, row, at, &mut running, scores),
+                        1 => self.tile::<S, 1, NV>(s, block, row, running, scores),
+                        2 => self.tile::<S, 2, NV>(s, block, row, running, scores),
+                        3 => self.tile::<S, 3, NV>(s, block, row, running, scores),
+                        4 => self.tile::<S, 4, NV>(s, block, row, running, scores),
+                        5 => self.tile::<S, 5, NV>(s, block, row, running, scores),
+                        _ => self.tile::<S, 6, NV>(s, block, row, running, scores),
                     }
                 }
             }
@@ -136,12 +143,11 @@ impl Head {
         }
         for i in 0..count {
             // SAFETY: the caller's contract.
-            unsafe { self.finish(s, start + i, running.maximum[i], running.sum[i]) };
+            unsafe { self.finish(s, start + i, running[i]) };
         }
     }
 
-    /// One tile of `MR` queries from `row` against one block of keys; `at` is the tile's place in
-    /// `running`.
+    /// One tile of `MR` queries from `row`, with as many of `running`, against one block of keys.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -151,8 +157,7 @@ impl Head {
         s: S,
         block: Block,
         row: usize,
-        at: usize,
-        running: &mut Running,
+        running: &mut [Running],
         scores: &mut Scores,
     ) {
         // Keys of this block that each query sees; limits never decrease from row to row.
@@ -160,55 +165,102 @@ impl Head {
         for (i, n) in seen.iter_mut().enumerate() {
             *n = self.limit(row + i).saturating_sub(block.key).min(block.len);
         }
-        let (fewest, most) = (seen[0], seen[MR - 1]);
+        let most = seen[MR - 1];
         if most == 0 && block.key > 0 {
             return;
         }
         let vectors = most.div_ceil(S::LANES);
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
+        if MR > 1 {
+            // SAFETY: the query rows exist, and `head_dim <= QUERY_ROW` for tiles of several.
+            unsafe { self.copy_queries::<S, MR>(s, row, scores) };
+        }
         let mut v = 0;
         while v < vectors {
+            let place = Place { row, vector: v, end: vectors };
             // SAFETY: panels up to `vectors` exist, and the scores have room for a whole block.
             unsafe {
                 if MR == 1 && vectors - v >= WIDE {
-                    self.scores::<S, MR, WIDE>(s, block, row, v, &seen, &mut highest, scores);
+                    self.scores::<S, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
                     v += WIDE;
                 } else if vectors - v >= NV {
-                    self.scores::<S, MR, NV>(s, block, row, v, &seen, &mut highest, scores);
+                    self.scores::<S, MR, NV>(s, block, place, &seen, &mut highest, scores);
                     v += NV;
+                } else if NV > 2 && vectors - v >= 2 {
+                    self.scores::<S, MR, 2>(s, block, place, &seen, &mut highest, scores);
+                    v += 2;
                 } else {
-                    self.scores::<S, MR, 1>(s, block, row, v, &seen, &mut highest, scores);
+                    self.scores::<S, MR, 1>(s, block, place, &seen, &mut highest, scores);
                     v += 1;
                 }
             }
         }
-        let mut correction = [1.0f32; MR];
-        for i in 0..MR {
-            let line = &mut scores.0[i * KEY_BLOCK..][..KEY_BLOCK];
-            correction[i] = exponentials(
-                s,
-                line,
-                seen[i].div_ceil(S::LANES),
-                s.reduce_max(highest[i]),
-                &mut running.maximum[at + i],
-                &mut running.sum[at + i],
-            );
+        if MR > 1 {
+            // These rows come from outer caches while the exponentials need none.
+            self.ask_for_rows::<S>(s, self.query, self.query_row, row + MR, MR);
+            self.ask_for_rows::<S>(s, self.out, self.out_row, row, MR);
         }
+        let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
         // SAFETY: the caller's contract.
         unsafe {
             if self.bias.is_null() {
-                self.values::<S, MR, NV>(s, block, row, fewest, &seen, &correction, scores);
+                self.values::<S, MR, NV>(s, block, row, &seen, &correction, scores);
             } else {
                 for i in 0..MR {
                     self.values_where_seen(s, block, row + i, seen[i], correction[i], {
-                        &scores.0[i * KEY_BLOCK..][..KEY_BLOCK]
+                        &scores.lines[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
             }
         }
     }
 
-    /// Scores of `G` vectors of keys from vector `v` of the block, scaled, biased and masked.
+    /// Asks for `count` rows from row `row`, any address.
+    #[inline(always)]
+    fn ask_for_rows<S: Lanes>(
+        &self,
+        s: S,
+        at: *const f32,
+        stride: usize,
+        row: usize,
+        count: usize,
+    ) {
+        for i in row..row + count {
+            let mut column = 0;
+            while column < self.head_dim {
+                s.prefetch(at.wrapping_add(i.wrapping_mul(stride).wrapping_add(column)));
+                column += LINE;
+            }
+        }
+    }
+
+    /// # Safety
+    /// The query rows exist; `head_dim <= QUERY_ROW`.
+    #[inline(always)]
+    unsafe fn copy_queries<S: Lanes, const MR: usize>(
+        &self,
+        s: S,
+        row: usize,
+        scores: &mut Scores,
+    ) {
+        for i in 0..MR {
+            let from = self.query.wrapping_add((row + i) * self.query_row);
+            let to: *mut f32 = scores.queries.as_mut_ptr().wrapping_add(i * QUERY_ROW).cast();
+            let mut column = 0;
+            // SAFETY: the caller's contract.
+            unsafe {
+                while column + S::LANES <= self.head_dim {
+                    s.store(to.wrapping_add(column), s.load(from.wrapping_add(column)));
+                    column += S::LANES;
+                }
+                let rest = self.head_dim - column;
+                let x = s.load_first(from.wrapping_add(column), rest);
+                s.store_first(to.wrapping_add(column), x, rest);
+            }
+        }
+    }
+
+    /// Scores of `G` vectors of keys at `place`, scaled, biased and masked.
     ///
     /// # Safety
     /// As [`Head::attend`]; the panels exist.
@@ -218,16 +270,21 @@ impl Head {
         &self,
         s: S,
         block: Block,
-        row: usize,
-        v: usize,
+        place: Place,
         seen: &[usize; MR],
         highest: &mut [S::F32; MR],
         scores: &mut Scores,
     ) {
+        let Place { row, vector: v, end } = place;
         let panel = self.head_dim * S::LANES;
+        let (a, a_row) = if MR == 1 {
+            (self.query.wrapping_add(row * self.query_row), 0)
+        } else {
+            (scores.queries.as_ptr().cast(), QUERY_ROW)
+        };
         let operands = Operands {
-            a: self.query.wrapping_add(row * self.query_row),
-            a_row: self.query_row,
+            a,
+            a_row,
             a_step: 1,
             b: self.keys.wrapping_add((block.key / S::LANES + v) * panel),
             b_step: S::LANES,
@@ -242,7 +299,13 @@ impl Head {
                 let ahead = self.values.wrapping_add(values * self.value_row);
                 tile_ahead::<S, MR, G, WIDE, true>(s, zero, self.head_dim, operands, ahead)
             } else {
-                tile::<S, MR, G>(s, zero, self.head_dim, operands)
+                let next = if v + G < end {
+                    Stream { at: operands.b.wrapping_add(G * panel), step: S::LANES, vector: panel }
+                } else {
+                    let at = self.values.wrapping_add(block.key * self.value_row);
+                    Stream { at, step: self.value_row, vector: S::LANES }
+                };
+                streamed::<S, MR, G>(s, zero, self.head_dim, operands, next)
             }
         };
         let scale = s.splat(self.scale);
@@ -263,7 +326,7 @@ impl Head {
                 }
                 highest[i] = s.max(x, highest[i]);
                 // SAFETY: `first + LANES <= KEY_BLOCK`.
-                unsafe { s.store(scores.0.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
+                unsafe { s.store(scores.lines.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
             }
         }
     }
@@ -279,7 +342,6 @@ impl Head {
         s: S,
         block: Block,
         row: usize,
-        fewest: usize,
         seen: &[usize; MR],
         correction: &[f32; MR],
         scores: &Scores,
@@ -290,29 +352,21 @@ impl Head {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, MR, NV>(s, block, row, column, fewest, correction, scores);
-                    for (i, &n) in seen.iter().enumerate() {
-                        if n > fewest {
-                            let weights = scores.0.as_ptr().add(i * KEY_BLOCK);
-                            self.rest::<S, NV>(s, block, row + i, column, fewest..n, weights);
-                        }
-                    }
+                    self.columns::<S, MR, NV>(s, block, row, column, seen, correction, scores);
                     column += NV * S::LANES;
+                } else if NV > 2 && left >= 2 {
+                    self.columns::<S, MR, 2>(s, block, row, column, seen, correction, scores);
+                    column += 2 * S::LANES;
                 } else {
-                    self.columns::<S, MR, 1>(s, block, row, column, fewest, correction, scores);
-                    for (i, &n) in seen.iter().enumerate() {
-                        if n > fewest {
-                            let weights = scores.0.as_ptr().add(i * KEY_BLOCK);
-                            self.rest::<S, 1>(s, block, row + i, column, fewest..n, weights);
-                        }
-                    }
+                    self.columns::<S, MR, 1>(s, block, row, column, seen, correction, scores);
                     column += S::LANES;
                 }
             }
         }
     }
 
-    /// `G` vectors of output columns over the keys that all queries of the tile see.
+    /// `G` vectors of output columns: the keys that all queries of the tile see together, then those
+    /// that only the later ones see.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -324,7 +378,7 @@ impl Head {
         block: Block,
         row: usize,
         column: usize,
-        keys: usize,
+        seen: &[usize; MR],
         correction: &[f32; MR],
         scores: &Scores,
     ) {
@@ -339,63 +393,46 @@ impl Head {
             }
         }
         let operands = Operands {
-            a: scores.0.as_ptr(),
+            a: scores.lines.as_ptr(),
             a_row: KEY_BLOCK,
             a_step: 1,
             b: self.values.wrapping_add(block.key * self.value_row + column),
             b_step: self.value_row,
             b_vector: S::LANES,
         };
-        // SAFETY: `keys` weights and value rows exist.
-        let acc = unsafe {
+        let (fewest, most) = (seen[0], seen[MR - 1]);
+        // SAFETY: weights and value rows exist for every key that is seen.
+        let mut acc = unsafe {
             if MR == 1 && G > 1 {
                 let ahead = self.next_keys.wrapping_add(block.key * self.head_dim);
-                tile_ahead::<S, MR, G, G, true>(s, acc, keys, operands, ahead)
+                tile_ahead::<S, MR, G, G, true>(s, acc, fewest, operands, ahead)
             } else {
-                tile::<S, MR, G>(s, acc, keys, operands)
+                let panel = self.head_dim * S::LANES;
+                let at = self.keys.wrapping_add(block.next / S::LANES * panel);
+                let next = Stream { at, step: S::LANES, vector: panel };
+                streamed::<S, MR, G>(s, acc, fewest, operands, next)
             }
         };
+        for key in fewest..most {
+            for (i, line) in acc.iter_mut().enumerate() {
+                if key >= seen[i] {
+                    continue;
+                }
+                // SAFETY: as above.
+                unsafe {
+                    let weight = s.splat(*operands.a.add(i * KEY_BLOCK + key));
+                    for (g, x) in line.iter_mut().enumerate() {
+                        let at = operands.b.add(key * self.value_row + g * S::LANES);
+                        *x = s.mul_add(weight, s.load(at), *x);
+                    }
+                }
+            }
+        }
         for (i, line) in acc.iter().enumerate() {
             for (g, &x) in line.iter().enumerate() {
                 // SAFETY: the output row exists.
                 unsafe { self.store_out(s, row + i, column + g * S::LANES, x) };
             }
-        }
-    }
-
-    /// Adds the keys `keys` of the block to one row of output: those past the fewest that its tile
-    /// sees.
-    ///
-    /// # Safety
-    /// As [`Head::attend`].
-    #[inline(always)]
-    unsafe fn rest<S: Lanes, const G: usize>(
-        &self,
-        s: S,
-        block: Block,
-        row: usize,
-        column: usize,
-        keys: core::ops::Range<usize>,
-        weights: *const f32,
-    ) {
-        let mut acc = [[s.splat(0.0); G]; 1];
-        for (g, x) in acc[0].iter_mut().enumerate() {
-            // SAFETY: the output row exists and has been written.
-            *x = unsafe { self.load_out(s, row, column + g * S::LANES) };
-        }
-        let operands = Operands {
-            a: weights.wrapping_add(keys.start),
-            a_row: 0,
-            a_step: 1,
-            b: self.values.wrapping_add((block.key + keys.start) * self.value_row + column),
-            b_step: self.value_row,
-            b_vector: S::LANES,
-        };
-        // SAFETY: the weights and value rows of `keys` exist.
-        let acc = unsafe { tile::<S, 1, G>(s, acc, keys.len(), operands) };
-        for (g, &x) in acc[0].iter().enumerate() {
-            // SAFETY: the output row exists.
-            unsafe { self.store_out(s, row, column + g * S::LANES, x) };
         }
     }
 
@@ -463,90 +500,6 @@ impl Head {
             }
         }
     }
-
-    /// Divides row `row` of the output by the sum of its weights, or gives a row that saw no key
-    /// what such rows get; then writes the weights if they are wanted.
-    ///
-    /// # Safety
-    /// As [`Head::attend`].
-    #[inline(always)]
-    pub(super) unsafe fn finish<S: Lanes>(&self, s: S, row: usize, maximum: f32, sum: f32) {
-        // The largest weight is 1, so a row that saw a key has a sum of at least 1, or NaN.
-        let saw_nothing = sum == 0.0;
-        let mut column = 0;
-        while column < self.head_dim {
-            // SAFETY: the caller's contract; value rows exist up to `padded_len`.
-            unsafe {
-                let x = if !saw_nothing {
-                    s.div(self.load_out(s, row, column), s.splat(sum))
-                } else if self.fully_masked == FullyMasked::Uniform {
-                    let mut total = s.splat(0.0);
-                    for key in 0..self.padded_len {
-                        total =
-                            s.add(total, s.load(self.values.add(key * self.value_row + column)));
-                    }
-                    s.div(total, s.splat(self.padded_len.max(1) as f32))
-                } else {
-                    s.splat(0.0)
-                };
-                self.store_out(s, row, column, x);
-            }
-            column += S::LANES;
-        }
-        if !self.weights.is_null() {
-            // SAFETY: the caller's contract.
-            unsafe { self.write_weights(s, row, maximum, sum) };
-        }
-    }
-
-    /// Computes the scores of `row` once more and writes its normalised weights: the heads that
-    /// nobody looks at never form them.
-    ///
-    /// # Safety
-    /// As [`Head::attend`].
-    #[inline(always)]
-    unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, maximum: f32, sum: f32) {
-        // Without columns the stride is not checked, and the address not used.
-        let to = self.weights.wrapping_add(row.wrapping_mul(self.weights_row));
-        let uniform = sum == 0.0 && self.fully_masked == FullyMasked::Uniform;
-        let limit = self.limit(row);
-        let panel = self.head_dim * S::LANES;
-        let mut first = 0;
-        while first < self.weights_len {
-            let count = (self.weights_len - first).min(S::LANES);
-            let mut x = s.splat(0.0);
-            if uniform {
-                let share = s.splat(1.0 / self.padded_len as f32);
-                let visible = s.first(self.padded_len.saturating_sub(first));
-                x = s.select(visible, share, x);
-            } else if first < limit && sum != 0.0 {
-                let operands = Operands {
-                    a: self.query.wrapping_add(row * self.query_row),
-                    a_row: 0,
-                    a_step: 1,
-                    b: self.keys.wrapping_add(first / S::LANES * panel),
-                    b_step: S::LANES,
-                    b_vector: 0,
-                };
-                let zero = [[s.splat(0.0); 1]; 1];
-                // SAFETY: the query row and the panel of key `first` exist.
-                let acc = unsafe { tile::<S, 1, 1>(s, zero, self.head_dim, operands) };
-                let mut score = s.mul(acc[0][0], s.splat(self.scale));
-                let visible = limit - first;
-                if !self.bias.is_null() {
-                    let at = self.bias.wrapping_add(row * self.bias_row + first);
-                    // SAFETY: the bias has a column for every key that this query sees.
-                    let bias = unsafe { s.load_first(at, visible.min(S::LANES)) };
-                    score = biased(s, score, bias);
-                }
-                let weight = exp_nonpositive(s, s.sub(score, s.splat(base(maximum))));
-                x = s.select(s.first(visible), s.div(weight, s.splat(sum)), x);
-            }
-            // SAFETY: `first + count <= weights_len`.
-            unsafe { s.store_first(to.wrapping_add(first), x, count) };
-            first += S::LANES;
-        }
-    }
 }
 
 /// `score + bias`, where a bias of minus infinity hides the key whatever its score is.
@@ -556,38 +509,13 @@ pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
 
-/// Turns the scores of one query into weights relative to the new maximum, adds them to the running
-/// sum, and returns the factor for what was accumulated under the old maximum.
-#[inline(always)]
-pub(super) fn exponentials<S: Lanes>(
-    s: S,
-    line: &mut [f32],
-    vectors: usize,
-    block_maximum: f32,
-    maximum: &mut f32,
-    sum: &mut f32,
-) -> f32 {
-    let old = *maximum;
-    if block_maximum > old {
-        *maximum = block_maximum;
-    }
-    let relative_to = s.splat(base(*maximum));
-    let mut total = s.splat(0.0);
-    for lane in line[..vectors * S::LANES].chunks_exact_mut(S::LANES) {
-        // SAFETY: a chunk has LANES floats.
-        unsafe {
-            let x = exp_nonpositive(s, s.sub(s.load(lane.as_ptr()), relative_to));
-            total = s.add(total, x);
-            s.store(lane.as_mut_ptr(), x);
-        }
-    }
-    let correction = if *maximum == old {
-        1.0
-    } else {
-        s.reduce_max(exp_nonpositive(s, s.splat(old - base(*maximum))))
-    };
-    *sum = *sum * correction + s.reduce_add(total);
-    correction
+/// Where a tile of scores lies: its first query, its first vector of the block's keys, and the
+/// vector at which this tile of queries ends.
+#[derive(Clone, Copy)]
+struct Place {
+    row: usize,
+    vector: usize,
+    end: usize,
 }
 
 /// Keys `key..key + len` of a sequence.
@@ -595,4 +523,6 @@ pub(super) fn exponentials<S: Lanes>(
 pub(super) struct Block {
     pub(super) key: usize,
     pub(super) len: usize,
+    /// Where the keys begin that are multiplied after these.
+    pub(super) next: usize,
 }

@@ -4,7 +4,7 @@
 //! Three entries share one inner loop (`flash.rs`):
 //!
 //! * [`attention`]: queries, keys and values in strided views, any number of sequences laid end to
-//!   end or padded; keys are put into panels in the caller's scratch first.
+//!   end or padded; keys are put into panels and values into rows in the caller's scratch first.
 //! * [`attention_cached`]: keys and values in a [`Cache`], where they already have that layout:
 //!   cross-attention, and prefills that continue a cache.
 //! * [`attention_step`]: one query per row, whose past lies in several slots of the cache.
@@ -23,11 +23,14 @@
 mod cache;
 mod call;
 mod error;
+mod finish;
 mod flash;
 mod heads;
 mod options;
 mod panels;
+mod product;
 mod step;
+mod weights;
 
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use error::AttentionError;
@@ -37,8 +40,15 @@ pub use options::{AttentionOptions, Bias, CachedSequence, Sequence, Weights};
 use crate::isa::Isa;
 use crate::matrix::SharedMut;
 use crate::parallel::Parallelism;
+use crate::softmax::FullyMasked;
 use call::{Call, MIN_WORK_TO_FORK, Prepare, Source, Steps, chunked};
 use panels::{key_panels, value_row, value_rows};
+
+/// Heads for each thread from which on heads are not cut into blocks of queries.
+const HEADS_PER_THREAD: usize = 4;
+
+/// Queries for which values are copied together.
+const MIN_COPIED: usize = 12;
 
 /// Floats of scratch that [`attention`] needs for `sequences` with key-value heads `heads` of
 /// `head_dim`.
@@ -76,14 +86,10 @@ pub fn attention_scratch_bound(
         .ok_or(AttentionError::TooLarge)
 }
 
-/// Panels of keys, and rows of values unless they can be read in place.
+/// Panels of keys, and rows of values.
 fn sequence_scratch(isa: Isa, tokens: usize, heads: usize, head_dim: usize) -> Option<usize> {
     let keys = key_panels(isa.lanes(), tokens, head_dim)?;
-    let values = if head_dim.is_multiple_of(isa.lanes()) {
-        0
-    } else {
-        value_rows(isa.lanes(), tokens, head_dim)?
-    };
+    let values = value_rows(isa.lanes(), tokens, head_dim)?;
     keys.checked_add(values)?.checked_mul(heads)
 }
 
@@ -178,35 +184,52 @@ pub fn attention(
         return Ok(());
     }
 
-    let in_place = head_dim.is_multiple_of(isa.lanes());
     let row = value_row(isa.lanes(), head_dim);
     let area = SharedMut::new(scratch);
-    // Where the panels and rows of a head of a sequence start in the scratch.
-    let place = |index: usize, head: usize| {
-        let before: usize = sequences[..index]
-            .iter()
-            .map(|s| sequence_scratch(isa, s.padded_len, kv_heads, head_dim).unwrap_or(0))
-            .sum();
-        let padded = sequences[index].padded_len;
-        let panels = padded.next_multiple_of(isa.lanes()) * head_dim;
-        let keys = area.as_ptr().wrapping_add(before + head * panels);
-        let values = area.as_ptr().wrapping_add(before + kv_heads * panels + head * padded * row);
-        (keys, values)
-    };
-    let place = &place;
-
-    let padded: usize = sequences.iter().map(|s| s.padded_len).sum();
-    let threads = if padded * kv_heads * head_dim < MIN_WORK_TO_FORK {
-        Parallelism::Serial
-    } else {
-        parallelism
-    };
-    threads.for_each(sequences.len() * kv_heads, &|task| {
+    let floats = |len: usize| sequence_scratch(isa, len, 1, head_dim).unwrap_or(0);
+    // Where the panels and rows of a head of a sequence are in the scratch.
+    let place = |task: usize| {
         let (index, head) = (task / kv_heads, task % kv_heads);
-        let (keys, values) = place(index, head);
-        let values = if in_place { core::ptr::null_mut() } else { values };
-        isa.dispatch(Prepare { key, value, head, sequence: sequences[index], keys, values });
-    });
+        let before: usize =
+            sequences[..index].iter().map(|s| kv_heads * floats(s.padded_len)).sum();
+        area.as_ptr().wrapping_add(before + head * floats(sequences[index].padded_len))
+    };
+    let panels =
+        |index: usize| sequences[index].padded_len.next_multiple_of(isa.lanes()) * head_dim;
+    // A few queries read values where they are.
+    let group = query.heads() / kv_heads;
+    let in_place = |index: usize| {
+        head_dim.is_multiple_of(isa.lanes()) && sequences[index].query_len * group < MIN_COPIED
+    };
+    let prepare = |task: usize, at: *mut f32| {
+        let (index, head) = (task / kv_heads, task % kv_heads);
+        let sequence = sequences[index];
+        let value_len = match options.fully_masked {
+            FullyMasked::Uniform => sequence.padded_len,
+            FullyMasked::Zeros => sequence.key_len,
+        };
+        let values =
+            if in_place(index) { core::ptr::null_mut() } else { at.wrapping_add(panels(index)) };
+        isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
+    };
+    let source = |index: usize, head: usize, at: *mut f32| {
+        let sequence = sequences[index];
+        let in_place = in_place(index);
+        Source {
+            query_start: sequence.query_start,
+            query_len: sequence.query_len,
+            key_len: sequence.key_len,
+            padded_len: sequence.padded_len,
+            keys: at,
+            next_keys: at,
+            values: if in_place {
+                value.at(sequence.key_start, head)
+            } else {
+                at.wrapping_add(panels(index))
+            },
+            value_row: if in_place { value.token_stride() } else { row },
+        }
+    };
 
     let call = Call::new(&query, kv_heads, options, &mut out, weights);
     let work = sequences
@@ -214,32 +237,33 @@ pub fn attention(
         .map(|s| s.query_len.saturating_mul(s.key_len))
         .fold(0usize, usize::saturating_add)
         .saturating_mul(query.heads() * head_dim);
+    let tasks = sequences.len() * kv_heads;
+    if parallelism.threads() == 1 || tasks >= HEADS_PER_THREAD * parallelism.threads() {
+        // One head after the other, in the place of the first: its panels and rows stay in cache.
+        chunked(tasks, work, parallelism, &|range| {
+            let at = place(range.start);
+            for task in range {
+                prepare(task, at);
+                let (index, head) = (task / kv_heads, task % kv_heads);
+                call.run_head(isa, index, head, source(index, head, at));
+            }
+        });
+        return Ok(());
+    }
+    let padded: usize = sequences.iter().map(|s| s.padded_len).sum();
+    let threads = if padded * kv_heads * head_dim < MIN_WORK_TO_FORK {
+        Parallelism::Serial
+    } else {
+        parallelism
+    };
+    threads.for_each(tasks, &|task| prepare(task, place(task)));
     call.run(
         isa,
         sequences.len(),
         |i| sequences[i].query_len,
         work,
         parallelism,
-        &|index, head| {
-            let sequence = sequences[index];
-            let (keys, values) = place(index, head);
-            Source {
-                query_start: sequence.query_start,
-                query_len: sequence.query_len,
-                key_len: sequence.key_len,
-                padded_len: sequence.padded_len,
-                keys: keys.cast_const(),
-                next_keys: keys
-                    .wrapping_add(sequence.padded_len.next_multiple_of(isa.lanes()) * head_dim)
-                    .cast_const(),
-                values: if in_place {
-                    value.at(sequence.key_start, head)
-                } else {
-                    values.cast_const()
-                },
-                value_row: if in_place { value.token_stride() } else { row },
-            }
-        },
+        &|index, head| source(index, head, place(index * kv_heads + head)),
     );
     Ok(())
 }
@@ -291,7 +315,10 @@ pub fn attention_cached(
                 key_len: sequence.key_len,
                 padded_len: sequence.key_len,
                 keys: cache.keys(sequence.slot, head),
-                next_keys: cache.keys(sequence.slot, head + 1),
+                next_keys: match sequences.get(index + 1) {
+                    Some(next) if head + 1 == shape.heads => cache.keys(next.slot, 0),
+                    _ => cache.keys(sequence.slot, head + 1),
+                },
                 values: cache.values(sequence.slot, head),
                 value_row: row,
             }

@@ -39,6 +39,7 @@ pub(super) unsafe fn write_keys<S: Lanes>(
     to: *mut f32,
 ) {
     let head_dim = key.head_dim();
+    let stride = key.token_stride();
     let mut token = tokens.start;
     while token < tokens.end {
         let at = position + (token - tokens.start);
@@ -49,7 +50,7 @@ pub(super) unsafe fn write_keys<S: Lanes>(
             if at.is_multiple_of(S::LANES) && tokens.end - token >= S::LANES {
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
-                    let stride = key.token_stride();
+                    ask_ahead(s, from.wrapping_add(S::LANES * stride + i), stride, S::LANES);
                     s.transpose(from.add(i), stride, panel.add(i * S::LANES), S::LANES);
                     i += S::LANES;
                 }
@@ -66,6 +67,18 @@ pub(super) unsafe fn write_keys<S: Lanes>(
                 token += 1;
             }
         }
+    }
+}
+
+/// Value rows between asking for one and reading it.
+const AHEAD: usize = 8;
+
+/// Asks for a line of each of `rows` rows: the short runs of one head in each token are too short
+/// for the CPU to see where they lead.
+#[inline(always)]
+fn ask_ahead<S: Lanes>(s: S, at: *const f32, stride: usize, rows: usize) {
+    for row in 0..rows {
+        s.prefetch(at.wrapping_add(row.wrapping_mul(stride)));
     }
 }
 
@@ -89,6 +102,7 @@ pub(super) unsafe fn write_values<S: Lanes>(
         let to = to.wrapping_add(index * row);
         let mut i = 0;
         while i < head_dim {
+            ask_ahead(s, from.wrapping_add(AHEAD * value.token_stride() + i), 0, 1);
             // SAFETY: `load_first` stops at `head_dim`; the row has whole vectors.
             unsafe {
                 let count = (head_dim - i).min(S::LANES);

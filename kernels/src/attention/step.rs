@@ -7,12 +7,13 @@
 //! are those of a cache in which everything lies in one slot.
 
 use super::cache::Cache;
-use super::flash::{Block, Head, KEY_BLOCK, Scores, exponentials};
+use super::flash::{Block, Head, KEY_BLOCK, Scores};
 use super::panels::value_row;
+use super::weights::{Running, exponentials};
 use crate::gemm::{Operands, tile_ahead};
 use crate::lanes::Lanes;
 
-/// Panels scored together when they come from one slot.
+/// Panels scored together.
 const WIDE: usize = 8;
 
 /// One head of one query, with its past.
@@ -22,6 +23,9 @@ pub(super) struct Past<'a> {
     pub(super) kv_head: usize,
     /// The slot of each key.
     pub(super) slots: &'a [u32],
+    /// What attends after this: asked for early.
+    pub(super) next_kv_head: usize,
+    pub(super) next_slots: &'a [u32],
 }
 
 impl Past<'_> {
@@ -32,103 +36,130 @@ impl Past<'_> {
     /// have been written.
     #[inline(always)]
     pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, scores: &mut Scores) {
-        let mut maximum = f32::NEG_INFINITY;
-        let mut sum = 0.0;
+        let mut running = [Running::START];
         let mut key = 0;
         while key < self.head.key_len {
-            let block = Block { key, len: (self.head.key_len - key).min(KEY_BLOCK) };
+            let block = Block { key, len: (self.head.key_len - key).min(KEY_BLOCK), next: key };
             // SAFETY: the caller's contract.
             unsafe {
-                let highest = self.scores::<S>(s, block, &mut scores.0);
+                let highest = self.scores::<S>(s, block, &mut scores.lines);
                 let vectors = block.len.div_ceil(S::LANES);
-                let line = &mut scores.0[..KEY_BLOCK];
-                let correction = exponentials(s, line, vectors, highest, &mut maximum, &mut sum);
-                self.values::<S, NV>(s, block, line, correction);
+                let lines = &mut scores.lines;
+                let [correction] = exponentials(s, lines, vectors, [highest], &mut running);
+                self.values::<S, NV>(s, block, lines, correction);
             }
             key += block.len;
         }
         // SAFETY: the caller's contract.
-        unsafe { self.head.finish(s, 0, maximum, sum) };
+        unsafe { self.head.finish(s, 0, running[0]) };
     }
 
-    /// Scores of one block; returns their maximum.
+    /// Scores of one block; returns the highest of each lane.
     ///
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn scores<S: Lanes>(&self, s: S, block: Block, scores: &mut [f32]) -> f32 {
-        let slots = &self.slots[block.key..block.key + block.len];
+    unsafe fn scores<S: Lanes>(&self, s: S, block: Block, scores: &mut [f32]) -> S::F32 {
         let mut highest = s.splat(f32::NEG_INFINITY);
+        let panels = block.len.div_ceil(S::LANES);
         let mut v = 0;
-        while v * S::LANES < block.len {
-            let first = v * S::LANES;
-            let slot = slots[first];
-            let wide = (first + WIDE * S::LANES).min(block.len);
-            // SAFETY: the caller's contract; `first + LANES <= KEY_BLOCK`.
+        while v < panels {
+            // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
             unsafe {
-                if wide == first + WIDE * S::LANES && same(slot, &slots[first..wide]) {
-                    let acc = self.panels::<S, WIDE>(s, slot, block.key + first);
-                    for (g, sum) in acc.into_iter().enumerate() {
-                        let x = s.mul(sum, s.splat(self.head.scale));
-                        highest = s.max(x, highest);
-                        s.store(scores.as_mut_ptr().add(first + g * S::LANES), x);
-                    }
+                if panels - v >= WIDE {
+                    highest = self.group::<S, WIDE>(s, block, v, highest, scores);
                     v += WIDE;
-                    continue;
+                } else if panels - v >= 4 {
+                    highest = self.group::<S, 4>(s, block, v, highest, scores);
+                    v += 4;
+                } else {
+                    highest = self.group::<S, 1>(s, block, v, highest, scores);
+                    v += 1;
                 }
-                let count = (block.len - first).min(S::LANES);
-                let mut sum = self.panels::<S, 1>(s, slot, block.key + first)[0];
-                let mut lane = 1;
-                while lane < count {
-                    // From here to the panel's end, take the lanes of the slot that holds `lane`;
-                    // later runs overwrite what is not theirs.
-                    if slots[first + lane] != slots[first + lane - 1] {
-                        let other =
-                            self.panels::<S, 1>(s, slots[first + lane], block.key + first)[0];
-                        sum = s.select(s.first(lane), sum, other);
-                    }
-                    lane += 1;
-                }
-                let x = s.mul(sum, s.splat(self.head.scale));
-                let x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
-                highest = s.max(x, highest);
-                s.store(scores.as_mut_ptr().add(first), x);
             }
-            v += 1;
         }
-        s.reduce_max(highest)
+        highest
     }
 
-    /// `G` vectors of sums from position `position` of `slot`.
+    /// Scores of `G` panels of a block from panel `v`, each of the slot of its first position, then
+    /// put right where a panel has positions of several.
+    ///
+    /// # Safety
+    /// As [`Past::attend`]; the panels exist.
+    #[inline(always)]
+    unsafe fn group<S: Lanes, const G: usize>(
+        &self,
+        s: S,
+        block: Block,
+        v: usize,
+        mut highest: S::F32,
+        scores: &mut [f32],
+    ) -> S::F32 {
+        let slots = &self.slots[block.key..block.key + block.len];
+        let mut from = [core::ptr::null(); G];
+        for (g, from) in from.iter_mut().enumerate() {
+            let first = (v + g) * S::LANES;
+            *from = self.panel::<S>(slots[first], block.key + first);
+        }
+        // The values come from memory while the keys are multiplied.
+        let [keys, values] = [self.cache.keys(0, self.kv_head), self.cache.values(0, self.kv_head)];
+        let values = values.addr().wrapping_sub(keys.addr());
+        // SAFETY: the panels have been written.
+        let sums = unsafe { self.sums(s, from, values) };
+        for (g, mut sum) in sums.into_iter().enumerate() {
+            let first = (v + g) * S::LANES;
+            let slots = &slots[first..slots.len().min(first + S::LANES)];
+            if !same(slots) {
+                for lane in 1..slots.len() {
+                    // From here to the panel's end, take the lanes of the slot that holds `lane`;
+                    // later runs overwrite what is not theirs.
+                    if slots[lane] != slots[lane - 1] {
+                        let from = [self.panel::<S>(slots[lane], block.key + first)];
+                        // SAFETY: the panel has been written.
+                        let [other] = unsafe { self.sums(s, from, values) };
+                        sum = s.select(s.first(lane), sum, other);
+                    }
+                }
+            }
+            let x = s.mul(sum, s.splat(self.head.scale));
+            let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
+            highest = s.max(x, highest);
+            // SAFETY: `first + LANES <= KEY_BLOCK`.
+            unsafe { s.store(scores.as_mut_ptr().add(first), x) };
+        }
+        highest
+    }
+
+    /// The panel of `position` in `slot`.
+    #[inline(always)]
+    fn panel<S: Lanes>(&self, slot: u32, position: usize) -> *const f32 {
+        let panel = position / S::LANES * self.head.head_dim * S::LANES;
+        self.cache.keys(slot as usize, self.kv_head).wrapping_add(panel)
+    }
+
+    /// One vector of sums for each panel in `from`; asks for what lies `ahead` bytes after them.
     ///
     /// # Safety
     /// The panels exist.
     #[inline(always)]
-    unsafe fn panels<S: Lanes, const G: usize>(
+    unsafe fn sums<S: Lanes, const G: usize>(
         &self,
         s: S,
-        slot: u32,
-        position: usize,
+        from: [*const f32; G],
+        ahead: usize,
     ) -> [S::F32; G] {
-        let panel = self.head.head_dim * S::LANES;
-        let operands = Operands {
-            a: self.head.query,
-            a_row: 0,
-            a_step: 1,
-            b: self
-                .cache
-                .keys(slot as usize, self.kv_head)
-                .wrapping_add(position / S::LANES * panel),
-            b_step: S::LANES,
-            b_vector: panel,
-        };
-        let zero = [[s.splat(0.0); G]; 1];
-        let row = value_row(S::LANES, self.head.head_dim);
-        let values = self.cache.values(slot as usize, self.kv_head);
-        // The values come from memory while the keys are multiplied.
-        let ahead = values.wrapping_add(position * row);
-        // SAFETY: the caller's contract.
-        unsafe { tile_ahead::<S, 1, G, G, true>(s, zero, self.head.head_dim, operands, ahead)[0] }
+        let mut sums = [s.splat(0.0); G];
+        for i in 0..self.head.head_dim {
+            // SAFETY: the query row has `head_dim` elements.
+            let element = s.splat(unsafe { *self.head.query.add(i) });
+            for (sum, from) in sums.iter_mut().zip(from) {
+                let at = from.wrapping_add(i * S::LANES);
+                s.prefetch(at.wrapping_byte_add(ahead));
+                // SAFETY: the caller's contract.
+                *sum = s.mul_add(element, unsafe { s.load(at) }, *sum);
+            }
+        }
+        sums
     }
 
     /// `out = out * correction + weights * values` of one block.
@@ -196,8 +227,10 @@ impl Past<'_> {
                 b_vector: S::LANES,
             };
             // And the next head's keys while the values are.
-            let next = self.cache.keys(slot as usize, self.kv_head + 1);
-            let ahead = next.wrapping_add((block.key + start) * self.head.head_dim);
+            let position = block.key + start;
+            let next = self.next_slots.get(position).map_or(slot, |&next| next);
+            let next = self.cache.keys(next as usize, self.next_kv_head);
+            let ahead = next.wrapping_add(position * self.head.head_dim);
             // SAFETY: these positions of the slot have been written.
             acc = unsafe { tile_ahead::<S, 1, G, G, true>(s, acc, run, operands, ahead) };
             start += run;
@@ -209,8 +242,8 @@ impl Past<'_> {
     }
 }
 
-/// Whether all of `slots` are `slot`.
+/// Whether all of `slots`, of which there is one at least, are the same.
 #[inline(always)]
-fn same(slot: u32, slots: &[u32]) -> bool {
-    slots.iter().fold(0, |difference, &other| difference | (slot ^ other)) == 0
+fn same(slots: &[u32]) -> bool {
+    slots.iter().fold(0, |difference, &slot| difference | (slot ^ slots[0])) == 0
 }

@@ -1,0 +1,97 @@
+//! What comes after the last key: the division by the sum of the weights, and the weights themselves
+//! for whoever wants to look at them.
+
+use super::flash::{Head, biased};
+use super::weights::{Running, base};
+use crate::gemm::{Operands, tile};
+use crate::lanes::Lanes;
+use crate::math::exp_nonpositive;
+use crate::softmax::FullyMasked;
+
+impl Head {
+    /// Divides row `row` of the output by the sum of its weights, or gives a row that saw no key
+    /// what such rows get; then writes the weights if they are wanted.
+    ///
+    /// # Safety
+    /// As [`Head::attend`].
+    #[inline(always)]
+    pub(super) unsafe fn finish<S: Lanes>(&self, s: S, row: usize, running: Running) {
+        let Running { maximum, sum } = running;
+        // The largest weight is 1, so a row that saw a key has a sum of at least 1, or NaN.
+        let saw_nothing = sum == 0.0;
+        let share = s.splat(1.0 / sum);
+        let mut column = 0;
+        while column < self.head_dim {
+            // SAFETY: the caller's contract; value rows exist up to `padded_len`.
+            unsafe {
+                let x = if !saw_nothing {
+                    s.mul(self.load_out(s, row, column), share)
+                } else if self.fully_masked == FullyMasked::Uniform {
+                    let mut total = s.splat(0.0);
+                    for key in 0..self.padded_len {
+                        total =
+                            s.add(total, s.load(self.values.add(key * self.value_row + column)));
+                    }
+                    s.div(total, s.splat(self.padded_len.max(1) as f32))
+                } else {
+                    s.splat(0.0)
+                };
+                self.store_out(s, row, column, x);
+            }
+            column += S::LANES;
+        }
+        if !self.weights.is_null() {
+            // SAFETY: the caller's contract.
+            unsafe { self.write_weights(s, row, maximum, sum) };
+        }
+    }
+
+    /// Computes the scores of `row` once more and writes its normalised weights: the heads that
+    /// nobody looks at never form them.
+    ///
+    /// # Safety
+    /// As [`Head::attend`].
+    #[inline(always)]
+    unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, maximum: f32, sum: f32) {
+        // Without columns the stride is not checked, and the address not used.
+        let to = self.weights.wrapping_add(row.wrapping_mul(self.weights_row));
+        let uniform = sum == 0.0 && self.fully_masked == FullyMasked::Uniform;
+        let limit = self.limit(row);
+        let panel = self.head_dim * S::LANES;
+        let mut first = 0;
+        while first < self.weights_len {
+            let count = (self.weights_len - first).min(S::LANES);
+            let mut x = s.splat(0.0);
+            if uniform {
+                let share = s.splat(1.0 / self.padded_len as f32);
+                let visible = s.first(self.padded_len.saturating_sub(first));
+                x = s.select(visible, share, x);
+            } else if first < limit && sum != 0.0 {
+                let operands = Operands {
+                    a: self.query.wrapping_add(row * self.query_row),
+                    a_row: 0,
+                    a_step: 1,
+                    b: self.keys.wrapping_add(first / S::LANES * panel),
+                    b_step: S::LANES,
+                    b_vector: 0,
+                };
+                let zero = [[s.splat(0.0); 1]; 1];
+                // SAFETY: the query row and the panel of key `first` exist.
+                let acc = unsafe { tile::<S, 1, 1>(s, zero, self.head_dim, operands) };
+                let mut score = s.mul(acc[0][0], s.splat(self.scale));
+                let visible = limit - first;
+                if !self.bias.is_null() {
+                    let at = self.bias.wrapping_add(row * self.bias_row + first);
+                    // SAFETY: the bias has a column for every key that this query sees.
+                    let bias = unsafe { s.load_first(at, visible.min(S::LANES)) };
+                    score = biased(s, score, bias);
+                }
+                let weight = exp_nonpositive(s, s.sub(score, s.splat(base(maximum))));
+                x = s.select(s.first(visible), s.div(weight, s.splat(sum)), x);
+            }
+            // SAFETY: `first + count <= weights_len`.
+            unsafe { s.store_first(to.wrapping_add(first), x, count) };
+            first += S::LANES;
+        }
+    }
+}

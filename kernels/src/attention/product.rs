@@ -1,0 +1,84 @@
+//! The GEMM tile over an operand that streams from the second-level cache: a block of keys or
+//! values is larger than the first level, so each line is asked for some steps before it is
+//! multiplied.
+
+use crate::gemm::Operands;
+use crate::lanes::Lanes;
+
+/// Steps between asking for a line and multiplying with it: the latency of the second-level cache
+/// and some. A step of few rows is short.
+const fn distance(rows: usize) -> usize {
+    if rows > 4 { 8 } else { 16 }
+}
+
+/// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
+#[derive(Clone, Copy)]
+pub(super) struct Stream {
+    pub(super) at: *const f32,
+    pub(super) step: usize,
+    pub(super) vector: usize,
+}
+
+/// As [`crate::gemm::tile`], the same bits; asks for `B` ahead of its use, and for the first steps
+/// of `next`, any address, at the end.
+///
+/// # Safety
+/// As [`crate::gemm::tile`].
+#[inline(always)]
+pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const NV: usize>(
+    s: S,
+    acc: [[S::F32; NV]; MR],
+    depth: usize,
+    operands: Operands,
+    next: Stream,
+) -> [[S::F32; NV]; MR] {
+    let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
+    let ahead = distance(MR);
+    let before = depth.saturating_sub(ahead);
+    let later = Stream { at: b.wrapping_add(ahead * b_step), step: b_step, vector: b_vector };
+    let rest = Operands {
+        a: a.wrapping_add(before * a_step),
+        b: b.wrapping_add(before * b_step),
+        ..operands
+    };
+    // SAFETY: the caller's contract; `before <= depth`.
+    unsafe {
+        let acc = steps(s, acc, before, operands, later);
+        steps(s, acc, depth - before, rest, next)
+    }
+}
+
+/// `depth` steps, each of which asks for one of `ahead`.
+///
+/// # Safety
+/// As [`crate::gemm::tile`].
+#[inline(always)]
+unsafe fn steps<S: Lanes, const MR: usize, const NV: usize>(
+    s: S,
+    mut acc: [[S::F32; NV]; MR],
+    depth: usize,
+    operands: Operands,
+    mut ahead: Stream,
+) -> [[S::F32; NV]; MR] {
+    let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
+    for _ in 0..depth {
+        let mut vectors = [s.splat(0.0); NV];
+        for (v, vector) in vectors.iter_mut().enumerate() {
+            s.prefetch(ahead.at.wrapping_add(v * ahead.vector));
+            // SAFETY: the caller's contract.
+            *vector = unsafe { s.load(b.add(v * b_vector)) };
+        }
+        for (i, line) in acc.iter_mut().enumerate() {
+            // SAFETY: the caller's contract.
+            let element = s.splat(unsafe { *a.add(i * a_row) });
+            for (x, vector) in line.iter_mut().zip(vectors) {
+                *x = s.mul_add(element, vector, *x);
+            }
+        }
+        // Past the last step these pointers are not read; they may lie outside the operands.
+        a = a.wrapping_add(a_step);
+        b = b.wrapping_add(b_step);
+        ahead.at = ahead.at.wrapping_add(ahead.step);
+    }
+    acc
+}
