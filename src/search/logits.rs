@@ -12,7 +12,8 @@ use simdformer_kernels::{Isa, Work};
 use super::SearchOptions;
 
 const LANES: usize = 16;
-/// Scores tested at once by [`TopK::scan`]: most blocks hold nothing that enters the heap.
+/// Scores taken at once: several vectors of any instruction set. For [`TopK::scan`], most blocks hold
+/// nothing that enters the heap.
 const BLOCK: usize = 64;
 /// Terms added in f32 per lane before they go into an f64 sum.
 const SUM_BLOCK: usize = 32 * LANES;
@@ -58,14 +59,11 @@ pub(super) fn exp(x: f32) -> f32 {
     let shifted = x * core::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    let mut p = 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
+    // Estrin's scheme: half the depth of Horner's, for as many more operations as there are squares.
+    let square = r * r;
+    let low = (1.0 + r) + square * (0.5 + r * (1.0 / 6.0));
+    let high = (1.0 / 24.0 + r * (1.0 / 120.0)) + square * (1.0 / 720.0 + r * (1.0 / 5040.0));
+    let p = low + (square * square) * high;
     // The low bits of `shifted` hold n; moving them up makes 2^n once the bias is added.
     let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
     let y = p * scale;
@@ -142,10 +140,10 @@ pub(super) fn maximum(row: &[f32]) -> f32 {
 
 #[inline(always)]
 fn maximum_inline(row: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+    let mut lanes = [f32::NEG_INFINITY; BLOCK];
+    let (blocks, rest) = row.as_chunks::<BLOCK>();
+    for block in blocks {
+        for (lane, &x) in lanes.iter_mut().zip(block) {
             *lane = if x > *lane { x } else { *lane };
         }
     }
@@ -160,38 +158,48 @@ pub(super) fn below_infinity(row: &[f32]) -> bool {
 
 #[inline(always)]
 fn below_infinity_inline(row: &[f32]) -> bool {
-    let mut bad = [false; LANES];
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in bad.iter_mut().zip(chunk) {
-            *lane |= !(x < f32::INFINITY);
+    // Words, not flags: the compiler keeps lanes of the width of the scores in registers.
+    let mut bad = [0u32; BLOCK];
+    let (blocks, rest) = row.as_chunks::<BLOCK>();
+    for block in blocks {
+        for (lane, &x) in bad.iter_mut().zip(block) {
+            *lane |= u32::from(!(x < f32::INFINITY));
         }
     }
-    !bad.contains(&true) && rest.iter().all(|&x| x < f32::INFINITY)
+    bad.iter().all(|&lane| lane == 0) && rest.iter().all(|&x| x < f32::INFINITY)
 }
 
-/// `sum e^(x - max)`: f32 terms in 16 lanes, every 512 of them added to an f64 sum.
+/// `sum e^(x - max)`: f32 terms in 16 lanes, every 512 of them added to sums in f64.
 pub(super) fn sum_exp(row: &[f32], max: f32) -> f64 {
     best_isa().run(SumExp((row, max)))
 }
 
 #[inline(always)]
 fn sum_exp_inline((row, max): (&[f32], f32)) -> f64 {
-    let mut total = 0.0;
-    for block in row.chunks(SUM_BLOCK) {
+    let mut totals = [0.0f64; LANES];
+    for part in row.chunks(SUM_BLOCK) {
         let mut lanes = [0.0f32; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane += exp(x - max);
+        let (blocks, rest) = part.as_chunks::<BLOCK>();
+        for block in blocks {
+            // Several vectors of terms at once: one alone waits for its own operations.
+            let mut terms = [0.0f32; BLOCK];
+            for (term, &x) in terms.iter_mut().zip(block) {
+                *term = exp(x - max);
+            }
+            for vector in terms.as_chunks::<LANES>().0 {
+                for (lane, &term) in lanes.iter_mut().zip(vector) {
+                    *lane += term;
+                }
             }
         }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane += exp(x - max);
+        for (index, &x) in rest.iter().enumerate() {
+            lanes[index % LANES] += exp(x - max);
         }
-        total += lanes.iter().map(|&lane| f64::from(lane)).sum::<f64>();
+        for (total, &lane) in totals.iter_mut().zip(&lanes) {
+            *total += f64::from(lane);
+        }
     }
-    total
+    totals.iter().sum()
 }
 
 /// `ln sum e^x`; `-inf` for a row of `-inf`.
