@@ -256,13 +256,14 @@ fn statistics_are_complete() {
         "load_seconds",
         "plan_bytes",
         "encode_seconds",
-        "decode_seconds",
         "new_tokens",
         "tokens_per_second",
         "model_bytes",
     ] {
         assert!(statistics[key].as_f64().is_some_and(|x| x > 0.0), "{key} in {statistics}");
     }
+    // A difference of two times, which a busy machine may make as small as it likes.
+    assert!(statistics["decode_seconds"].as_f64().is_some_and(|x| x >= 0.0), "{statistics}");
     assert!(statistics["allocations"].is_u64());
     assert_eq!((&statistics["isa"], &statistics["threads"]), (&"scalar".into(), &1.into()));
     // No requests, no answers.
