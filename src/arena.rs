@@ -39,11 +39,18 @@ impl Planner {
     }
 }
 
+/// Bytes from which a buffer is asked for as pages of its own, huge where the system has them.
+#[cfg(target_os = "linux")]
+const PAGES_FROM: usize = 4 << 20;
+
 /// The planned floats: owned, or borrowed from the caller.
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
     /// With room to start on a cache line.
     Owned { memory: Vec<f32>, start: usize, floats: usize },
+    /// Pages from the system.
+    #[cfg(target_os = "linux")]
+    Pages { memory: memmap2::MmapMut, floats: usize },
     /// Exactly what the caller lent.
     Borrowed(&'a mut [f32]),
 }
@@ -52,6 +59,14 @@ impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
     pub(crate) fn owned(floats: usize) -> Result<Self, SessionError> {
         let refused = || SessionError::OutOfMemory { bytes: floats.saturating_mul(4) };
+        #[cfg(target_os = "linux")]
+        if floats >= PAGES_FROM / size_of::<f32>() {
+            let bytes = floats.checked_mul(size_of::<f32>()).ok_or_else(refused)?;
+            let memory = memmap2::MmapMut::map_anon(bytes).map_err(|_| refused())?;
+            // A wish: without huge pages the buffer is only slower.
+            let _ = memory.advise(memmap2::Advice::HugePage);
+            return Ok(Self::Pages { memory, floats });
+        }
         let padded = floats.checked_add(LINE - 1).ok_or_else(refused)?;
         // Zeros from the system are not touched, and a refusal is not the end of the process.
         let memory = bytemuck::try_zeroed_vec::<f32>(padded).map_err(|()| refused())?;
@@ -68,6 +83,8 @@ impl<'a> Buffer<'a> {
     pub(crate) fn floats(&self) -> &[f32] {
         match self {
             Self::Owned { memory, start, floats } => &memory[*start..start + floats],
+            #[cfg(target_os = "linux")]
+            Self::Pages { memory, floats } => &bytemuck::cast_slice(memory)[..*floats],
             Self::Borrowed(memory) => memory,
         }
     }
@@ -75,6 +92,8 @@ impl<'a> Buffer<'a> {
     pub(crate) fn floats_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Owned { memory, start, floats } => &mut memory[*start..*start + *floats],
+            #[cfg(target_os = "linux")]
+            Self::Pages { memory, floats } => &mut bytemuck::cast_slice_mut(memory)[..*floats],
             Self::Borrowed(memory) => memory,
         }
     }
