@@ -141,7 +141,7 @@ impl<'m> Decode<'m> {
 /// Median seconds of `work`, and the allocator's calls in one run.
 fn measure(mut work: impl FnMut()) -> (f64, u64) {
     work();
-    let mut seconds = Vec::new();
+    let mut seconds = Vec::with_capacity(5);
     let mut allocations = 0;
     for _ in 0..5 {
         let before = counting::allocations();

@@ -14,10 +14,11 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
+
+import results
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -131,18 +132,6 @@ def table(times, fractions):
     return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows)
 
 
-def processor():
-    try:
-        with open("/proc/cpuinfo") as info:
-            fields = dict(line.split(":", 1) for line in info if ":" in line)
-        named = {name.strip(): value.strip() for name, value in fields.items()}
-        known = [named.get("model name", platform.machine())]
-        known += [f"{name} {named[name]}" for name in ("cpu family", "model") if name in named]
-        return ", ".join(known)
-    except OSError:
-        return platform.processor() or platform.machine()
-
-
 def versions():
     found = []
     for package in ("torch", "onnxruntime"):
@@ -160,7 +149,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="short rounds, to see that it runs")
-    parser.add_argument("--write", type=pathlib.Path, help="also put the table into this file")
+    parser.add_argument("--write", type=pathlib.Path, help="also put the table into its section of this file")
     options = parser.parse_args()
     unknown = [family for family in options.families if family not in FAMILIES]
     if unknown or options.rounds < 1 or options.threads < 1:
@@ -175,18 +164,14 @@ def main():
     now = datetime.datetime.now(datetime.timezone.utc)
     text = "\n".join(
         [
-            f"{now:%Y-%m-%d %H:%M} UTC, {processor()}, threads: {options.threads}, rounds: {options.rounds}, "
-            f"load at start: {load:.1f}",
-            "",
-            versions(),
+            f"{now:%Y-%m-%d %H:%M} UTC, rounds: {options.rounds}, load at start: {load:.1f}; {versions()}",
             "",
             table(times, fractions),
         ]
     )
     print(text)
     if options.write:
-        heading = "# Beside other engines\n\nPrinted by `benches/peers/compare.py`; theirs over ours, above 1 we are faster.\n\n"
-        options.write.write_text(heading + text + "\n")
+        results.put(options.write, results.title("Kernels", options.threads), text)
 
 
 if __name__ == "__main__":

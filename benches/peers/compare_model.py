@@ -11,10 +11,11 @@ import argparse
 import datetime
 import json
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
+
+import results
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -25,13 +26,6 @@ def lines(command):
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-def cpu():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", required=True)
@@ -40,7 +34,7 @@ def main():
     parser.add_argument("--write")
     a = parser.parse_args()
     threads = str(a.threads)
-    rates, ratios = {}, {}
+    rates, ratios, memory = {}, {}, {}
     for round_ in range(a.rounds):
         print(f"round {round_ + 1} of {a.rounds}", file=sys.stderr, flush=True)
         ours = {}
@@ -48,6 +42,7 @@ def main():
             key = (row["what"], tuple(row["shape"]))
             ours[key] = row["rate"]
             rates.setdefault(("simdformer", *key), []).append(row["rate"])
+            memory[key] = f"{row['plan_bytes'] / 2**20:.1f} MiB, {row['allocations']} allocations"
         for what in ("encode", "decode"):
             peers = [sys.executable, str(HERE / "peers.py"), what, "--threads", threads, "--models", a.models]
             for row in lines(peers + ["--runs", "3"]):
@@ -56,23 +51,25 @@ def main():
                     rates.setdefault((row["engine"], *key), []).append(row["rate"])
                     ratios.setdefault((row["engine"], *key), []).append(ours[key] / row["rate"])
     table = [
-        f"## Whole model, {a.threads} thread{'s' if a.threads > 1 else ''}, {datetime.date.today()}, {cpu()}",
+        f"{datetime.date.today()}: Transformer-base, f32, random weights; tokens per second, medians of {a.rounds} "
+        "rounds. Memory is our workspace, planned and never exceeded, beside the model's weights; allocations are "
+        "those of a whole run.",
         "",
-        f"Transformer-base, f32, random weights; tokens per second, medians of {a.rounds} rounds.",
-        "",
-        "| work | batch, source, target | simdformer | peer | peer tok/s | ours over theirs |",
-        "|---|---|---|---|---|---|",
+        "| work | batch, source, target | simdformer | memory | peer | peer tok/s | ours over theirs |",
+        "|---|---|---|---|---|---|---|",
     ]
     for (engine, what, shape), values in sorted(ratios.items(), key=lambda item: (item[0][1], item[0][2], item[0][0])):
         ours = statistics.median(rates["simdformer", what, shape])
         theirs = statistics.median(rates[engine, what, shape])
         size = ", ".join(map(str, shape))
-        table.append(f"| {what} | {size} | {ours:.0f} | {engine} | {theirs:.0f} | {statistics.median(values):.2f} |")
+        table.append(
+            f"| {what} | {size} | {ours:.0f} | {memory[what, shape]} | {engine} | {theirs:.0f} "
+            f"| {statistics.median(values):.2f} |"
+        )
     text = "\n".join(table) + "\n"
     print(text)
     if a.write:
-        with open(a.write, "a") as file:
-            file.write("\n" + text)
+        results.put(a.write, results.title("Whole model", a.threads), text)
 
 
 if __name__ == "__main__":
