@@ -23,9 +23,8 @@ const UNROLL: usize = 4;
 /// Elements in one cache line.
 const LINE: usize = 16;
 /// Columns up to which two rows go side by side, where there are registers for the sums of both:
-/// one row's reduction runs while the other's does. Their operands and those of the two rows after
-/// them take 14 KiB, half of a first-level cache of 32; with all of it they thrash as soon as anyone
-/// else uses the cache.
+/// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
+/// machine with a first-level cache of 32 KiB and slower on a busy one.
 const PAIRED: usize = 256;
 /// Variances plus eps that f32 handles: outside, squares may have overflowed or vanished.
 const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;

@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// Asks early for where [`Store::finish`] will write, and for what it will add.
+    /// Asks early for where [`Store::finish`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
         if self.column_stride != 1 {

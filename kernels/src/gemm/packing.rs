@@ -1,12 +1,11 @@
 //! From a weight matrix to panels, once, into the caller's buffer.
 
 use super::GemmError;
+use super::microkernel::LINE;
 use crate::isa::{Isa, Kernel};
 use crate::lanes::Lanes;
 use crate::matrix::Matrix;
 
-/// Elements in one cache line.
-const LINE: usize = 16;
 /// Rows of contiguous columns that are asked for before they are needed.
 const ROWS_AHEAD: usize = 8;
 
