@@ -293,11 +293,11 @@ impl Head {
         let zero = [[s.splat(0.0); G]; MR];
         // SAFETY: rows and panels exist.
         let acc = unsafe {
-            if MR == 1 && G == WIDE {
+            if MR == 1 {
                 // A query that is alone waits for memory: the values come while keys are multiplied.
                 let values = block.key + v * S::LANES;
                 let ahead = self.values.wrapping_add(values * self.value_row);
-                tile_ahead::<S, MR, G, WIDE, true>(s, zero, self.head_dim, operands, ahead)
+                tile_ahead::<S, MR, G, G>(s, zero, self.head_dim, operands, ahead)
             } else {
                 let next = if v + G < end {
                     Stream { at: operands.b.wrapping_add(G * panel), step: S::LANES, vector: panel }
@@ -405,7 +405,7 @@ impl Head {
         let mut acc = unsafe {
             if MR == 1 && G > 1 {
                 let ahead = self.next_keys.wrapping_add(block.key * self.head_dim);
-                tile_ahead::<S, MR, G, G, true>(s, acc, fewest, operands, ahead)
+                tile_ahead::<S, MR, G, G>(s, acc, fewest, operands, ahead)
             } else {
                 let panel = self.head_dim * S::LANES;
                 let at = self.keys.wrapping_add(block.next / S::LANES * panel);

@@ -72,6 +72,9 @@ impl Past<'_> {
                 } else if panels - v >= 4 {
                     highest = self.group::<S, 4>(s, block, v, highest, scores);
                     v += 4;
+                } else if panels - v >= 2 {
+                    highest = self.group::<S, 2>(s, block, v, highest, scores);
+                    v += 2;
                 } else {
                     highest = self.group::<S, 1>(s, block, v, highest, scores);
                     v += 1;
@@ -232,7 +235,7 @@ impl Past<'_> {
             let next = self.cache.keys(next as usize, self.next_kv_head);
             let ahead = next.wrapping_add(position * self.head.head_dim);
             // SAFETY: these positions of the slot have been written.
-            acc = unsafe { tile_ahead::<S, 1, G, G, true>(s, acc, run, operands, ahead) };
+            acc = unsafe { tile_ahead::<S, 1, G, G>(s, acc, run, operands, ahead) };
             start += run;
         }
         for (g, &x) in acc[0].iter().enumerate() {

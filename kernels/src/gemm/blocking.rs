@@ -18,7 +18,7 @@
 //! round. `k` is never split.
 
 use super::epilogue::{Epilogue, Store};
-use super::microkernel::{Ahead, LINE, MAX_ROWS, Operands, row, tile, tile_ahead, tile_streamed};
+use super::microkernel::{Ahead, MAX_ROWS, Operands, row, tile, tile_streamed};
 use super::packing::PackedMatrix;
 use crate::isa::{Isa, Kernel};
 use crate::lanes::{Lanes, MAX_PANEL, PanelKernel};
@@ -27,8 +27,9 @@ use crate::parallel::Parallelism;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Rows that are few: the weights come from memory faster than they are multiplied from there.
-const FEW_ROWS: usize = 3 * MAX_ROWS;
+/// Rows that are few: memory is felt in what they take, and their part of `A` fits in a first-level
+/// cache beside two blocks of weights.
+const FEW_ROWS: usize = 6 * MAX_ROWS;
 
 /// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest
 /// first-level cache.
@@ -56,9 +57,6 @@ const fn block_tiles(depth: usize) -> usize {
         tiles
     }
 }
-
-/// Marks that a tile asks for what comes next to be brought into the first-level cache.
-const NEAR: usize = 16;
 
 /// Multiply-adds below which a second thread costs more than it brings.
 const MIN_WORK_TO_FORK: usize = 1 << 19;
@@ -214,6 +212,7 @@ impl Part<'_> {
     fn few_rows<S: Lanes, const NV: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_ROWS);
+        // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
         let mut waiting = Waiting::<FEW_ROWS>::new();
         for panel in self.panels.clone() {
@@ -223,8 +222,7 @@ impl Part<'_> {
                 let last = k + steps == depth;
                 // Panels follow each other, so the next block of `k` and the next panel are both
                 // what comes after this block in memory.
-                let next = self.operands::<S>(0, k + steps, panel).b;
-                let lines = if tiles == 1 { 4 } else { 2 };
+                let next = self.operands::<S>(0, k + steps.min(FEW_ROWS_DEPTH), panel).b;
                 for index in 0..tiles {
                     let local = share(self.rows.len(), tiles, index);
                     let step = Step {
@@ -233,21 +231,31 @@ impl Part<'_> {
                         k,
                         steps,
                         last,
-                        from: next.wrapping_add(index * steps * lines * LINE),
-                        stride: 0,
+                        next: part::<S>(next, index, tiles, steps),
                         waiting: waiting.row::<S>(local.start),
                     };
                     match (tiles, local.len()) {
-                        (1, 1) => self.step::<S, 1, NV, { NEAR + 4 }>(s, &step),
-                        (1, 2) => self.step::<S, 2, NV, { NEAR + 4 }>(s, &step),
-                        (1, 3) => self.step::<S, 3, NV, { NEAR + 4 }>(s, &step),
-                        (1, 4) => self.step::<S, 4, NV, { NEAR + 4 }>(s, &step),
-                        (1, 5) => self.step::<S, 5, NV, { NEAR + 4 }>(s, &step),
-                        (1, _) => self.step::<S, 6, NV, { NEAR + 4 }>(s, &step),
-                        (_, 3) => self.step::<S, 3, NV, { NEAR + 2 }>(s, &step),
-                        (_, 4) => self.step::<S, 4, NV, { NEAR + 2 }>(s, &step),
-                        (_, 5) => self.step::<S, 5, NV, { NEAR + 2 }>(s, &step),
-                        (_, _) => self.step::<S, 6, NV, { NEAR + 2 }>(s, &step),
+                        (1, 1) => self.step::<S, 1, NV, 1, true>(s, &step),
+                        (1, 2) => self.step::<S, 2, NV, 1, true>(s, &step),
+                        (1, 3) => self.step::<S, 3, NV, 1, true>(s, &step),
+                        (1, 4) => self.step::<S, 4, NV, 1, true>(s, &step),
+                        (1, 5) => self.step::<S, 5, NV, 1, true>(s, &step),
+                        (1, _) => self.step::<S, 6, NV, 1, true>(s, &step),
+                        (2, 3) => self.step::<S, 3, NV, 2, true>(s, &step),
+                        (2, 4) => self.step::<S, 4, NV, 2, true>(s, &step),
+                        (2, 5) => self.step::<S, 5, NV, 2, true>(s, &step),
+                        (2, _) => self.step::<S, 6, NV, 2, true>(s, &step),
+                        (3, 4) => self.step::<S, 4, NV, 3, true>(s, &step),
+                        (3, 5) => self.step::<S, 5, NV, 3, true>(s, &step),
+                        (3, _) => self.step::<S, 6, NV, 3, true>(s, &step),
+                        (4, 4) => self.step::<S, 4, NV, 4, true>(s, &step),
+                        (4, 5) => self.step::<S, 5, NV, 4, true>(s, &step),
+                        (4, _) => self.step::<S, 6, NV, 4, true>(s, &step),
+                        // Five or more balanced tiles have at least five rows each.
+                        (5, 5) => self.step::<S, 5, NV, 5, true>(s, &step),
+                        (5, _) => self.step::<S, 6, NV, 5, true>(s, &step),
+                        (_, 5) => self.step::<S, 5, NV, 6, true>(s, &step),
+                        (_, _) => self.step::<S, 6, NV, 6, true>(s, &step),
                     }
                 }
                 k += steps;
@@ -283,13 +291,9 @@ impl Part<'_> {
                     let steps = (depth - k).min(BLOCK_DEPTH);
                     let last = k + steps == depth;
                     let next = if last { after } else { Some((panel, k + steps)) };
-                    // Each tile asks for its share of the next block.
-                    let (from, stride) = match next {
-                        Some((panel, k)) => {
-                            (self.operands::<S>(0, k, panel).b, S::PANEL.div_ceil(tiles.len()))
-                        }
-                        None => (core::ptr::null(), 0),
-                    };
+                    // After the last block the tiles ask for this one once more.
+                    let (next_panel, next_k) = next.unwrap_or((panel, k));
+                    let from = self.operands::<S>(0, next_k, next_panel).b;
                     for index in tiles.clone() {
                         let local = share(self.rows.len(), all_tiles, index);
                         let step = Step {
@@ -298,18 +302,17 @@ impl Part<'_> {
                             k,
                             steps,
                             last,
-                            from: from.wrapping_add((index - tiles.start) * steps * stride),
-                            stride,
+                            next: part::<S>(from, index - tiles.start, tiles.len(), steps),
                             waiting: waiting.row::<S>(local.start - first),
                         };
-                        match (2 * stride <= LINE, local.len()) {
-                            (false, 4) => self.step::<S, 4, NV, 2>(s, &step),
-                            (false, 5) => self.step::<S, 5, NV, 2>(s, &step),
-                            (false, _) => self.step::<S, 6, NV, 2>(s, &step),
+                        match (tiles.len() >= 8, local.len()) {
+                            (false, 4) => self.step::<S, 4, NV, 4, false>(s, &step),
+                            (false, 5) => self.step::<S, 5, NV, 4, false>(s, &step),
+                            (false, _) => self.step::<S, 6, NV, 4, false>(s, &step),
                             // Five or more balanced tiles have at least five rows each.
-                            (true, 4) => self.step::<S, 4, NV, 1>(s, &step),
-                            (true, 5) => self.step::<S, 5, NV, 1>(s, &step),
-                            (true, _) => self.step::<S, 6, NV, 1>(s, &step),
+                            (true, 4) => self.step::<S, 4, NV, 8, false>(s, &step),
+                            (true, 5) => self.step::<S, 5, NV, 8, false>(s, &step),
+                            (true, _) => self.step::<S, 6, NV, 8, false>(s, &step),
                         }
                     }
                     k += steps;
@@ -323,7 +326,7 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
+    fn step<S: Lanes, const MR: usize, const NV: usize, const TILES: usize, const NEAR: bool>(
         &self,
         s: S,
         step: &Step,
@@ -342,21 +345,11 @@ impl Part<'_> {
             }
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.panel);
-            let acc = match AHEAD {
-                _ if AHEAD == NEAR + 4 => {
-                    tile_ahead::<S, MR, NV, 4, true>(s, acc, step.steps, operands, step.from)
-                }
-                _ if AHEAD == NEAR + 2 => {
-                    tile_ahead::<S, MR, NV, 2, true>(s, acc, step.steps, operands, step.from)
-                }
-                _ => {
-                    if step.last {
-                        self.job.store.prefetch::<S, MR>(s, step.row, column);
-                    }
-                    let ahead = Ahead { from: step.from, stride: step.stride };
-                    tile_streamed::<S, MR, NV, AHEAD>(s, acc, step.steps, operands, ahead)
-                }
-            };
+            if step.last && !NEAR {
+                self.job.store.prefetch::<S, MR>(s, step.row, column);
+            }
+            let acc =
+                tile_streamed::<S, MR, NV, TILES, NEAR>(s, acc, step.steps, operands, step.next);
             if step.last {
                 let valid = self.valid::<S>(step.panel);
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
@@ -371,6 +364,13 @@ impl Part<'_> {
     }
 }
 
+/// The share of tile `index` of `tiles` in asking for a block of `steps` that starts at `from`.
+#[inline(always)]
+fn part<S: Lanes>(from: *const f32, index: usize, tiles: usize, steps: usize) -> Ahead {
+    let part = (2 * S::PANEL).div_ceil(tiles);
+    Ahead { from: from.wrapping_add(index * steps.div_ceil(2) * part), part }
+}
+
 struct Step {
     row: usize,
     panel: usize,
@@ -379,8 +379,7 @@ struct Step {
     /// This block holds the last `k`.
     last: bool,
     /// What to ask memory for meanwhile.
-    from: *const f32,
-    stride: usize,
+    next: Ahead,
     /// The tile's sums while they wait for the next block.
     waiting: *mut f32,
 }

@@ -43,26 +43,19 @@ pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
     operands: Operands,
 ) -> Tile<S, MR, NV> {
     // SAFETY: the caller's contract.
-    unsafe { tile_ahead::<S, MR, NV, 0, false>(s, acc, depth, operands, core::ptr::null()) }
+    unsafe { tile_ahead::<S, MR, NV, 0>(s, acc, depth, operands, core::ptr::null()) }
 }
 
 /// Floats in a cache line.
 pub(super) const LINE: usize = 16;
 
-/// [`tile`], which meanwhile asks for `AHEAD * depth` cache lines from `ahead` on, any address, into
-/// the first-level cache (`NEAR`) or the second: what will be multiplied next comes from memory
-/// while this is multiplied from a cache.
+/// [`tile`], which meanwhile asks for `AHEAD * depth` cache lines from `ahead` on, any address, to be
+/// brought into the first-level cache.
 ///
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-pub(crate) unsafe fn tile_ahead<
-    S: Lanes,
-    const MR: usize,
-    const NV: usize,
-    const AHEAD: usize,
-    const NEAR: bool,
->(
+pub(crate) unsafe fn tile_ahead<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
     s: S,
     mut acc: Tile<S, MR, NV>,
     depth: usize,
@@ -72,8 +65,7 @@ pub(crate) unsafe fn tile_ahead<
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
     for _ in 0..depth {
         for line in 0..AHEAD {
-            let at = ahead.wrapping_add(line * LINE);
-            if NEAR { s.prefetch(at) } else { s.prefetch_outer(at) }
+            s.prefetch(ahead.wrapping_add(line * LINE));
         }
         ahead = ahead.wrapping_add(AHEAD * LINE);
         let mut vectors = [s.splat(0.0); NV];
@@ -104,14 +96,19 @@ const PANEL_AHEAD: usize = 8;
 pub(super) struct Ahead {
     /// Where it starts, any address.
     pub(super) from: *const f32,
-    /// Floats for each step of `k`.
-    pub(super) stride: usize,
+    /// Floats for each two steps of `k`.
+    pub(super) part: usize,
 }
 
-/// [`tile`] on a panel in the second-level cache, which it brings nearer [`PANEL_AHEAD`] steps early,
-/// and which asks meanwhile for `ahead` to be brought into that cache: evenly, `REQUESTS` times in
-/// two steps, because a burst of requests to memory would hold up the nearer ones. Several requests
-/// for one line cost next to nothing.
+/// [`tile`], which meanwhile asks memory for its part of what will be multiplied next: as much as it
+/// multiplies itself, shared by `TILES` tiles that multiply the same block.
+///
+/// The requests are spread evenly over the steps: a burst of them would fill the queue to memory and
+/// hold up the loads behind it. Several requests for one line cost next to nothing.
+///
+/// * `NEAR`: what is multiplied is in the first-level cache, and what is next is asked for there.
+/// * Otherwise both are in the second-level cache, and each line is brought nearer
+///   [`PANEL_AHEAD`] steps before it is multiplied. `TILES` may be fewer than there are.
 ///
 /// # Safety
 /// As [`tile`].
@@ -120,7 +117,8 @@ pub(super) unsafe fn tile_streamed<
     S: Lanes,
     const MR: usize,
     const NV: usize,
-    const REQUESTS: usize,
+    const TILES: usize,
+    const NEAR: bool,
 >(
     s: S,
     mut acc: Tile<S, MR, NV>,
@@ -129,15 +127,27 @@ pub(super) unsafe fn tile_streamed<
     ahead: Ahead,
 ) -> Tile<S, MR, NV> {
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
+    let requests = (2 * S::PANEL).div_ceil(TILES * LINE);
     let mut at = ahead.from;
-    let apart = 2 * ahead.stride / REQUESTS;
+    // A constant where it can be: there are no instructions to spare between few rows.
+    let part = if NEAR { (2 * S::PANEL).div_ceil(TILES) } else { ahead.part };
+    let apart = part.div_ceil(requests);
     for _ in 0..depth / 2 {
-        for _ in 0..REQUESTS {
-            s.prefetch_outer(at);
-            at = at.wrapping_add(apart);
-        }
-        for _ in 0..2 {
-            for v in (0..NV).step_by((LINE / S::LANES).max(1)) {
+        for half in 0..2 {
+            let now = match (requests % 2, half) {
+                (0, _) => requests / 2,
+                (_, 0) => requests,
+                _ => 0,
+            };
+            for _ in 0..now {
+                if NEAR {
+                    s.prefetch(at)
+                } else {
+                    s.prefetch_outer(at)
+                }
+                at = at.wrapping_add(apart);
+            }
+            for v in (0..if NEAR { 0 } else { NV }).step_by((LINE / S::LANES).max(1)) {
                 s.prefetch(b.wrapping_add(PANEL_AHEAD * b_step + v * b_vector));
             }
             let mut vectors = [s.splat(0.0); NV];
