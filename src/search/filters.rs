@@ -5,7 +5,9 @@
 
 use core::cmp::Ordering;
 
-use super::logits::{TopK as Best, exp, exp_f64, ln_f64, log_sum_exp, maximum, sum_exp};
+use super::logits::{
+    TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum, sum_exp,
+};
 use super::processors::short;
 use super::{Context, LogitsProcessor, SearchError};
 
@@ -322,10 +324,12 @@ impl LogitsProcessor for Eta {
     }
 }
 
-/// The log-probability of `token` under the softmax of `scores`.
-pub(super) fn log_probability(scores: &[f32], token: usize) -> f32 {
-    let score = scores.get(token).copied().unwrap_or(f32::NEG_INFINITY);
-    (f64::from(score) - log_sum_exp(scores)) as f32
+/// The most probable token, the first of several, and its log-probability under the softmax of
+/// `scores`; `None` if every score is `-inf`.
+pub(super) fn most_probable(scores: &[f32]) -> Option<(usize, f32)> {
+    let token = argmax(scores)?;
+    let score = scores[token];
+    Some((token, (f64::from(score) - log_sum_exp_below(scores, score)) as f32))
 }
 
 /// Draws from the softmax of `scores` by inversion: the first token, in the order of ids, at which the

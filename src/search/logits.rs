@@ -208,6 +208,11 @@ pub(super) fn log_sum_exp(row: &[f32]) -> f64 {
     if max == f32::NEG_INFINITY && below_infinity(row) {
         return f64::NEG_INFINITY;
     }
+    log_sum_exp_below(row, max)
+}
+
+/// [`log_sum_exp`] of a row whose largest score is known, and finite.
+pub(super) fn log_sum_exp_below(row: &[f32], max: f32) -> f64 {
     f64::from(max) + ln_f64(sum_exp(row, max))
 }
 
@@ -287,17 +292,22 @@ impl<'m> TopK<'m> {
         let (blocks, rest) = row.as_chunks::<BLOCK>();
         let mut start = base;
         for block in blocks {
-            if !below_infinity_inline(block) {
-                return false;
-            }
-            // Rounding keeps order, so no score of the block enters unless the largest does.
-            if self.enters(maximum_inline(block) + offset) {
+            // One question for all that needs a closer look: what would enter, NaN and infinity.
+            let worst = self.worst();
+            let look = |any, &x: &f32| any | u32::from(!(x + offset <= worst));
+            if block.iter().fold(0, look) != 0 {
+                if !below_infinity_inline(block) {
+                    return false;
+                }
                 self.offer_each(block, offset, start);
             }
             start += BLOCK as u32;
         }
+        if !below_infinity_inline(rest) {
+            return false;
+        }
         self.offer_each(rest, offset, start);
-        below_infinity(rest)
+        true
     }
 
     fn offer_each(&mut self, scores: &[f32], offset: f32, base: u32) {
@@ -306,17 +316,18 @@ impl<'m> TopK<'m> {
         }
     }
 
-    fn enters(&self, score: f32) -> bool {
+    /// What a score must exceed to enter.
+    fn worst(&self) -> f32 {
         if self.len < self.scores.len() {
-            score > f32::NEG_INFINITY
+            f32::NEG_INFINITY
         } else {
-            self.scores.first().is_some_and(|&worst| score > worst)
+            self.scores.first().copied().unwrap_or(f32::MAX)
         }
     }
 
     /// Indices must be offered in rising order: an equal score that comes later does not enter.
     fn offer(&mut self, score: f32, index: u32) {
-        if !self.enters(score) {
+        if !(score > self.worst()) {
             return;
         }
         if self.len < self.scores.len() {

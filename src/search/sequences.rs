@@ -1,7 +1,7 @@
 //! Greedy search and sampling: every sequence of a sentence goes its own way.
 
 use super::error::SearchError;
-use super::filters::{draw, log_probability};
+use super::filters::{draw, most_probable};
 use super::logits::{argmax, below_infinity};
 use super::options::Strategy;
 use super::pipeline::{Hooks, Pipeline};
@@ -128,7 +128,6 @@ impl Search<'_> {
             let drawn = draw(scores, uniform, m.scratch)?;
             return Ok(drawn.map(|(token, log_p)| (token as u32, log_p)));
         }
-        let best = argmax(scores);
-        Ok(best.map(|token| (token as u32, log_probability(scores, token))))
+        Ok(most_probable(scores).map(|(token, log_p)| (token as u32, log_p)))
     }
 }

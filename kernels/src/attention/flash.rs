@@ -10,9 +10,9 @@
 //! values row by row past the smallest one, so that the value of a hidden key is never read for a
 //! query that may not see it: zero times NaN does not happen.
 
-use super::product::{Stream, streamed};
+use super::product::{ALONE, Stream, streamed};
 use super::weights::{Running, exponentials};
-use crate::gemm::{MAX_ROWS, Operands, share, tile_ahead};
+use crate::gemm::{MAX_ROWS, Operands, share};
 use crate::lanes::Lanes;
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
@@ -31,7 +31,7 @@ pub(crate) const MIN_QUERY_BLOCK: usize = 48;
 /// Floats in a cache line.
 const LINE: usize = 16;
 
-/// Vectors of scores in flight for a query that is alone.
+/// Vectors of scores in flight for a query that is alone, where a panel is narrow.
 const WIDE: usize = 8;
 
 /// Elements of a query row that a tile copies: wider heads attend with one query at a time. An odd
@@ -180,7 +180,7 @@ impl Head {
             let place = Place { row, vector: v, end: vectors };
             // SAFETY: panels up to `vectors` exist, and the scores have room for a whole block.
             unsafe {
-                if MR == 1 && vectors - v >= WIDE {
+                if MR == 1 && NV < 4 && vectors - v >= WIDE {
                     self.scores::<S, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
                     v += WIDE;
                 } else if vectors - v >= NV {
@@ -291,23 +291,17 @@ impl Head {
             b_vector: panel,
         };
         let zero = [[s.splat(0.0); G]; MR];
-        // SAFETY: rows and panels exist.
-        let acc = unsafe {
-            if MR == 1 {
-                // A query that is alone waits for memory: the values come while keys are multiplied.
-                let values = block.key + v * S::LANES;
-                let ahead = self.values.wrapping_add(values * self.value_row);
-                tile_ahead::<S, MR, G, G>(s, zero, self.head_dim, operands, ahead)
-            } else {
-                let next = if v + G < end {
-                    Stream { at: operands.b.wrapping_add(G * panel), step: S::LANES, vector: panel }
-                } else {
-                    let at = self.values.wrapping_add(block.key * self.value_row);
-                    Stream { at, step: self.value_row, vector: S::LANES }
-                };
-                streamed::<S, MR, G>(s, zero, self.head_dim, operands, next)
-            }
+        // What is multiplied after these keys: more of them, or values.
+        let keys = operands.b.wrapping_add(G * panel);
+        let values = self.values.wrapping_add(block.key * self.value_row);
+        let next = match (v + G < end, MR) {
+            (true, 1) => Stream::line_by_line::<S, G>(keys),
+            (false, 1) => Stream::line_by_line::<S, G>(values),
+            (true, _) => Stream { at: keys, step: S::LANES, vector: panel },
+            (false, _) => Stream { at: values, step: self.value_row, vector: S::LANES },
         };
+        // SAFETY: rows and panels exist.
+        let acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
         let scale = s.splat(self.scale);
         let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
@@ -401,18 +395,16 @@ impl Head {
             b_vector: S::LANES,
         };
         let (fewest, most) = (seen[0], seen[MR - 1]);
-        // SAFETY: weights and value rows exist for every key that is seen.
-        let mut acc = unsafe {
-            if MR == 1 && G > 1 {
-                let ahead = self.next_keys.wrapping_add(block.key * self.head_dim);
-                tile_ahead::<S, MR, G, G>(s, acc, fewest, operands, ahead)
-            } else {
-                let panel = self.head_dim * S::LANES;
-                let at = self.keys.wrapping_add(block.next / S::LANES * panel);
-                let next = Stream { at, step: S::LANES, vector: panel };
-                streamed::<S, MR, G>(s, acc, fewest, operands, next)
-            }
+        // After these values come keys: of this head, or of the next for a query that is alone.
+        let panel = self.head_dim * S::LANES;
+        let keys = self.keys.wrapping_add(block.next / S::LANES * panel);
+        let next = match (MR, block.next >= self.key_len) {
+            (1, true) => Stream::line_by_line::<S, G>(self.next_keys.wrapping_add(column * ALONE)),
+            (1, false) => Stream::line_by_line::<S, G>(keys),
+            _ => Stream { at: keys, step: S::LANES, vector: panel },
         };
+        // SAFETY: weights and value rows exist for every key that is seen.
+        let mut acc = unsafe { streamed::<S, MR, G>(s, acc, fewest, operands, next) };
         for key in fewest..most {
             for (i, line) in acc.iter_mut().enumerate() {
                 if key >= seen[i] {

@@ -6,10 +6,18 @@ use crate::gemm::Operands;
 use crate::lanes::Lanes;
 
 /// Steps between asking for a line and multiplying with it: the latency of the second-level cache
-/// and some. A step of few rows is short.
+/// and some. A step of few rows is short; a row that is alone waits for memory, and asks for as much
+/// as a share of the first-level cache holds.
 const fn distance(rows: usize) -> usize {
-    if rows > 4 { 8 } else { 16 }
+    match rows {
+        1 => ALONE,
+        2..=4 => 16,
+        _ => 8,
+    }
 }
+
+/// [`distance`] of a row that is alone: 64 steps of 4 lines are 16 KiB.
+pub(super) const ALONE: usize = 64;
 
 /// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
 #[derive(Clone, Copy)]
@@ -17,6 +25,14 @@ pub(super) struct Stream {
     pub(super) at: *const f32,
     pub(super) step: usize,
     pub(super) vector: usize,
+}
+
+impl Stream {
+    /// Vectors one after the other, `NV` for each step.
+    #[inline(always)]
+    pub(super) fn line_by_line<S: Lanes, const NV: usize>(at: *const f32) -> Self {
+        Self { at, step: NV * S::LANES, vector: S::LANES }
+    }
 }
 
 /// As [`crate::gemm::tile`], the same bits; asks for `B` ahead of its use, and for the first steps

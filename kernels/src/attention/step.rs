@@ -9,11 +9,12 @@
 use super::cache::Cache;
 use super::flash::{Block, Head, KEY_BLOCK, Scores};
 use super::panels::value_row;
+use super::product::ALONE;
 use super::weights::{Running, exponentials};
 use crate::gemm::{Operands, tile_ahead};
 use crate::lanes::Lanes;
 
-/// Panels scored together.
+/// Panels scored together, where they are narrow.
 const WIDE: usize = 8;
 
 /// One head of one query, with its past.
@@ -66,7 +67,7 @@ impl Past<'_> {
         while v < panels {
             // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
             unsafe {
-                if panels - v >= WIDE {
+                if S::LANES < 16 && panels - v >= WIDE {
                     highest = self.group::<S, WIDE>(s, block, v, highest, scores);
                     v += WIDE;
                 } else if panels - v >= 4 {
@@ -104,11 +105,16 @@ impl Past<'_> {
             let first = (v + g) * S::LANES;
             *from = self.panel::<S>(slots[first], block.key + first);
         }
-        // The values come from memory while the keys are multiplied.
-        let [keys, values] = [self.cache.keys(0, self.kv_head), self.cache.values(0, self.kv_head)];
-        let values = values.addr().wrapping_sub(keys.addr());
+        // While these keys are multiplied, what is next comes from memory: keys, or the first values.
+        let next = (v + G) * S::LANES;
+        let ahead = if next < block.len {
+            self.panel::<S>(slots[next], block.key + next)
+        } else {
+            let row = value_row(S::LANES, self.head.head_dim);
+            self.cache.values(slots[0] as usize, self.kv_head).wrapping_add(block.key * row)
+        };
         // SAFETY: the panels have been written.
-        let sums = unsafe { self.sums(s, from, values) };
+        let sums = unsafe { self.sums(s, from, ahead) };
         for (g, mut sum) in sums.into_iter().enumerate() {
             let first = (v + g) * S::LANES;
             let slots = &slots[first..slots.len().min(first + S::LANES)];
@@ -119,7 +125,7 @@ impl Past<'_> {
                     if slots[lane] != slots[lane - 1] {
                         let from = [self.panel::<S>(slots[lane], block.key + first)];
                         // SAFETY: the panel has been written.
-                        let [other] = unsafe { self.sums(s, from, values) };
+                        let [other] = unsafe { self.sums(s, from, ahead) };
                         sum = s.select(s.first(lane), sum, other);
                     }
                 }
@@ -140,7 +146,7 @@ impl Past<'_> {
         self.cache.keys(slot as usize, self.kv_head).wrapping_add(panel)
     }
 
-    /// One vector of sums for each panel in `from`; asks for what lies `ahead` bytes after them.
+    /// One vector of sums for each panel in `from`; asks for as much from `ahead` on, any address.
     ///
     /// # Safety
     /// The panels exist.
@@ -149,17 +155,17 @@ impl Past<'_> {
         &self,
         s: S,
         from: [*const f32; G],
-        ahead: usize,
+        mut ahead: *const f32,
     ) -> [S::F32; G] {
         let mut sums = [s.splat(0.0); G];
         for i in 0..self.head.head_dim {
             // SAFETY: the query row has `head_dim` elements.
             let element = s.splat(unsafe { *self.head.query.add(i) });
             for (sum, from) in sums.iter_mut().zip(from) {
-                let at = from.wrapping_add(i * S::LANES);
-                s.prefetch(at.wrapping_byte_add(ahead));
+                s.prefetch(ahead);
+                ahead = ahead.wrapping_add(S::LANES);
                 // SAFETY: the caller's contract.
-                *sum = s.mul_add(element, unsafe { s.load(at) }, *sum);
+                *sum = s.mul_add(element, unsafe { s.load(from.add(i * S::LANES)) }, *sum);
             }
         }
         sums
@@ -214,26 +220,30 @@ impl Past<'_> {
                 *x = s.mul(s.splat(correction), out);
             }
         }
+        // The next head's keys are asked for from here on.
+        let near_end = block.len.saturating_sub(ALONE);
         let mut start = 0;
         while start < block.len {
             let slot = slots[start];
-            let run = slots[start..].iter().take_while(|&&other| other == slot).count();
+            let end = if start < near_end { near_end } else { block.len };
+            let run = slots[start..end].iter().take_while(|&&other| other == slot).count();
+            let position = block.key + start;
+            let values = self.cache.values(slot as usize, self.kv_head);
             let operands = Operands {
                 a: weights.as_ptr().wrapping_add(start),
                 a_row: 0,
                 a_step: 1,
-                b: self
-                    .cache
-                    .values(slot as usize, self.kv_head)
-                    .wrapping_add((block.key + start) * row + column),
+                b: values.wrapping_add(position * row + column),
                 b_step: row,
                 b_vector: S::LANES,
             };
-            // And the next head's keys while the values are.
-            let position = block.key + start;
-            let next = self.next_slots.get(position).map_or(slot, |&next| next);
-            let next = self.cache.keys(next as usize, self.next_kv_head);
-            let ahead = next.wrapping_add(position * self.head.head_dim);
+            let ahead = if start < near_end {
+                operands.b.wrapping_add(ALONE * row)
+            } else {
+                let next = self.next_slots.first().map_or(slot, |&next| next);
+                let keys = self.cache.keys(next as usize, self.next_kv_head);
+                keys.wrapping_add((start - near_end) * G * S::LANES + column * ALONE)
+            };
             // SAFETY: these positions of the slot have been written.
             acc = unsafe { tile_ahead::<S, 1, G, G>(s, acc, run, operands, ahead) };
             start += run;
