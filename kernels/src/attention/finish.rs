@@ -1,5 +1,5 @@
-//! What comes after the last key: the division by the sum of the weights, and the weights themselves
-//! for whoever wants to look at them.
+//! What comes after the last key: rows that saw none, and the weights for whoever wants to look at
+//! them.
 
 use super::flash::{Head, biased};
 use super::weights::{Running, base};
@@ -9,8 +9,7 @@ use crate::math::exp_nonpositive;
 use crate::softmax::FullyMasked;
 
 impl Head {
-    /// Divides row `row` of the output by the sum of its weights, or gives a row that saw no key
-    /// what such rows get; then writes the weights if they are wanted.
+    /// Gives a row that saw no key what such rows get; then writes the weights if they are wanted.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -18,27 +17,23 @@ impl Head {
     pub(super) unsafe fn finish<S: Lanes>(&self, s: S, row: usize, running: Running) {
         let Running { maximum, sum } = running;
         // The largest weight is 1, so a row that saw a key has a sum of at least 1, or NaN.
-        let saw_nothing = sum == 0.0;
-        let share = s.splat(1.0 / sum);
-        let mut column = 0;
-        while column < self.head_dim {
-            // SAFETY: the caller's contract; value rows exist up to `padded_len`.
-            unsafe {
-                let x = if !saw_nothing {
-                    s.mul(self.load_out(s, row, column), share)
-                } else if self.fully_masked == FullyMasked::Uniform {
-                    let mut total = s.splat(0.0);
-                    for key in 0..self.padded_len {
-                        total =
-                            s.add(total, s.load(self.values.add(key * self.value_row + column)));
+        if sum == 0.0 {
+            let mut column = 0;
+            while column < self.head_dim {
+                let mut x = s.splat(0.0);
+                // SAFETY: the caller's contract; value rows exist up to `padded_len`.
+                unsafe {
+                    if self.fully_masked == FullyMasked::Uniform {
+                        for key in 0..self.padded_len {
+                            let at = self.values.add(key * self.value_row + column);
+                            x = s.add(x, s.load(at));
+                        }
+                        x = s.div(x, s.splat(self.padded_len.max(1) as f32));
                     }
-                    s.div(total, s.splat(self.padded_len.max(1) as f32))
-                } else {
-                    s.splat(0.0)
-                };
-                self.store_out(s, row, column, x);
+                    self.store_out(s, row, column, x);
+                }
+                column += S::LANES;
             }
-            column += S::LANES;
         }
         if !self.weights.is_null() {
             // SAFETY: the caller's contract.

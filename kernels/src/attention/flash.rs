@@ -201,13 +201,18 @@ impl Head {
             self.ask_for_rows::<S>(s, self.out, self.out_row, row, MR);
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
+        let last = block.key + block.len >= self.limit(row + MR - 1);
+        let factors: [_; MR] = core::array::from_fn(|i| Factors {
+            before: correction[i],
+            after: if last { 1.0 / running[i].sum } else { 1.0 },
+        });
         // SAFETY: the caller's contract.
         unsafe {
             if self.bias.is_null() {
-                self.values::<S, MR, NV>(s, block, row, &seen, &correction, scores);
+                self.values::<S, MR, NV>(s, block, row, &seen, &factors, scores);
             } else {
                 for i in 0..MR {
-                    self.values_where_seen(s, block, row + i, seen[i], correction[i], {
+                    self.values_where_seen(s, block, row + i, seen[i], factors[i], {
                         &scores.lines[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
@@ -325,7 +330,7 @@ impl Head {
         }
     }
 
-    /// `out = out * correction + weights * values`, without bias.
+    /// `out = (out * before + weights * values) * after`, without bias.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -337,7 +342,7 @@ impl Head {
         block: Block,
         row: usize,
         seen: &[usize; MR],
-        correction: &[f32; MR],
+        factors: &[Factors; MR],
         scores: &Scores,
     ) {
         let mut column = 0;
@@ -346,13 +351,13 @@ impl Head {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, MR, NV>(s, block, row, column, seen, correction, scores);
+                    self.columns::<S, MR, NV>(s, block, row, column, seen, factors, scores);
                     column += NV * S::LANES;
                 } else if NV > 2 && left >= 2 {
-                    self.columns::<S, MR, 2>(s, block, row, column, seen, correction, scores);
+                    self.columns::<S, MR, 2>(s, block, row, column, seen, factors, scores);
                     column += 2 * S::LANES;
                 } else {
-                    self.columns::<S, MR, 1>(s, block, row, column, seen, correction, scores);
+                    self.columns::<S, MR, 1>(s, block, row, column, seen, factors, scores);
                     column += S::LANES;
                 }
             }
@@ -373,13 +378,13 @@ impl Head {
         row: usize,
         column: usize,
         seen: &[usize; MR],
-        correction: &[f32; MR],
+        factors: &[Factors; MR],
         scores: &Scores,
     ) {
         let mut acc = [[s.splat(0.0); G]; MR];
         if block.key > 0 {
             for i in 0..MR {
-                let factor = s.splat(correction[i]);
+                let factor = s.splat(factors[i].before);
                 for (g, x) in acc[i].iter_mut().enumerate() {
                     // SAFETY: the output row exists and was written for an earlier block.
                     *x = s.mul(factor, unsafe { self.load_out(s, row + i, column + g * S::LANES) });
@@ -421,9 +426,10 @@ impl Head {
             }
         }
         for (i, line) in acc.iter().enumerate() {
+            let factor = s.splat(factors[i].after);
             for (g, &x) in line.iter().enumerate() {
                 // SAFETY: the output row exists.
-                unsafe { self.store_out(s, row + i, column + g * S::LANES, x) };
+                unsafe { self.store_out(s, row + i, column + g * S::LANES, s.mul(x, factor)) };
             }
         }
     }
@@ -440,7 +446,7 @@ impl Head {
         block: Block,
         row: usize,
         seen: usize,
-        correction: f32,
+        factors: Factors,
         weights: &[f32],
     ) {
         let mut column = 0;
@@ -449,7 +455,7 @@ impl Head {
             unsafe {
                 let mut acc = s.splat(0.0);
                 if block.key > 0 {
-                    acc = s.mul(s.splat(correction), self.load_out(s, row, column));
+                    acc = s.mul(s.splat(factors.before), self.load_out(s, row, column));
                 }
                 for (key, &weight) in weights.iter().enumerate().take(seen) {
                     if weight != 0.0 {
@@ -457,7 +463,7 @@ impl Head {
                         acc = s.mul_add(s.splat(weight), s.load(self.values.add(at)), acc);
                     }
                 }
-                self.store_out(s, row, column, acc);
+                self.store_out(s, row, column, s.mul(acc, s.splat(factors.after)));
             }
             column += S::LANES;
         }
@@ -499,6 +505,16 @@ impl Head {
 pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     let hidden = s.less(bias, s.splat(f32::MIN));
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
+}
+
+/// What a row of output is multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    /// Before a block's values are added: what the sums of earlier blocks are worth under the new
+    /// maximum.
+    pub(super) before: f32,
+    /// After it: with the last block, one over the sum of all weights, else 1.
+    pub(super) after: f32,
 }
 
 /// Where a tile of scores lies: its first query, its first vector of the block's keys, and the

@@ -7,7 +7,7 @@
 //! are those of a cache in which everything lies in one slot.
 
 use super::cache::Cache;
-use super::flash::{Block, Head, KEY_BLOCK, Scores};
+use super::flash::{Block, Factors, Head, KEY_BLOCK, Scores};
 use super::panels::value_row;
 use super::product::ALONE;
 use super::weights::{Running, exponentials};
@@ -47,7 +47,9 @@ impl Past<'_> {
                 let vectors = block.len.div_ceil(S::LANES);
                 let lines = &mut scores.lines;
                 let [correction] = exponentials(s, lines, vectors, [highest], &mut running);
-                self.values::<S, NV>(s, block, lines, correction);
+                let last = key + block.len == self.head.key_len;
+                let after = if last { 1.0 / running[0].sum } else { 1.0 };
+                self.values::<S, NV>(s, block, lines, Factors { before: correction, after });
             }
             key += block.len;
         }
@@ -171,7 +173,7 @@ impl Past<'_> {
         sums
     }
 
-    /// `out = out * correction + weights * values` of one block.
+    /// `out = (out * before + weights * values) * after` of one block.
     ///
     /// # Safety
     /// As [`Past::attend`].
@@ -181,7 +183,7 @@ impl Past<'_> {
         s: S,
         block: Block,
         weights: &[f32],
-        correction: f32,
+        factors: Factors,
     ) {
         let mut column = 0;
         while column < self.head.head_dim {
@@ -189,10 +191,10 @@ impl Past<'_> {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, NV>(s, block, column, weights, correction);
+                    self.columns::<S, NV>(s, block, column, weights, factors);
                     column += NV * S::LANES;
                 } else {
-                    self.columns::<S, 1>(s, block, column, weights, correction);
+                    self.columns::<S, 1>(s, block, column, weights, factors);
                     column += S::LANES;
                 }
             }
@@ -208,7 +210,7 @@ impl Past<'_> {
         block: Block,
         column: usize,
         weights: &[f32],
-        correction: f32,
+        factors: Factors,
     ) {
         let row = value_row(S::LANES, self.head.head_dim);
         let slots = &self.slots[block.key..block.key + block.len];
@@ -217,7 +219,7 @@ impl Past<'_> {
             for (g, x) in acc[0].iter_mut().enumerate() {
                 // SAFETY: the output row was written for an earlier block.
                 let out = unsafe { self.head.load_out(s, 0, column + g * S::LANES) };
-                *x = s.mul(s.splat(correction), out);
+                *x = s.mul(s.splat(factors.before), out);
             }
         }
         // The next head's keys are asked for from here on.
@@ -249,6 +251,7 @@ impl Past<'_> {
             start += run;
         }
         for (g, &x) in acc[0].iter().enumerate() {
+            let x = s.mul(x, s.splat(factors.after));
             // SAFETY: the output row exists.
             unsafe { self.head.store_out(s, 0, column + g * S::LANES, x) };
         }
