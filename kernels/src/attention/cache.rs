@@ -252,6 +252,9 @@ impl<'a> CacheMut<'a> {
     }
 }
 
+/// Floats in a cache line.
+const LINE: usize = 16;
+
 enum Places<'a> {
     Run { slot: usize, position: usize },
     Each { slots: &'a [u32], positions: &'a [u32] },
@@ -277,8 +280,13 @@ impl Kernel for Write<'_> {
                 self.put(s, slot, position, tokens);
             }
             Places::Each { slots, positions } => {
-                for (i, (&slot, &position)) in slots.iter().zip(positions).enumerate() {
-                    self.put(s, slot as usize, position as usize, i..i + 1);
+                let place = |i: usize| (slots[i] as usize, positions[i] as usize);
+                if !slots.is_empty() {
+                    self.ask(s, place(0), 0);
+                }
+                for i in 0..slots.len() {
+                    let next = (i + 1 < slots.len()).then(|| place(i + 1));
+                    self.put_one(s, i, place(i), next);
                 }
             }
         }
@@ -286,20 +294,69 @@ impl Kernel for Write<'_> {
 }
 
 impl Write<'_> {
+    /// Writes token `token` to its slot and position. A key goes to one lane of each line of its panel,
+    /// lines that were last touched a whole pass over the weights ago: those of the next head, or of
+    /// head 0 at `next`, are asked for meanwhile.
+    #[inline(always)]
+    fn put_one<S: Lanes>(
+        &self,
+        s: S,
+        token: usize,
+        (slot, position): (usize, usize),
+        next: Option<(usize, usize)>,
+    ) {
+        for head in 0..self.shape.heads {
+            if head + 1 < self.shape.heads {
+                self.ask(s, (slot, position), head + 1);
+            } else if let Some(next) = next {
+                self.ask(s, next, 0);
+            }
+            self.put_head(s, slot, position, token..token + 1, head);
+        }
+    }
+
+    /// Asks for the lines that a token of `head` goes to.
+    #[inline(always)]
+    fn ask<S: Lanes>(&self, s: S, (slot, position): (usize, usize), head: usize) {
+        let Self { shape, isa, data, .. } = self;
+        let panel = shape.head_dim * S::LANES;
+        let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
+        let row = value_row(S::LANES, shape.head_dim);
+        let values = shape.values_at(*isa, slot, head) + position * row;
+        for (start, floats) in [(keys, panel), (values, row)] {
+            for at in (start..start + floats).step_by(LINE) {
+                s.prefetch(data.as_ptr().wrapping_add(at));
+            }
+        }
+    }
+
     /// Writes `tokens` from `position` of `slot` on.
     #[inline(always)]
     fn put<S: Lanes>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
+        for head in 0..self.shape.heads {
+            self.put_head(s, slot, position, tokens.clone(), head);
+        }
+    }
+
+    /// [`Write::put`] for one head.
+    #[inline(always)]
+    fn put_head<S: Lanes>(
+        &self,
+        s: S,
+        slot: usize,
+        position: usize,
+        tokens: core::ops::Range<usize>,
+        head: usize,
+    ) {
         let Self { shape, isa, data, key, value, .. } = self;
         let row = value_row(S::LANES, shape.head_dim);
-        for head in 0..shape.heads {
-            // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
-            // buffer was checked against its shape.
-            unsafe {
-                let keys = data.as_ptr().add(shape.keys_at(*isa, slot, head));
-                write_keys(s, key, head, tokens.clone(), position, keys);
-                let values = shape.values_at(*isa, slot, head) + position * row;
-                write_values(s, value, head, tokens.clone(), data.as_ptr().add(values));
-            }
+        // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
+        // buffer was checked against its shape.
+        unsafe {
+            let keys = data.as_ptr().add(shape.keys_at(*isa, slot, head));
+            write_keys(s, key, head, tokens.clone(), position, keys);
+            let values = shape.values_at(*isa, slot, head) + position * row;
+            write_values(s, value, head, tokens, data.as_ptr().add(values));
         }
     }
 }
