@@ -1,8 +1,8 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 
-use crate::arena::{Buffer, words, words_mut};
+use crate::arena::{Buffer, cut, words, words_mut};
 use crate::cache::Caches;
-use crate::config::{Positions, Side};
+use crate::config::Side;
 use crate::decoder::{self, Pass, Past};
 use crate::encoder;
 use crate::error::{KernelError, SessionError};
@@ -818,16 +818,6 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Disjoint parts of the planned memory.
-pub(crate) fn cut<'b, const N: usize>(
-    buffer: &'b mut Buffer<'_>,
-    ranges: [&core::ops::Range<usize>; N],
-) -> Result<[&'b mut [f32]; N], SessionError> {
-    let parts = buffer.floats_mut().get_disjoint_mut(ranges.map(Clone::clone));
-    // The planner hands out disjoint ranges.
-    parts.map_err(|_| SessionError::TooLarge)
-}
-
 pub(crate) fn beyond(
     limit: &'static str,
     expected_at_most: usize,
@@ -843,18 +833,5 @@ fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), SessionError> {
     match tokens.iter().position(|&token| token as usize >= vocabulary) {
         Some(index) => Err(SessionError::Token { index, vocabulary, found: tokens[index] }),
         None => Ok(()),
-    }
-}
-
-/// What the position formulas of `config` are called in the kernels.
-pub(crate) fn position_encoding(
-    positions: Positions,
-) -> Option<simdformer_kernels::position::PositionEncoding<'static>> {
-    use simdformer_kernels::position::PositionEncoding;
-    match positions {
-        Positions::HalfSplit => Some(PositionEncoding::HalfSplit),
-        Positions::HalfSplitOffset { offset } => Some(PositionEncoding::HalfSplitClosed { offset }),
-        Positions::Interleaved => Some(PositionEncoding::Interleaved),
-        Positions::Learned { .. } => None,
     }
 }
