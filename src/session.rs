@@ -1,9 +1,10 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 //!
 //! `slots.rs` knows who is there, `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed
-//! hypotheses.
+//! hypotheses, both on the memory that `pass.rs` cuts up for them.
 
 mod encode;
+mod pass;
 mod prefill;
 mod slots;
 mod step;

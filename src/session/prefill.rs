@@ -3,10 +3,9 @@
 //! They follow each other in one slot, and attention reads their past there without a table of
 //! ancestors; a hypothesis with a past in another slot can only be stepped.
 
+use super::pass::PassMemory;
 use super::{Row, Session, beyond, check_tokens};
-use crate::arena::{cut, words, words_mut};
-use crate::cache::Caches;
-use crate::decoder::{self, Pass, Past};
+use crate::decoder::{Pass, Past};
 use crate::error::SessionError;
 use crate::layers::Run;
 use crate::trace::{NoTap, Tap};
@@ -63,18 +62,13 @@ impl Session<'_> {
         tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (self.model, &self.plan);
-        let config = model.config();
-        let (d, count, stride) = (config.d_model, chunk.len(), plan.limits.target_tokens);
-        let [
+        let (d, vocabulary) = (plan.d_model, model.config().target_vocab);
+        let (count, stride) = (chunk.len(), plan.limits.target_tokens);
+        let PassMemory {
             position_table,
-            x,
-            h,
-            context,
-            qkv,
-            hidden,
+            mut work,
+            mut caches,
             logits,
-            own,
-            cross,
             tokens,
             positions,
             slots,
@@ -82,61 +76,30 @@ impl Session<'_> {
             row_len,
             row_ancestry,
             source_lens,
-        ] = cut(
-            &mut self.buffer,
-            [
-                &plan.target_positions,
-                &plan.x,
-                &plan.h,
-                &plan.context,
-                &plan.qkv,
-                &plan.hidden,
-                &plan.logits,
-                &plan.own_cache,
-                &plan.cross_cache,
-                &plan.pass_tokens,
-                &plan.pass_positions,
-                &plan.pass_slots,
-                &plan.pass_sentences,
-                &plan.row_len,
-                &plan.row_ancestry,
-                &plan.sentence_len,
-            ],
-        )?;
-        let (tokens, positions) = (words_mut(tokens), words_mut(positions));
-        let (slots, sentences) = (words_mut(slots), words_mut(sentences));
-        tokens[..count].copy_from_slice(chunk);
-        for (i, position) in positions[..count].iter_mut().enumerate() {
+            ..
+        } = PassMemory::cut(plan, &mut self.buffer, count)?;
+        tokens.copy_from_slice(chunk);
+        for (i, position) in positions.iter_mut().enumerate() {
             *position = (len + i) as u32;
         }
-        slots[..count].fill(slot as u32);
-        sentences[..count].fill((slot / plan.limits.beams) as u32);
-        let past = &mut words_mut(row_ancestry)[slot * stride + len..][..count];
-        past.fill(slot as u32);
+        slots.fill(slot as u32);
+        sentences.fill((slot / plan.limits.beams) as u32);
+        row_ancestry[slot * stride + len..][..count].fill(slot as u32);
         let pass = Pass {
             position_table,
-            tokens: &tokens[..count],
-            positions: &positions[..count],
-            slots: &slots[..count],
-            sentences: &sentences[..count],
-            source_lens: words(source_lens),
+            tokens,
+            positions,
+            slots,
+            sentences,
+            source_lens,
             past: Past::Slot { slot, len: len + count },
-        };
-        let mut caches = Caches { shape: plan.caches, own, cross };
-        let mut work = decoder::Workspace {
-            x: &mut x[..count * d],
-            h: &mut h[..count * d],
-            context: &mut context[..count * d],
-            qkv: &mut qkv[..count * 3 * d],
-            hidden,
         };
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
             decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work, tap)
         })?;
-        words_mut(row_len)[slot] += count as u32;
+        row_len[slot] += count as u32;
         if let Some(each) = each {
-            let vocabulary = config.target_vocab;
             let mut position = len;
             for x in work.x.chunks(plan.rows * d) {
                 let logits = &mut logits[..x.len() / d * vocabulary];

@@ -3,10 +3,9 @@
 //! What each of them sees is copied from its row of the ancestry table first, so that hypotheses of
 //! any length come in any order, and beams read the past that they share where it lies.
 
+use super::pass::PassMemory;
 use super::{Row, Session, beyond};
-use crate::arena::{cut, words, words_mut};
-use crate::cache::Caches;
-use crate::decoder::{self, Pass, Past};
+use crate::decoder::{Pass, Past};
 use crate::error::{KernelError, SessionError};
 use crate::layers::Run;
 use crate::trace::{NoTap, Tap};
@@ -56,54 +55,22 @@ impl Session<'_> {
             return Ok(&mut []);
         }
         let (model, plan) = (self.model, &self.plan);
-        let config = model.config();
-        let (d, stride) = (config.d_model, plan.limits.target_tokens);
-        let [
+        let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
+        let PassMemory {
             position_table,
-            x,
-            h,
-            context,
-            qkv,
-            hidden,
+            mut work,
+            mut caches,
             logits,
-            own,
-            cross,
             tokens,
             positions,
             slots,
             sentences,
-            lens,
+            step_lens,
             step_ancestry,
             row_len,
             row_ancestry,
             source_lens,
-        ] = cut(
-            &mut self.buffer,
-            [
-                &plan.target_positions,
-                &plan.x,
-                &plan.h,
-                &plan.context,
-                &plan.qkv,
-                &plan.hidden,
-                &plan.logits,
-                &plan.own_cache,
-                &plan.cross_cache,
-                &plan.pass_tokens,
-                &plan.pass_positions,
-                &plan.pass_slots,
-                &plan.pass_sentences,
-                &plan.step_lens,
-                &plan.step_ancestry,
-                &plan.row_len,
-                &plan.row_ancestry,
-                &plan.sentence_len,
-            ],
-        )?;
-        let (tokens, positions) = (words_mut(tokens), words_mut(positions));
-        let (slots, sentences, lens) = (words_mut(slots), words_mut(sentences), words_mut(lens));
-        let (step_ancestry, row_len) = (words_mut(step_ancestry), words_mut(row_len));
-        let row_ancestry = words_mut(row_ancestry);
+        } = PassMemory::cut(plan, &mut self.buffer, count)?;
         for i in 0..count {
             let (slot, token) = row(i);
             let slot = slot as usize;
@@ -112,40 +79,32 @@ impl Session<'_> {
             positions[i] = len as u32;
             slots[i] = slot as u32;
             sentences[i] = (slot / plan.limits.beams) as u32;
-            lens[i] = len as u32 + 1;
+            step_lens[i] = len as u32 + 1;
             row_ancestry[slot * stride + len] = slot as u32;
             let past = &row_ancestry[slot * stride..][..len + 1];
             step_ancestry[i * stride..][..len + 1].copy_from_slice(past);
         }
         let pass = Pass {
             position_table,
-            tokens: &tokens[..count],
-            positions: &positions[..count],
-            slots: &slots[..count],
-            sentences: &sentences[..count],
-            source_lens: words(source_lens),
-            past: Past::Ancestry { lens: &lens[..count], ancestry: step_ancestry, stride },
+            tokens,
+            positions,
+            slots,
+            sentences,
+            source_lens,
+            past: Past::Ancestry { lens: &step_lens[..count], ancestry: step_ancestry, stride },
         };
-        let mut caches = Caches { shape: plan.caches, own, cross };
-        let mut work = decoder::Workspace {
-            x: &mut x[..count * d],
-            h: &mut h[..count * d],
-            context: &mut context[..count * d],
-            qkv: &mut qkv[..count * 3 * d],
-            hidden,
-        };
-        let logits = &mut logits[..count * config.target_vocab];
+        let logits = &mut logits[..count * vocabulary];
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
             let run = Run { model, parallelism };
             decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
             decoder.logits(&run, work.x, logits)?;
             if let Some(mut watch) = tap.watch() {
-                watch.logits(model.isa(), &pass.at(), logits, config.target_vocab)?;
+                watch.logits(model.isa(), &pass.at(), logits, vocabulary)?;
             }
             Ok::<(), KernelError>(())
         })?;
-        for &slot in &slots[..count] {
+        for &slot in pass.slots {
             row_len[slot as usize] += 1;
         }
         Ok(logits)
