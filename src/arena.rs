@@ -99,6 +99,16 @@ impl<'a> Buffer<'a> {
     }
 }
 
+/// Disjoint parts of the planned memory.
+pub(crate) fn cut<'b, const N: usize>(
+    buffer: &'b mut Buffer<'_>,
+    ranges: [&Range<usize>; N],
+) -> Result<[&'b mut [f32]; N], SessionError> {
+    let parts = buffer.floats_mut().get_disjoint_mut(ranges.map(Clone::clone));
+    // The planner hands out disjoint ranges.
+    parts.map_err(|_| SessionError::TooLarge)
+}
+
 /// The same memory as words of 4 bytes.
 pub(crate) fn words(floats: &[f32]) -> &[u32] {
     bytemuck::cast_slice(floats)

@@ -1,11 +1,11 @@
 //! The decoding loop: a [`Search`](crate::search::Search) says what to feed, the session computes,
 //! sentences come in as slots become free.
 
-use crate::arena::{Buffer, words_mut};
+use crate::arena::{Buffer, cut, words_mut};
 use crate::error::SessionError;
 use crate::plan::Plan;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::{SOURCES_PER_CALL, Sentence, Session, cut};
+use crate::session::{SOURCES_PER_CALL, Sentence, Session};
 use crate::trace::NoTap;
 
 /// One sentence to translate.

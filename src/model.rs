@@ -12,7 +12,7 @@ use crate::error::{KernelError, SessionError};
 use crate::layers::{Embedding, FeedForward, Linear, Norm};
 use core::fmt;
 use core::ops::Range;
-use simdformer_kernels::position;
+use simdformer_kernels::position::{self, PositionEncoding};
 use simdformer_kernels::{GemmError, Isa, Matrix, MatrixMut, PackedMatrix};
 use std::path::Path;
 
@@ -191,7 +191,7 @@ impl Model {
         if let Some(tables) = &self.learned_positions {
             let table = &tables[usize::from(side == Side::Decoder)];
             out.copy_from_slice(&self.weights(table.clone())[..tokens * d]);
-        } else if let Some(encoding) = crate::session::position_encoding(self.config.positions) {
+        } else if let Some(encoding) = position_encoding(self.config.positions) {
             position::encode(encoding, 0, MatrixMut::new(out, tokens, d)?)?;
         }
         Ok(())
@@ -205,6 +205,16 @@ impl fmt::Debug for Model {
             .field("isa", &self.isa)
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
+    }
+}
+
+/// What the position formulas of a configuration are called in the kernels.
+fn position_encoding(positions: Positions) -> Option<PositionEncoding<'static>> {
+    match positions {
+        Positions::HalfSplit => Some(PositionEncoding::HalfSplit),
+        Positions::HalfSplitOffset { offset } => Some(PositionEncoding::HalfSplitClosed { offset }),
+        Positions::Interleaved => Some(PositionEncoding::Interleaved),
+        Positions::Learned { .. } => None,
     }
 }
 

@@ -1,0 +1,343 @@
+//! The three passes over a row: [`start`] reads it for the first time and finds its mean,
+//! [`deviations`] what the mean is off by and the variance, [`finish`] writes the result.
+//!
+//! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
+//! second row keeps the CPU busy while the first one's chain completes.
+
+use super::LayerNorm;
+use crate::isa::Kernel;
+use crate::lanes::Lanes;
+use crate::math;
+
+/// Vectors in flight in a reduction.
+const UNROLL: usize = 4;
+/// Elements in one cache line.
+const LINE: usize = 16;
+/// Columns up to which two rows go side by side, where there are registers for the sums of both:
+/// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
+/// machine with a first-level cache of 32 KiB and slower on a busy one.
+const PAIRED: usize = 256;
+/// Variances plus eps that f32 handles: outside, squares may have overflowed or vanished.
+const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
+
+/// Rows in memory: where they start and how far apart they are.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) start: *mut f32,
+    pub(super) stride: usize,
+}
+
+impl Place {
+    /// Where `R` rows from `row` on start.
+    #[inline(always)]
+    fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
+        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
+    }
+}
+
+/// Normalises rows in place or into others, each in three passes.
+pub(super) struct NormRows<'a, const ADD: bool> {
+    pub(super) norm: LayerNorm<'a>,
+    pub(super) rows: usize,
+    /// The input; only read.
+    pub(super) x: Place,
+    /// If `ADD`, what is added to it; only read.
+    pub(super) residual: Place,
+    /// If `ADD`, where the sum goes.
+    pub(super) sum: Place,
+    pub(super) out: Place,
+}
+
+impl<const ADD: bool> Kernel for NormRows<'_, ADD> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias
+        // at every place, none of them empty.
+        unsafe {
+            if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
+                while row + 2 <= self.rows {
+                    self.group::<S, 2>(s, row);
+                    row += 2;
+                }
+            }
+            while row < self.rows {
+                self.group::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl<const ADD: bool> NormRows<'_, ADD> {
+    /// `R` rows from `row` on. Each of the three passes over them asks for one operand of the rows
+    /// after them, so that memory is busy all the time.
+    ///
+    /// # Safety
+    /// There are as many rows, not empty and as long as the weight and the bias, at every place.
+    #[inline(always)]
+    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+        let norm = &self.norm;
+        let inverse = 1.0 / norm.weight.len() as f32;
+        let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
+        // SAFETY: the caller's contract.
+        let (mut mean, total) = unsafe {
+            start::<S, ADD, R>(s, norm.weight.len(), x, residual, sum, self.x.rows(row + R))
+        };
+        for (mean, total) in mean.iter_mut().zip(total) {
+            *mean += total * inverse;
+        }
+        let x = if ADD { sum } else { x };
+        let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
+        // SAFETY: the caller's contract; the sum has been written.
+        let (total, squares) = unsafe { deviations::<S, R>(s, norm.weight.len(), x, mean, ahead) };
+        let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
+        for i in 0..R {
+            let correction = total[i] * inverse;
+            let variance = (squares[i] - total[i] * correction) * inverse;
+            // Rounding can leave a tiny negative number.
+            let variance = if variance < 0.0 { 0.0 } else { variance } + norm.eps;
+            comfortable[i] = COMFORTABLE.contains(&variance);
+            scale[i] = 1.0 / math::sqrt(variance);
+            shift[i] = -correction * scale[i];
+        }
+        let (out, ahead) = (self.out.rows(row), self.out.rows(row + R));
+        // SAFETY: the caller's contract.
+        unsafe {
+            if comfortable == [true; R] {
+                finish::<S, R>(s, norm, x, out, mean, scale, shift, ahead);
+            } else {
+                for i in 0..R {
+                    if comfortable[i] {
+                        let (mean, scale, shift) = ([mean[i]], [scale[i]], [shift[i]]);
+                        finish(s, norm, [x[i]], [out[i]], mean, scale, shift, [ahead[i]]);
+                    } else {
+                        norm_row_wide(norm, x[i], out[i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks for the cache lines of `UNROLL` vectors at `from + i`.
+#[inline(always)]
+fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
+    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
+        s.prefetch(from.wrapping_add(line));
+    }
+}
+
+/// One vector: all of it, or the first `count` lanes with zeros behind.
+///
+/// # Safety
+/// `from` is valid for reads of as many floats.
+#[inline(always)]
+unsafe fn load<S: Lanes, const FULL: bool>(s: S, from: *const f32, count: usize) -> S::F32 {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.load(from) } else { s.load_first(from, count) } }
+}
+
+/// # Safety
+/// `to` is valid for writes of as many floats.
+#[inline(always)]
+unsafe fn store<S: Lanes, const FULL: bool>(s: S, to: *mut f32, v: S::F32, count: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
+}
+
+/// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns each
+/// row's first entry and the sum of the others' differences to it.
+///
+/// # Safety
+/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len > 0` floats. Pointers
+/// of one row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is
+/// disjoint from other rows.
+#[inline(always)]
+unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
+    s: S,
+    len: usize,
+    x: [*mut f32; R],
+    residual: [*mut f32; R],
+    sum: [*mut f32; R],
+    ahead: [*mut f32; R],
+) -> ([f32; R], [f32; R]) {
+    let zero = s.splat(0.0);
+    let mut first = [0.0; R];
+    let mut origin = [zero; R];
+    for row in 0..R {
+        // SAFETY: the rows are not empty.
+        first[row] = unsafe { if ADD { *x[row] + *residual[row] } else { *x[row] } };
+        origin[row] = s.splat(first[row]);
+    }
+    let mut total = [[zero; UNROLL]; R];
+    macro_rules! vector {
+        ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, at, count) = ($row, $at, $count);
+            let mut v = load::<S, $full>(s, x[row].add(at), count);
+            if ADD {
+                v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
+                store::<S, $full>(s, sum[row].add(at), v, count);
+            }
+            let d = s.sub(v, origin[row]);
+            let d = if $full { d } else { s.select(s.first(count), d, zero) };
+            total[row][$j] = s.add(total[row][$j], d);
+        }};
+    }
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for row in 0..R {
+            prefetch_step(s, ahead[row], i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+            }
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        for row in 0..R {
+            // SAFETY: `i + count <= len`, within all rows.
+            unsafe { vector!(false, row, 0, i, count) };
+        }
+        i += count;
+    }
+    (first, reduce(s, total))
+}
+
+/// For each of `R` rows, the sum of the deviations from its mean and the sum of their squares.
+///
+/// # Safety
+/// `x` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn deviations<S: Lanes, const R: usize>(
+    s: S,
+    len: usize,
+    x: [*mut f32; R],
+    mean: [f32; R],
+    ahead: [*mut f32; R],
+) -> ([f32; R], [f32; R]) {
+    let zero = s.splat(0.0);
+    let mut means = [zero; R];
+    for row in 0..R {
+        means[row] = s.splat(mean[row]);
+    }
+    let mut total = [[zero; UNROLL]; R];
+    let mut squares = [[zero; UNROLL]; R];
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for row in 0..R {
+            prefetch_step(s, ahead[row], i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`.
+                let d = s.sub(unsafe { s.load(x[row].add(i + j * S::LANES)) }, means[row]);
+                total[row][j] = s.add(total[row][j], d);
+                squares[row][j] = s.mul_add(d, d, squares[row][j]);
+            }
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        for row in 0..R {
+            // SAFETY: `i + count <= len`.
+            let d = s.sub(unsafe { s.load_first(x[row].add(i), count) }, means[row]);
+            let d = s.select(s.first(count), d, zero);
+            total[row][0] = s.add(total[row][0], d);
+            squares[row][0] = s.mul_add(d, d, squares[row][0]);
+        }
+        i += count;
+    }
+    (reduce(s, total), reduce(s, squares))
+}
+
+/// Writes the results of `R` rows: `(x - mean) * scale + shift`, then weight and bias. `scale` is
+/// one over the standard deviation, `shift` the correction of the mean times that.
+///
+/// # Safety
+/// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
+/// same or disjoint; `out` is disjoint from other rows.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn finish<S: Lanes, const R: usize>(
+    s: S,
+    norm: &LayerNorm<'_>,
+    x: [*mut f32; R],
+    out: [*mut f32; R],
+    mean: [f32; R],
+    scale: [f32; R],
+    shift: [f32; R],
+    ahead: [*mut f32; R],
+) {
+    let len = norm.weight.len();
+    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
+    let zero = s.splat(0.0);
+    let mut terms = [[zero; 3]; R];
+    for row in 0..R {
+        terms[row] = [s.splat(mean[row]), s.splat(scale[row]), s.splat(shift[row])];
+    }
+    macro_rules! vector {
+        ($full:literal, $at:expr, $count:expr) => {{
+            let (at, count) = ($at, $count);
+            let w = load::<S, $full>(s, weight.add(at), count);
+            let b = load::<S, $full>(s, bias.add(at), count);
+            for row in 0..R {
+                let [mean, scale, shift] = terms[row];
+                let d = s.sub(load::<S, $full>(s, x[row].add(at), count), mean);
+                let y = s.mul_add(d, scale, shift);
+                store::<S, $full>(s, out[row].add(at), s.mul_add(y, w, b), count);
+            }
+        }};
+    }
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for ahead in ahead {
+            prefetch_step(s, ahead, i);
+        }
+        for j in 0..UNROLL {
+            // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+            unsafe { vector!(true, i + j * S::LANES, S::LANES) };
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`, within all rows.
+        unsafe { vector!(false, i, count) };
+        i += count;
+    }
+}
+
+#[inline(always)]
+fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -> [f32; R] {
+    let mut sums = [0.0; R];
+    for (sum, v) in sums.iter_mut().zip(v) {
+        *sum = s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])));
+    }
+    sums
+}
+
+/// The row in f64, where no square of an f32 overflows or vanishes.
+///
+/// # Safety
+/// `x` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
+#[cold]
+#[inline(never)]
+unsafe fn norm_row_wide(norm: &LayerNorm<'_>, x: *const f32, out: *mut f32) {
+    let len = norm.weight.len();
+    // SAFETY: `i < len` wherever it is called.
+    let at = |i: usize| f64::from(unsafe { *x.add(i) });
+    let mean = (0..len).map(at).sum::<f64>() / len as f64;
+    let square = |i: usize| (at(i) - mean) * (at(i) - mean);
+    let variance = (0..len).map(square).sum::<f64>() / len as f64 + f64::from(norm.eps);
+    // A constant row with eps 0: 0 times infinity should be 0.
+    let scale = if variance == 0.0 { 0.0 } else { 1.0 / libm::sqrt(variance) };
+    for i in 0..len {
+        let y = (at(i) - mean) * scale * f64::from(norm.weight[i]) + f64::from(norm.bias[i]);
+        // SAFETY: `i < len`; what was read at `i` is not needed again.
+        unsafe { *out.add(i) = y as f32 };
+    }
+}

@@ -1,0 +1,310 @@
+//! The passes over a row: its maximum, the sum of its exponentials, and what is made of its scores.
+//!
+//! Maximum and sum take turns, a block at a time, while the block is in the first-level cache. What
+//! is made of a score needs the sum of the whole row, and is a pass of its own.
+
+use super::FullyMasked;
+use crate::isa::Kernel;
+use crate::lanes::Lanes;
+use crate::math::exp_nonpositive;
+use crate::rows::{Map, sweep};
+
+/// Columns in one block: 16 KiB, a third of a first-level cache.
+const BLOCK: usize = 4096;
+/// Vectors in flight in a reduction.
+const UNROLL: usize = 4;
+
+/// Maximum of `len` floats, ignoring NaN; negative infinity when there is none.
+///
+/// # Safety
+/// `from` is valid for reads of `len` floats.
+#[inline(always)]
+pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> f32 {
+    let lowest = s.splat(f32::NEG_INFINITY);
+    let mut max = [lowest; UNROLL];
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for (j, max) in max.iter_mut().enumerate() {
+            // SAFETY: `i + UNROLL * LANES <= len`. NaN in the first argument leaves the second.
+            *max = s.max(unsafe { s.load(from.add(i + j * S::LANES)) }, *max);
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`.
+        let x = s.select(s.first(count), unsafe { s.load_first(from.add(i), count) }, lowest);
+        max[0] = s.max(x, max[0]);
+        i += count;
+    }
+    s.reduce_max(s.max(s.max(max[0], max[1]), s.max(max[2], max[3])))
+}
+
+/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`.
+///
+/// # Safety
+/// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
+/// disjoint.
+#[inline(always)]
+unsafe fn block_exp<S: Lanes, const STORE: bool>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    max: f32,
+) -> f32 {
+    let shift = s.splat(max);
+    let mut sum = [s.splat(0.0); UNROLL];
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for (j, sum) in sum.iter_mut().enumerate() {
+            let at = i + j * S::LANES;
+            // SAFETY: `i + UNROLL * LANES <= len`.
+            let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
+            if STORE {
+                // SAFETY: as above.
+                unsafe { s.store(to.add(at), e) };
+            }
+            *sum = s.add(*sum, e);
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`.
+        let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(i), count) }, shift));
+        if STORE {
+            // SAFETY: as above.
+            unsafe { s.store_first(to.add(i), e, count) };
+        }
+        sum[0] = s.add(sum[0], s.select(s.first(count), e, s.splat(0.0)));
+        i += count;
+    }
+    s.reduce_add(s.add(s.add(sum[0], sum[1]), s.add(sum[2], sum[3])))
+}
+
+/// The maximum and the sum of `e^(x - max)` of a row.
+#[derive(Clone, Copy)]
+struct Sums {
+    /// 0 when every entry is masked.
+    max: f32,
+    /// 0 when every entry is masked, NaN when one entry is.
+    sum: f64,
+}
+
+/// What is subtracted from scores whose maximum is `max`. The maximum itself, except that negative
+/// infinity minus itself would be NaN.
+#[inline(always)]
+fn shift_of(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// # Safety
+/// `from` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
+    let mut max = f32::NEG_INFINITY;
+    let mut sum = 0.0f64;
+    let mut start = 0;
+    while start < len {
+        let count = (len - start).min(BLOCK);
+        // SAFETY: `start + count <= len`.
+        let block = unsafe { from.add(start) };
+        // SAFETY: as above.
+        let largest = unsafe { block_max(s, block, count) };
+        if largest > max {
+            if sum != 0.0 {
+                sum *= libm::exp(f64::from(max) - f64::from(largest));
+            }
+            max = largest;
+        }
+        // SAFETY: as above; nothing is stored.
+        let part =
+            unsafe { block_exp::<S, false>(s, block, core::ptr::null_mut(), count, shift_of(max)) };
+        sum += f64::from(part);
+        start += count;
+    }
+    Sums { max: shift_of(max), sum }
+}
+
+#[derive(Clone, Copy)]
+struct Times(f32);
+
+impl Map for Times {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        s.mul(x, s.splat(self.0))
+    }
+}
+
+/// `e^(x - shift) * factor`
+#[derive(Clone, Copy)]
+struct ShiftExpTimes(f32, f32);
+
+impl Map for ShiftExpTimes {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        s.mul(exp_nonpositive(s, s.sub(x, s.splat(self.0))), s.splat(self.1))
+    }
+}
+
+/// `(x - first) - second`
+#[derive(Clone, Copy)]
+struct MinusTwice(f32, f32);
+
+impl Map for MinusTwice {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        s.sub(s.sub(x, s.splat(self.0)), s.splat(self.1))
+    }
+}
+
+#[inline(always)]
+unsafe fn fill(to: *mut f32, start: usize, end: usize, value: f32) {
+    for i in start..end {
+        // SAFETY: the caller vouches for `end` floats.
+        unsafe { to.add(i).write(value) };
+    }
+}
+
+/// Softmax of one row of `columns` of which the first `len` are valid.
+///
+/// # Safety
+/// `from` is valid for reads of `len`, `to` for writes of `columns` floats; they are the same or
+/// disjoint.
+#[inline(always)]
+unsafe fn softmax_row<S: Lanes>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    columns: usize,
+    fully_masked: FullyMasked,
+) {
+    // SAFETY: the caller's contract, for all of this function.
+    unsafe {
+        let empty;
+        if len <= BLOCK {
+            let max = shift_of(block_max(s, from, len));
+            let sum = block_exp::<S, true>(s, from, to, len, max);
+            empty = sum == 0.0;
+            if !empty {
+                sweep(s, Times(1.0 / sum), to, to, len);
+            }
+        } else {
+            let Sums { max, sum } = sums(s, from, len);
+            empty = sum == 0.0;
+            if !empty {
+                sweep(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
+            }
+        }
+        match fully_masked {
+            FullyMasked::Zeros if empty => fill(to, 0, columns, 0.0),
+            FullyMasked::Uniform if empty => fill(to, 0, columns, 1.0 / columns as f32),
+            _ => fill(to, len, columns, 0.0),
+        }
+    }
+}
+
+/// As [`softmax_row`], for the logarithm.
+///
+/// # Safety
+/// As [`softmax_row`].
+#[inline(always)]
+unsafe fn log_softmax_row<S: Lanes>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    len: usize,
+    columns: usize,
+    fully_masked: FullyMasked,
+) {
+    // SAFETY: the caller's contract, for all of this function.
+    unsafe {
+        let Sums { max, sum } = sums(s, from, len);
+        let empty = sum == 0.0;
+        if !empty {
+            sweep(s, MinusTwice(max, libm::log(sum) as f32), from, to, len);
+        }
+        match fully_masked {
+            FullyMasked::Zeros if empty => fill(to, 0, columns, f32::NEG_INFINITY),
+            FullyMasked::Uniform if empty => {
+                fill(to, 0, columns, -libm::log(columns as f64) as f32);
+            }
+            _ => fill(to, len, columns, f32::NEG_INFINITY),
+        }
+    }
+}
+
+/// What is made of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Probability,
+    Logarithm,
+}
+
+/// Softmax of rows, or its logarithm, in place or into others.
+pub(super) struct SoftmaxRows<'a> {
+    pub(super) form: Form,
+    pub(super) from: *const f32,
+    pub(super) from_stride: usize,
+    pub(super) to: *mut f32,
+    pub(super) to_stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) lengths: Option<&'a [usize]>,
+    pub(super) fully_masked: FullyMasked,
+}
+
+impl Kernel for SoftmaxRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for row in 0..self.rows {
+            let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
+            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats at both
+            // places, and for lengths of at most `columns`.
+            unsafe {
+                let from = self.from.add(row * self.from_stride);
+                let to = self.to.add(row * self.to_stride);
+                match self.form {
+                    Form::Probability => {
+                        softmax_row(s, from, to, len, self.columns, self.fully_masked);
+                    }
+                    Form::Logarithm => {
+                        log_softmax_row(s, from, to, len, self.columns, self.fully_masked);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Log-sum-exp of rows.
+pub(super) struct LogSumExpRows<'a> {
+    pub(super) from: *const f32,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) lengths: Option<&'a [usize]>,
+    pub(super) out: *mut f32,
+}
+
+impl Kernel for LogSumExpRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for row in 0..self.rows {
+            let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
+            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats, lengths
+            // of at most `columns`, and `rows` outputs.
+            unsafe {
+                let Sums { max, sum } = sums(s, self.from.add(row * self.stride), len);
+                // The logarithm of no entry at all, ln 0, is negative infinity.
+                self.out.add(row).write((f64::from(max) + libm::log(sum)) as f32);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! From source sentences to the encoder's memory, and to the keys and values that cross-attention
+//! keeps of it.
+//!
+//! The tokens of all sentences go through the stack together, laid end to end. Requests are checked
+//! in full before anything runs: one that is refused has changed nothing.
+
+use super::{Sentence, Session, beyond, check_tokens};
+use crate::arena::{cut, words_mut};
+use crate::cache::Caches;
+use crate::encoder;
+use crate::error::{KernelError, SessionError};
+use crate::layers::Run;
+use crate::trace::{NoTap, Tap};
+
+/// Sources that one call of the encoder takes.
+pub(crate) const SOURCES_PER_CALL: usize = 64;
+
+impl Session<'_> {
+    /// Encodes `sources`, each the ids of one sentence with its end token, and keeps what
+    /// cross-attention needs of them in free slots, which are written to `sentences` in order.
+    ///
+    /// # Errors
+    /// An empty or too long source, more sentences or tokens than planned, or than slots are free, an
+    /// id outside the vocabulary, `sentences` of another length. Then nothing has changed.
+    pub fn encode(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+    ) -> Result<(), SessionError> {
+        self.encode_with(sources, sentences, &mut NoTap)
+    }
+
+    pub(crate) fn encode_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+        tap: &mut T,
+    ) -> Result<(), SessionError> {
+        let limits = self.plan.limits;
+        if sentences.len() != sources.len() {
+            return Err(SessionError::Sentences {
+                expected: sources.len(),
+                found: sentences.len(),
+            });
+        }
+        for (sentence, source) in sources.iter().enumerate() {
+            self.check_source(sentence, source)?;
+        }
+        let tokens = sources.iter().map(|source| source.len()).sum();
+        beyond("batch_tokens", limits.batch_tokens, tokens)?;
+        let free = self.free_sentences();
+        if sources.len() > free {
+            return Err(SessionError::NoFreeSentence {
+                expected_at_most: free,
+                found: sources.len(),
+            });
+        }
+        let mut start = 0;
+        for chunk in sources.chunks(SOURCES_PER_CALL) {
+            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()], tap)?;
+            start += chunk.len();
+        }
+        Ok(())
+    }
+
+    /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
+    fn encode_chunk<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+        tap: &mut T,
+    ) -> Result<(), SessionError> {
+        let mut slots = [0u32; SOURCES_PER_CALL];
+        let slots = &mut slots[..sources.len()];
+        let free = self.words(&self.plan.sentence_len).iter().enumerate();
+        let free = free.filter(|(_, len)| **len == 0).map(|(slot, _)| slot as u32);
+        for (slot, free) in slots.iter_mut().zip(free) {
+            *slot = free;
+        }
+        self.run_encoder(sources, Some(slots), tap)?;
+        for ((&slot, source), sentence) in slots.iter().zip(sources).zip(sentences) {
+            *sentence = self.take_sentence(slot, source.len());
+        }
+        Ok(())
+    }
+
+    /// The encoder's output of `sources` laid end to end, `[tokens, d_model]`, without keeping
+    /// anything: sentence embeddings, or a look at the memory.
+    ///
+    /// # Errors
+    /// As [`Session::encode`], but no slot needs to be free.
+    pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+        self.memory_with(sources, &mut NoTap)
+    }
+
+    pub(crate) fn memory_with<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        tap: &mut T,
+    ) -> Result<&[f32], SessionError> {
+        let limits = self.plan.limits;
+        for (sentence, source) in sources.iter().enumerate() {
+            self.check_source(sentence, source)?;
+        }
+        beyond("sentences", limits.sentences, sources.len())?;
+        let tokens: usize = sources.iter().map(|source| source.len()).sum();
+        beyond("batch_tokens", limits.batch_tokens, tokens)?;
+        self.run_encoder(sources, None, tap)?;
+        let start = self.plan.x.start;
+        Ok(&self.buffer.floats()[start..start + tokens * self.model.config().d_model])
+    }
+
+    /// Runs the encoder over checked sources and, with `slots`, keeps their keys and values.
+    fn run_encoder<T: Tap>(
+        &mut self,
+        sources: &[&[u32]],
+        slots: Option<&[u32]>,
+        tap: &mut T,
+    ) -> Result<(), SessionError> {
+        let (model, plan) = (self.model, &self.plan);
+        let d = model.config().d_model;
+        let count: usize = sources.iter().map(|source| source.len()).sum();
+        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at, lengths] =
+            cut(
+                &mut self.buffer,
+                [
+                    &plan.source_positions,
+                    &plan.x,
+                    &plan.h,
+                    &plan.context,
+                    &plan.qkv,
+                    &plan.hidden,
+                    &plan.scratch,
+                    &plan.own_cache,
+                    &plan.cross_cache,
+                    &plan.pass_tokens,
+                    &plan.pass_positions,
+                    // No source is empty: there are no more of them than tokens.
+                    &plan.pass_slots,
+                ],
+            )?;
+        let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
+        let lengths = &mut words_mut(lengths)[..sources.len()];
+        for (len, source) in lengths.iter_mut().zip(sources) {
+            *len = source.len() as u32;
+        }
+        let mut start = 0;
+        for source in sources {
+            tokens[start..start + source.len()].copy_from_slice(source);
+            for (position, at) in at[start..start + source.len()].iter_mut().enumerate() {
+                *at = position as u32;
+            }
+            start += source.len();
+        }
+        let mut caches = Caches { shape: plan.caches, own, cross };
+        self.threads.run(|parallelism| {
+            let run = Run { model, parallelism };
+            let x = &mut x[..count * d];
+            let work = encoder::Workspace {
+                x,
+                h: &mut h[..count * d],
+                context: &mut context[..count * d],
+                qkv: &mut qkv[..count * 3 * d],
+                hidden,
+                scratch,
+            };
+            model.encoder().run(&run, positions, tokens, at, lengths, slots, work, tap)?;
+            if let Some(slots) = slots {
+                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv, tap)?;
+            }
+            Ok::<(), KernelError>(())
+        })?;
+        Ok(())
+    }
+
+    /// Checks source number `sentence` of a request.
+    pub(crate) fn check_source(&self, sentence: usize, source: &[u32]) -> Result<(), SessionError> {
+        if source.is_empty() {
+            return Err(SessionError::EmptySource { sentence });
+        }
+        let limits = self.plan.limits;
+        beyond("source_tokens", limits.source_tokens, source.len())?;
+        beyond("batch_tokens", limits.batch_tokens, source.len())?;
+        check_tokens(source, self.model.config().source_vocab)
+    }
+}

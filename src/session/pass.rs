@@ -1,0 +1,107 @@
+//! The planned memory of one pass through the decoder, cut up alike for a step and for a prefill:
+//! both fill in the same description of their tokens and leave the rest to the decoder.
+
+use crate::arena::{Buffer, cut, words, words_mut};
+use crate::cache::Caches;
+use crate::decoder;
+use crate::error::SessionError;
+use crate::plan::Plan;
+
+/// What a pass of `count` tokens reads and writes.
+pub(super) struct PassMemory<'m> {
+    pub(super) position_table: &'m [f32],
+    /// Of `count` tokens.
+    pub(super) work: decoder::Workspace<'m>,
+    pub(super) caches: Caches<'m>,
+    /// `[rows, vocabulary]`.
+    pub(super) logits: &'m mut [f32],
+
+    /// `[count]`: to be filled in, see [`decoder::Pass`].
+    pub(super) tokens: &'m mut [u32],
+    pub(super) positions: &'m mut [u32],
+    pub(super) slots: &'m mut [u32],
+    pub(super) sentences: &'m mut [u32],
+    /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
+    pub(super) step_lens: &'m mut [u32],
+    pub(super) step_ancestry: &'m mut [u32],
+
+    /// `[rows]` and `[rows, target_tokens]`: lengths and pasts of all hypotheses.
+    pub(super) row_len: &'m mut [u32],
+    pub(super) row_ancestry: &'m mut [u32],
+    /// `[sentences]`.
+    pub(super) source_lens: &'m [u32],
+}
+
+impl<'m> PassMemory<'m> {
+    /// The memory of a pass of at most [`Plan::pass`] tokens.
+    pub(super) fn cut(
+        plan: &Plan,
+        buffer: &'m mut Buffer<'_>,
+        count: usize,
+    ) -> Result<Self, SessionError> {
+        let d = plan.d_model;
+        let [
+            position_table,
+            x,
+            h,
+            context,
+            qkv,
+            hidden,
+            logits,
+            own,
+            cross,
+            tokens,
+            positions,
+            slots,
+            sentences,
+            step_lens,
+            step_ancestry,
+            row_len,
+            row_ancestry,
+            source_lens,
+        ] = cut(
+            buffer,
+            [
+                &plan.target_positions,
+                &plan.x,
+                &plan.h,
+                &plan.context,
+                &plan.qkv,
+                &plan.hidden,
+                &plan.logits,
+                &plan.own_cache,
+                &plan.cross_cache,
+                &plan.pass_tokens,
+                &plan.pass_positions,
+                &plan.pass_slots,
+                &plan.pass_sentences,
+                &plan.step_lens,
+                &plan.step_ancestry,
+                &plan.row_len,
+                &plan.row_ancestry,
+                &plan.sentence_len,
+            ],
+        )?;
+        Ok(Self {
+            position_table,
+            work: decoder::Workspace {
+                x: &mut x[..count * d],
+                h: &mut h[..count * d],
+                context: &mut context[..count * d],
+                qkv: &mut qkv[..count * 3 * d],
+                hidden,
+            },
+            caches: Caches { shape: plan.caches, own, cross },
+            logits,
+            tokens: &mut words_mut(tokens)[..count],
+            positions: &mut words_mut(positions)[..count],
+            slots: &mut words_mut(slots)[..count],
+            sentences: &mut words_mut(sentences)[..count],
+            step_lens: words_mut(step_lens),
+            step_ancestry: words_mut(step_ancestry),
+            row_len: words_mut(row_len),
+            row_ancestry: words_mut(row_ancestry),
+            source_lens: words(source_lens),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! The pure step: one token for each of any hypotheses.
+//!
+//! What each of them sees is copied from its row of the ancestry table first, so that hypotheses of
+//! any length come in any order, and beams read the past that they share where it lies.
+
+use super::pass::PassMemory;
+use super::{Row, Session, beyond};
+use crate::decoder::{Pass, Past};
+use crate::error::{KernelError, SessionError};
+use crate::layers::Run;
+use crate::trace::{NoTap, Tap};
+
+/// One hypothesis of a step and the token it is continued with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepRow {
+    /// The hypothesis.
+    pub row: Row,
+    /// Its next input.
+    pub token: u32,
+}
+
+impl Session<'_> {
+    /// Feeds one token to each of `rows` and returns their logits, `[rows, vocabulary]`, in the same
+    /// order. No rows give no logits. Rows of one sentence read its keys fastest when they lie side by
+    /// side.
+    ///
+    /// # Errors
+    /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
+    /// vocabulary. Then nothing has changed.
+    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
+        self.step_with(rows, &mut NoTap)
+    }
+
+    pub(crate) fn step_with<T: Tap>(
+        &mut self,
+        rows: &[StepRow],
+        tap: &mut T,
+    ) -> Result<&mut [f32], SessionError> {
+        beyond("sentences * beams", self.plan.rows, rows.len())?;
+        for row in rows {
+            self.check_row(row.row)?;
+        }
+        self.step_slots(rows.len(), |i| (rows[i].row.slot(), rows[i].token), tap)
+    }
+
+    /// [`Session::step`] of `count` row slots, `row(i)` the `i`-th with its token.
+    pub(crate) fn step_slots<T: Tap>(
+        &mut self,
+        count: usize,
+        row: impl Fn(usize) -> (u32, u32),
+        tap: &mut T,
+    ) -> Result<&mut [f32], SessionError> {
+        self.check_step(count, &row)?;
+        if count == 0 {
+            return Ok(&mut []);
+        }
+        let (model, plan) = (self.model, &self.plan);
+        let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
+        let PassMemory {
+            position_table,
+            mut work,
+            mut caches,
+            logits,
+            tokens,
+            positions,
+            slots,
+            sentences,
+            step_lens,
+            step_ancestry,
+            row_len,
+            row_ancestry,
+            source_lens,
+        } = PassMemory::cut(plan, &mut self.buffer, count)?;
+        for i in 0..count {
+            let (slot, token) = row(i);
+            let slot = slot as usize;
+            let len = row_len[slot] as usize;
+            tokens[i] = token;
+            positions[i] = len as u32;
+            slots[i] = slot as u32;
+            sentences[i] = (slot / plan.limits.beams) as u32;
+            step_lens[i] = len as u32 + 1;
+            row_ancestry[slot * stride + len] = slot as u32;
+            let past = &row_ancestry[slot * stride..][..len + 1];
+            step_ancestry[i * stride..][..len + 1].copy_from_slice(past);
+        }
+        let pass = Pass {
+            position_table,
+            tokens,
+            positions,
+            slots,
+            sentences,
+            source_lens,
+            past: Past::Ancestry { lens: &step_lens[..count], ancestry: step_ancestry, stride },
+        };
+        let logits = &mut logits[..count * vocabulary];
+        let decoder = model.decoder();
+        self.threads.run(|parallelism| {
+            let run = Run { model, parallelism };
+            decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
+            decoder.logits(&run, work.x, logits)?;
+            if let Some(mut watch) = tap.watch() {
+                watch.logits(model.isa(), &pass.at(), logits, vocabulary)?;
+            }
+            Ok::<(), KernelError>(())
+        })?;
+        for &slot in pass.slots {
+            row_len[slot as usize] += 1;
+        }
+        Ok(logits)
+    }
+
+    fn check_step(
+        &self,
+        count: usize,
+        step: &impl Fn(usize) -> (u32, u32),
+    ) -> Result<(), SessionError> {
+        let vocabulary = self.model.config().target_vocab;
+        beyond("sentences * beams", self.plan.rows, count)?;
+        for index in 0..count {
+            let (found, token) = step(index);
+            let slot = self.check_row_slot(found)?;
+            let len = self.words(&self.plan.row_len)[slot] as usize;
+            beyond("target_tokens", self.plan.limits.target_tokens, len + 1)?;
+            if token as usize >= vocabulary {
+                return Err(SessionError::Token { index, vocabulary, found: token });
+            }
+            if (0..index).any(|other| step(other).0 == found) {
+                return Err(SessionError::RowTwice { found });
+            }
+        }
+        Ok(())
+    }
+}
