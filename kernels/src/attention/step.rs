@@ -122,13 +122,19 @@ impl Past<'_> {
             let slots = &slots[first..slots.len().min(first + S::LANES)];
             if !same(slots) {
                 for lane in 1..slots.len() {
-                    // From here to the panel's end, take the lanes of the slot that holds `lane`;
-                    // later runs overwrite what is not theirs.
-                    if slots[lane] != slots[lane - 1] {
-                        let from = [self.panel::<S>(slots[lane], block.key + first)];
-                        // SAFETY: the panel has been written.
-                        let [other] = unsafe { self.sums(s, from, ahead) };
-                        sum = s.select(s.first(lane), sum, other);
+                    let slot = slots[lane];
+                    // Once for each slot, at its first position.
+                    if slot == slots[lane - 1] || slots[..lane].contains(&slot) {
+                        continue;
+                    }
+                    let from = [self.panel::<S>(slot, block.key + first)];
+                    // SAFETY: the panel has been written.
+                    let [other] = unsafe { self.sums(s, from, ahead) };
+                    for (at, &found) in slots.iter().enumerate().skip(lane) {
+                        if found == slot {
+                            let before = s.select(s.first(at + 1), other, sum);
+                            sum = s.select(s.first(at), sum, before);
+                        }
                     }
                 }
             }
