@@ -4,8 +4,9 @@
 //! Their coefficients come from `derive/coefficients.py`. Error bounds are in units in the last
 //! place (ULP) of the exact result and were found by sweeping every f32 where the function bends, on
 //! every instruction set (`math/tests.rs`): exp is within 0.90 with FMA and 0.98 without, sigmoid
-//! within 2.5, tanh within 3, erf within 3.7e-7 (4.4e-7 without FMA) in absolute terms. No input takes the CPU's slow path for subnormal numbers on the way out:
-//! results below the smallest normal f32 are replaced by zero before they are formed.
+//! within 2.5, tanh within 3, erf within 3.7e-7 (4.4e-7 without FMA) in absolute terms. No input
+//! takes the CPU's slow path for subnormal numbers on the way out: results below the smallest normal
+//! f32 are replaced by zero before they are formed.
 
 use crate::Isa;
 use crate::isa::Kernel;

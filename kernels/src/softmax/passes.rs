@@ -159,10 +159,14 @@ impl Map for MinusTwice {
     }
 }
 
+/// `to[start..end] = value`.
+///
+/// # Safety
+/// `to` is valid for writes of `end` floats.
 #[inline(always)]
 unsafe fn fill(to: *mut f32, start: usize, end: usize, value: f32) {
     for i in start..end {
-        // SAFETY: the caller vouches for `end` floats.
+        // SAFETY: the caller's contract.
         unsafe { to.add(i).write(value) };
     }
 }
