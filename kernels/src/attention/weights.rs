@@ -60,7 +60,10 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
     }
     let mut correction = [1.0; MR];
     for (i, running) in running.iter_mut().take(MR).enumerate() {
-        if running.maximum != old[i] {
+        if old[i] == f32::NEG_INFINITY {
+            // Nothing was accumulated before.
+            correction[i] = 0.0;
+        } else if running.maximum != old[i] {
             let change = s.splat(old[i] - base(running.maximum));
             correction[i] = s.reduce_max(exp_nonpositive(s, change));
         }
