@@ -235,7 +235,6 @@ impl Part<'_> {
                         waiting: waiting.row::<S>(local.start),
                     };
                     match (tiles, local.len()) {
-                        (1, 1) => self.step::<S, 1, NV, 1, true>(s, &step),
                         (1, 2) => self.step::<S, 2, NV, 1, true>(s, &step),
                         (1, 3) => self.step::<S, 3, NV, 1, true>(s, &step),
                         (1, 4) => self.step::<S, 4, NV, 1, true>(s, &step),
@@ -305,12 +304,10 @@ impl Part<'_> {
                             next: part::<S>(from, index - tiles.start, tiles.len(), steps),
                             waiting: waiting.row::<S>(local.start - first),
                         };
+                        // Of more than six balanced tiles each has at least five rows.
                         match (tiles.len() >= 8, local.len()) {
-                            (false, 4) => self.step::<S, 4, NV, 4, false>(s, &step),
                             (false, 5) => self.step::<S, 5, NV, 4, false>(s, &step),
                             (false, _) => self.step::<S, 6, NV, 4, false>(s, &step),
-                            // Five or more balanced tiles have at least five rows each.
-                            (true, 4) => self.step::<S, 4, NV, 8, false>(s, &step),
                             (true, 5) => self.step::<S, 5, NV, 8, false>(s, &step),
                             (true, _) => self.step::<S, 6, NV, 8, false>(s, &step),
                         }
