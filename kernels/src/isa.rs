@@ -7,6 +7,9 @@
 //! asks the operating system (XCR0) whether it saves the wide registers.
 
 use crate::lanes::Lanes;
+use crate::lanes::bytes::BytesKernel;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::vnni::Vnni;
 use core::fmt;
 
 /// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
@@ -252,6 +255,27 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Level::Neon(token) => token.vectorize(Enter(kernel, token)),
         }
+    }
+
+    /// Whether this set, on this CPU, multiplies bytes faster than floats.
+    pub(crate) fn has_bytes(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => Vnni::beside(token).is_some(),
+            _ => false,
+        }
+    }
+
+    /// As [`Isa::dispatch`], for work on bytes: plain Rust where [`Isa::has_bytes`] is false.
+    #[inline]
+    pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if let Level::Avx512(token) = self.0
+            && let Some(vnni) = Vnni::beside(token)
+        {
+            return vnni.enter(kernel);
+        }
+        kernel.run::<pulp::Scalar, 4>(pulp::Scalar)
     }
 }
 

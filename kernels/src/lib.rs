@@ -51,6 +51,7 @@ mod parallel;
 pub mod position;
 pub mod reference;
 mod rows;
+pub mod screen;
 pub mod softmax;
 pub mod topk;
 

@@ -108,6 +108,28 @@ impl<'a> PackedMatrix<'a> {
     pub(super) const fn as_ptr(&self) -> *const f32 {
         self.data.as_ptr()
     }
+
+    /// Copies row `k` from column `first` on; `to` ends at the last column or before.
+    #[inline(always)]
+    pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
+        let panel = self.isa.panel();
+        let (mut column, mut rest) = (first, to);
+        while !rest.is_empty() {
+            let within = column % panel;
+            let (part, after) = rest.split_at_mut(rest.len().min(panel - within));
+            let from = (column - within) * self.depth + k * panel + within;
+            part.copy_from_slice(&self.data[from..from + part.len()]);
+            (column, rest) = (column + part.len(), after);
+        }
+    }
+
+    /// Where column `column` starts, and the floats from one of its rows to the next.
+    #[inline(always)]
+    pub(crate) fn column(&self, column: usize) -> (*const f32, usize) {
+        let panel = self.isa.panel();
+        let start = (column - column % panel) * self.depth + column % panel;
+        (self.data.as_ptr().wrapping_add(start), panel)
+    }
 }
 
 struct Pack<'a, 'b> {

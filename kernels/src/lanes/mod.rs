@@ -12,9 +12,12 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod bytes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod vnni;
 
 /// The widest vector of any instruction set, in f32 lanes: enough room for one vector on the stack.
 pub(crate) const MAX_LANES: usize = 16;

@@ -1,0 +1,231 @@
+//! From packed floats to bytes, with what they leave out.
+//!
+//! Panels of [`PANEL`] columns follow each other. A panel is `[steps][PANEL]` words, each four
+//! consecutive signed bytes of one column (`steps` is a quarter of the depth, rounded up), and then
+//! four rows of `PANEL` facts about the columns, see [`Fact`]. So a sweep over all columns reads
+//! memory in one direction only.
+
+use super::{PANEL, ScreenError};
+use crate::PackedMatrix;
+use crate::isa::Work;
+
+/// Products of bytes (at most 255 * 127) that surely fit a sum of 32 bits.
+const DEPTH: usize = 1 << 16;
+
+/// Squares below the smallest normal number may be lost: their sum is at most this, squared.
+pub(super) const LOST: f32 = 1e-16;
+
+/// Facts about the columns of a panel.
+#[derive(Clone, Copy)]
+pub(super) enum Fact {
+    /// What a byte of the column is multiplied by.
+    Scale,
+    /// `-128` times the sum of its bytes, a 32-bit integer: the bytes of `x` are stored 128 higher.
+    Offset,
+    /// No less than the norm of the column.
+    Norm,
+    /// No less than the norm of what its bytes leave out.
+    Error,
+}
+
+/// How many [`Fact`]s there are.
+const FACTS: usize = 4;
+
+/// A weight matrix `[depth, columns]` as bytes, with bounds on what they leave out.
+///
+/// It takes a little more than a quarter of the floats of the matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen<'a> {
+    data: &'a [f32],
+    depth: usize,
+    columns: usize,
+}
+
+impl<'a> Screen<'a> {
+    /// Floats that the screen of a `[depth, columns]` matrix takes, on any instruction set.
+    ///
+    /// # Errors
+    /// [`ScreenError::TooDeep`], [`ScreenError::TooLarge`].
+    pub fn len(depth: usize, columns: usize) -> Result<usize, ScreenError> {
+        if depth > DEPTH {
+            return Err(ScreenError::TooDeep { expected_at_most: DEPTH, found: depth });
+        }
+        if columns >= u32::MAX as usize {
+            return Err(ScreenError::TooLarge);
+        }
+        columns
+            .div_ceil(PANEL)
+            .checked_mul(panel_words(depth))
+            .filter(|&floats| floats <= isize::MAX as usize / 4)
+            .ok_or(ScreenError::TooLarge)
+    }
+
+    /// The screen of `weight`, in `buffer`. Columns with something in them that is not finite are
+    /// always candidates.
+    ///
+    /// # Errors
+    /// As [`Screen::len`]; the buffer is shorter than that.
+    pub fn build(weight: &PackedMatrix<'_>, buffer: &'a mut [f32]) -> Result<Self, ScreenError> {
+        let (depth, columns) = (weight.depth(), weight.columns());
+        let expected = Self::len(depth, columns)?;
+        let found = buffer.len();
+        let Some(data) = buffer.get_mut(..expected) else {
+            return Err(ScreenError::Length { buffer: "screen", expected, found });
+        };
+        for (index, panel) in data.chunks_exact_mut(panel_words(depth)).enumerate() {
+            weight.isa().run(Build { weight, first: index * PANEL, panel });
+        }
+        Self::from_built(depth, columns, buffer)
+    }
+
+    /// A screen that was built before.
+    ///
+    /// # Errors
+    /// As [`Screen::build`].
+    pub fn from_built(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, ScreenError> {
+        let expected = Self::len(depth, columns)?;
+        match data.get(..expected) {
+            Some(data) => Ok(Self { data, depth, columns }),
+            None => Err(ScreenError::Length { buffer: "screen", expected, found: data.len() }),
+        }
+    }
+
+    /// Rows of the matrix: the length of a sum.
+    pub const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Columns of the matrix.
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Words of four bytes in a column.
+    pub(super) const fn steps(&self) -> usize {
+        self.depth.div_ceil(4)
+    }
+
+    pub(super) const fn panels(&self) -> usize {
+        self.columns.div_ceil(PANEL)
+    }
+
+    /// The words of `panel`, `[steps][PANEL]`, and its facts behind them.
+    #[inline(always)]
+    pub(super) fn panel(&self, panel: usize) -> &'a [f32] {
+        let words = panel_words(self.depth);
+        &self.data[panel * words..][..words]
+    }
+
+    /// Where [`Screen::panel`] would start, for any index.
+    #[inline(always)]
+    pub(super) fn address(&self, panel: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
+    }
+}
+
+/// Where the `PANEL` values of a fact start in a panel.
+#[inline(always)]
+pub(super) const fn fact(steps: usize, fact: Fact) -> usize {
+    (steps + fact as usize) * PANEL
+}
+
+const fn panel_words(depth: usize) -> usize {
+    (depth.div_ceil(4) + FACTS) * PANEL
+}
+
+/// How much larger a sum of `depth` squares can be than what f32 makes of it, and its root: a factor.
+#[inline(always)]
+pub(super) fn allowance(depth: usize) -> f32 {
+    1.0 + (depth + 8) as f32 * f32::EPSILON
+}
+
+/// The nearest integer, for `|x| < 2^22`.
+#[inline(always)]
+pub(super) fn round(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
+    (x + ROUND) - ROUND
+}
+
+/// Below this, `127 / largest` is no number: everything is left out instead.
+pub(super) const SMALLEST: f32 = 1e-30;
+
+/// One panel of bytes.
+struct Build<'b, 'a> {
+    weight: &'b PackedMatrix<'a>,
+    first: usize,
+    panel: &'b mut [f32],
+}
+
+impl Work for Build<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { weight, first, panel } = self;
+        let (depth, steps) = (weight.depth(), weight.depth().div_ceil(4));
+        // Columns beyond the last are zeros, as in the packed matrix.
+        let count = (weight.columns() - first).min(PANEL);
+        let row = |k: usize| {
+            let mut row = [0.0f32; PANEL];
+            weight.copy_row(k, first, &mut row[..count]);
+            row
+        };
+        let mut largest = [0.0f32; PANEL];
+        let mut squares = [0.0f32; PANEL];
+        for k in 0..depth {
+            for ((largest, squares), w) in largest.iter_mut().zip(&mut squares).zip(row(k)) {
+                *largest = if w.abs() > *largest { w.abs() } else { *largest };
+                *squares += w * w;
+            }
+        }
+        // The sum of squares is NaN or infinite where a weight is.
+        let usable: [bool; PANEL] =
+            core::array::from_fn(|j| largest[j] > SMALLEST && squares[j] < f32::INFINITY);
+        let scale: [f32; PANEL] =
+            core::array::from_fn(|j| if usable[j] { largest[j] / 127.0 } else { 0.0 });
+        let inverse: [f32; PANEL] =
+            core::array::from_fn(|j| if usable[j] { 127.0 / largest[j] } else { 0.0 });
+        let mut left_out = [0.0f32; PANEL];
+        let mut sums = [0i32; PANEL];
+        for step in 0..steps {
+            let mut words = [0u32; PANEL];
+            for byte in 0..4 {
+                let k = 4 * step + byte;
+                if k >= depth {
+                    break;
+                }
+                let weights = row(k);
+                for j in 0..PANEL {
+                    let q = if usable[j] { round(weights[j] * inverse[j]) } else { 0.0 };
+                    let error = weights[j] - q * scale[j];
+                    left_out[j] += error * error;
+                    let q = q as i32;
+                    sums[j] += q;
+                    words[j] |= ((q & 0xff) as u32) << (8 * byte);
+                }
+            }
+            for (to, word) in panel[step * PANEL..][..PANEL].iter_mut().zip(words) {
+                *to = f32::from_bits(word);
+            }
+        }
+        // `w - q * scale` rounds too: by less than `|w| eps` each.
+        let allowance = allowance(depth);
+        let norm = squares.map(|squares| sqrt(squares) * allowance + LOST);
+        let error: [f32; PANEL] = core::array::from_fn(|j| {
+            sqrt(left_out[j]) * allowance + norm[j] * (2.0 * f32::EPSILON) + LOST
+        });
+        let mut put = |which: Fact, values: [f32; PANEL]| {
+            panel[fact(steps, which)..][..PANEL].copy_from_slice(&values);
+        };
+        put(Fact::Scale, scale);
+        put(Fact::Offset, sums.map(|sum| f32::from_bits((-128 * sum).cast_unsigned())));
+        put(Fact::Norm, norm);
+        put(Fact::Error, error);
+    }
+}
+
+/// The root, never too small by more than a rounding; NaN and infinity stay.
+#[inline(always)]
+pub(super) fn sqrt(x: f32) -> f32 {
+    libm::sqrtf(x)
+}

@@ -1,0 +1,127 @@
+//! What can be wrong with the operands of a screen.
+
+use super::{Product, scratch};
+use crate::Matrix;
+use core::fmt;
+
+/// Why a screen was refused. Nothing has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScreenError {
+    /// A sum of more products of bytes than fit 32 bits.
+    TooDeep {
+        /// Largest depth.
+        expected_at_most: usize,
+        /// Depth found.
+        found: usize,
+    },
+    /// `depth * columns` overflows, or a column does not fit `u32`.
+    TooLarge,
+    /// The buffer for the screen, or the scratch, is too short.
+    Length {
+        /// `"screen"` or `"scratch"`.
+        buffer: &'static str,
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// The screen, or the weight by columns, has another shape than the weight.
+    Shape {
+        /// `"screen"` or `"by_column"`.
+        operand: &'static str,
+        /// Depth and columns of the weight.
+        expected: (usize, usize),
+        /// Depth and columns of the operand.
+        found: (usize, usize),
+    },
+    /// `x` has another number of columns than the weight has rows.
+    Depth {
+        /// Rows of the weight.
+        expected: usize,
+        /// Columns of `x`.
+        found: usize,
+    },
+    /// The bias has another length than the weight has columns.
+    Bias {
+        /// Columns of the weight.
+        expected: usize,
+        /// Length of the bias.
+        found: usize,
+    },
+    /// An output has another length than `x` has rows.
+    Output {
+        /// Rows of `x`.
+        expected: usize,
+        /// Length of the output.
+        found: usize,
+    },
+}
+
+impl fmt::Display for ScreenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooDeep { expected_at_most, found } => {
+                write!(f, "a screen holds a depth of at most {expected_at_most}, found {found}")
+            }
+            Self::TooLarge => f.write_str("depth times columns overflows"),
+            Self::Length { buffer, expected, found } => {
+                write!(f, "the {buffer} needs {expected} floats, found {found}")
+            }
+            Self::Shape { operand, expected, found } => write!(
+                f,
+                "{operand} must have the weight's depth and columns {expected:?}, found {found:?}"
+            ),
+            Self::Depth { expected, found } => {
+                write!(f, "x must have {expected} columns, as the weight has rows; found {found}")
+            }
+            Self::Bias { expected, found } => {
+                write!(f, "the bias must have {expected} elements, one per column; found {found}")
+            }
+            Self::Output { expected, found } => {
+                write!(f, "an output must have {expected} elements, one per row; found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ScreenError {}
+
+pub(super) fn check(
+    product: &Product<'_>,
+    x: &Matrix<'_>,
+    columns: &[u32],
+    values: &[f32],
+    room: &[f32],
+) -> Result<(), ScreenError> {
+    let Product { weight, screen, bias, by_column } = *product;
+    let shape = (weight.depth(), weight.columns());
+    let of_screen = (screen.depth(), screen.columns());
+    if of_screen != shape {
+        return Err(ScreenError::Shape { operand: "screen", expected: shape, found: of_screen });
+    }
+    if let Some(matrix) = by_column
+        && (matrix.columns(), matrix.rows()) != shape
+    {
+        let found = (matrix.columns(), matrix.rows());
+        return Err(ScreenError::Shape { operand: "by_column", expected: shape, found });
+    }
+    if x.columns() != shape.0 {
+        return Err(ScreenError::Depth { expected: shape.0, found: x.columns() });
+    }
+    if let Some(bias) = bias
+        && bias.len() != shape.1
+    {
+        return Err(ScreenError::Bias { expected: shape.1, found: bias.len() });
+    }
+    for found in [columns.len(), values.len()] {
+        if found != x.rows() {
+            return Err(ScreenError::Output { expected: x.rows(), found });
+        }
+    }
+    let expected = scratch(x.rows(), shape.0)?;
+    if room.len() < expected {
+        return Err(ScreenError::Length { buffer: "scratch", expected, found: room.len() });
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! All columns in bytes: upper bounds, and the columns whose bound reaches the best so far.
+//!
+//! A tile is up to twelve rows and the two vectors of a panel, 24 sums in registers: a step of four
+//! `k` loads two vectors, broadcasts twelve words and multiplies 24 times, so that the loads leave
+//! room. The sums start from the offsets of the columns, which makes the bytes of `x` signed.
+//!
+//! Bounds are compared with the best lower bound that any part has found for the row; after the first
+//! few panels hardly a vector passes, so what happens to those that do is plain code.
+
+use super::build::{Fact, fact};
+use super::rows::Rows;
+use super::{CANDIDATES, PANEL, PARTS, Product};
+use crate::lanes::bytes::{Bytes, BytesKernel};
+use crate::lanes::{Lanes, MAX_LANES};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+/// Rows of the tallest tile.
+const MAX_TILE: usize = 12;
+
+/// Tiles that `rows` rows are shared out to.
+pub(super) const fn tiles(rows: usize) -> usize {
+    rows.div_ceil(MAX_TILE)
+}
+
+/// Floats in a cache line.
+const LINE: usize = 16;
+
+/// The bias rounds twice in `gemm` and twice here, each time by half an epsilon of it.
+const BIAS_ROUNDING: f32 = 4.0 * f32::EPSILON;
+
+/// A column that may be the largest.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Candidate {
+    pub(super) column: u32,
+    /// No less than its element; never NaN.
+    pub(super) upper: f32,
+}
+
+/// One call of [`super::largest`].
+pub(super) struct Job<'a> {
+    pub(super) product: &'a Product<'a>,
+    pub(super) rows: Rows<'a>,
+    pub(super) banned: &'a (dyn Fn(usize, u32) -> bool + Sync),
+    /// `[PARTS][rows]`: candidates in each list.
+    pub(super) counts: *mut u32,
+    /// `[PARTS][rows][CANDIDATES]`.
+    pub(super) lists: *mut Candidate,
+}
+
+// SAFETY: a part writes the lists and counts of its own only, and they are read when all are done.
+unsafe impl Send for Job<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Job<'_> {}
+
+impl Job<'_> {
+    /// The count and the list of a row in one part.
+    ///
+    /// # Safety
+    /// Nobody else uses them while the result lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn list(
+        &self,
+        part: usize,
+        row: usize,
+    ) -> (&mut u32, &mut [Candidate; CANDIDATES]) {
+        assert!(part < PARTS && row < self.rows.count);
+        let at = part * self.rows.count + row;
+        // SAFETY: both have room for PARTS parts of `rows.count` rows.
+        unsafe { (&mut *self.counts.add(at), &mut *self.lists.add(at * CANDIDATES).cast()) }
+    }
+
+    /// Keeps the columns of one vector of bounds that may be the largest.
+    #[inline(never)]
+    fn keep(&self, part: usize, row: usize, first: usize, upper: &[f32], bound: &[f32]) {
+        // SAFETY: `part` is at work on this part alone, one vector at a time.
+        let (count, list) = unsafe { self.list(part, row) };
+        let best = self.rows.best(row);
+        for (lane, (&upper, &bound)) in upper.iter().zip(bound).enumerate() {
+            let column = first + lane;
+            if column >= self.product.weight.columns() {
+                return;
+            }
+            if upper < best.get() || (self.banned)(row, column as u32) {
+                continue;
+            }
+            // Rounding is part of the bound; NaN raises nothing.
+            best.raise(upper - 2.0 * bound);
+            let upper = if upper.is_nan() { f32::INFINITY } else { upper };
+            if *count as usize == CANDIDATES {
+                let least = best.get();
+                let mut kept = 0;
+                for i in 0..CANDIDATES {
+                    if !(list[i].upper < least) {
+                        list[kept] = list[i];
+                        kept += 1;
+                    }
+                }
+                *count = kept as u32;
+                if kept == CANDIDATES {
+                    // Too many: the row is given up, here and in the other parts.
+                    best.raise(f32::INFINITY);
+                    return;
+                }
+            }
+            list[*count as usize] = Candidate { column: column as u32, upper };
+            *count += 1;
+        }
+    }
+}
+
+/// One part of the columns.
+pub(super) struct Sweep<'s, 'a> {
+    pub(super) job: &'s Job<'a>,
+    pub(super) part: usize,
+    pub(super) panels: Range<usize>,
+}
+
+impl BytesKernel for Sweep<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize>(self, b: B) {
+        let rows = self.job.rows.count;
+        let tiles = tiles(rows);
+        for panel in self.panels.clone() {
+            for tile in 0..tiles {
+                let range = crate::gemm::share(rows, tiles, tile);
+                let ahead = Ahead::of(&self, panel + 1, tile, tiles);
+                macro_rules! tiles {
+                    ($($height:literal)*) => {
+                        match range.len() {
+                            $($height => self.tile::<B, $height, NV>(b, panel, range.start, ahead),)*
+                            _ => {}
+                        }
+                    };
+                }
+                tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
+            }
+        }
+    }
+}
+
+/// What a tile asks memory for: its share of the next panel.
+#[derive(Clone, Copy)]
+struct Ahead {
+    from: *const f32,
+    /// Floats for each step.
+    part: usize,
+}
+
+impl Ahead {
+    #[inline(always)]
+    fn of(sweep: &Sweep<'_, '_>, next: usize, tile: usize, tiles: usize) -> Self {
+        let screen = sweep.job.product.screen;
+        let share =
+            (screen.address(1) as usize - screen.address(0) as usize) / size_of::<f32>() / tiles;
+        let from = screen.address(next).wrapping_add(tile * share);
+        Self { from, part: share.div_ceil(screen.steps().max(1)) }
+    }
+}
+
+impl Sweep<'_, '_> {
+    #[inline(always)]
+    fn tile<B: Bytes, const MR: usize, const NV: usize>(
+        &self,
+        b: B,
+        panel: usize,
+        row: usize,
+        ahead: Ahead,
+    ) {
+        let (s, job) = (b.floats(), self.job);
+        let lanes = <B::Floats as Lanes>::LANES;
+        let Product { screen, bias, .. } = *job.product;
+        let steps = screen.steps();
+        let data = screen.panel(panel);
+        let facts = |which: Fact, v: usize| &data[fact(steps, which) + v * lanes..][..lanes];
+        let mut sums = [[b.splat(0); NV]; MR];
+        for v in 0..NV {
+            // SAFETY: a slice of LANES words.
+            let offset = unsafe { b.load(facts(Fact::Offset, v).as_ptr().cast()) };
+            for line in &mut sums {
+                line[v] = offset;
+            }
+        }
+        let mut words = job.rows.words(row, MR, steps);
+        let mut weights = data[..steps * PANEL].as_ptr().cast::<i32>();
+        let mut next = ahead.from;
+        for _ in 0..steps {
+            for line in 0..if ahead.part > LINE { 2 } else { 1 } {
+                s.prefetch(next.wrapping_add(line * LINE));
+            }
+            next = next.wrapping_add(ahead.part);
+            let mut vectors = [b.splat(0); NV];
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                // SAFETY: step `step` of a panel of `steps` steps of NV vectors.
+                *vector = unsafe { b.load(weights.add(v * lanes)) };
+            }
+            for (i, line) in sums.iter_mut().enumerate() {
+                // SAFETY: the tile has `MR` words for each step.
+                let word = b.splat(unsafe { *words.add(i) });
+                for (sum, vector) in line.iter_mut().zip(vectors) {
+                    *sum = b.dot(*sum, word, vector);
+                }
+            }
+            words = words.wrapping_add(MR);
+            weights = weights.wrapping_add(PANEL);
+        }
+        // Aside, so that what follows is a loop: unrolled it would be most of the code here.
+        let mut room = MaybeUninit::<[f32; MAX_TILE * PANEL]>::uninit();
+        let products = room.as_mut_ptr().cast::<f32>();
+        for (i, line) in sums.into_iter().enumerate() {
+            for (v, sum) in line.into_iter().enumerate() {
+                // SAFETY: `MR <= MAX_TILE`, and NV vectors are PANEL floats.
+                unsafe { s.store(products.add(i * PANEL + v * lanes), b.to_f32(sum)) };
+            }
+        }
+        for v in 0..NV {
+            let first = panel * PANEL + v * lanes;
+            // SAFETY: slices of LANES floats; of the bias, as many as there are columns.
+            let (scale, norm, error, bias) = unsafe {
+                (
+                    s.load(facts(Fact::Scale, v).as_ptr()),
+                    s.load(facts(Fact::Norm, v).as_ptr()),
+                    s.load(facts(Fact::Error, v).as_ptr()),
+                    match bias {
+                        Some(bias) => {
+                            let valid = bias.get(first..).unwrap_or_default();
+                            s.load_first(valid.as_ptr(), valid.len().min(lanes))
+                        }
+                        None => s.splat(0.0),
+                    },
+                )
+            };
+            // A bias of -inf is a column that never comes: its bound stays finite.
+            let of_bias = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
+            for i in 0..MR {
+                let facts = job.rows.facts(row + i);
+                // SAFETY: as stored above.
+                let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
+                let product = s.mul(product, scale);
+                let product = s.mul_add(product, s.splat(facts.scale), bias);
+                let bound = s.mul_add(error, s.splat(facts.error_factor), of_bias);
+                let bound = s.mul_add(norm, s.splat(facts.norm_factor), bound);
+                let upper = s.add(product, bound);
+                let best = s.splat(job.rows.best(row + i).get());
+                if s.any(s.not_less(upper, best)) {
+                    let (mut uppers, mut bounds) = ([0.0; MAX_LANES], [0.0; MAX_LANES]);
+                    // SAFETY: room for any vector.
+                    unsafe {
+                        s.store(uppers.as_mut_ptr(), upper);
+                        s.store(bounds.as_mut_ptr(), bound);
+                    }
+                    job.keep(self.part, row + i, first, &uppers[..lanes], &bounds[..lanes]);
+                }
+            }
+        }
+    }
+}
