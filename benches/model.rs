@@ -93,13 +93,32 @@ fn encode(criterion: &mut Criterion, model: &Model) {
 
 fn decode(criterion: &mut Criterion, model: &Model) {
     let mut group = criterion.benchmark_group("model/decode");
-    for (batch, beams) in [(1, 1), (8, 1), (32, 1), (1, 4), (8, 4)] {
-        let mut work = Decode::new(model, batch, beams, Threads::Serial);
+    for (batch, beams, scores) in DECODES {
+        let mut work = Decode::new(model, batch, (beams, scores), Threads::Serial);
         group.throughput(Throughput::Elements((batch * TARGET) as u64));
-        let name = BenchmarkId::from_parameter(format!("batch {batch}, {beams} beam(s)"));
+        let name = format!("batch {batch}, {}", strategy_name(beams, scores));
+        let name = BenchmarkId::from_parameter(name);
         group.bench_function(name, |bencher| bencher.iter(|| work.run()));
     }
     group.finish();
+}
+
+/// Batch, beams, and whether greedy search is to know its scores, which takes all logits. The peers
+/// are not asked for scores.
+const DECODES: [(usize, usize, bool); 8] = [
+    (1, 1, false),
+    (8, 1, false),
+    (32, 1, false),
+    (1, 1, true),
+    (8, 1, true),
+    (32, 1, true),
+    (1, 4, true),
+    (8, 4, true),
+];
+
+fn strategy_name(beams: usize, scores: bool) -> String {
+    let scored = if beams == 1 && scores { ", with scores" } else { "" };
+    format!("{beams} beam(s){scored}")
 }
 
 /// One batch to decode.
@@ -110,7 +129,12 @@ struct Decode<'m> {
 }
 
 impl<'m> Decode<'m> {
-    fn new(model: &'m Model, batch: usize, beams: usize, threads: Threads) -> Self {
+    fn new(
+        model: &'m Model,
+        batch: usize,
+        (beams, scores): (usize, bool),
+        threads: Threads,
+    ) -> Self {
         let limits = Limits { beams, ..Limits::new(batch, SOURCE, TARGET + 1) };
         let mut session = Session::new(model, limits).expect("a session");
         session.set_threads(threads);
@@ -125,6 +149,7 @@ impl<'m> Decode<'m> {
             max_new_tokens: Some(TARGET),
             max_length: None,
             forced_eos: Vec::new(),
+            scores,
             ..model.config().search_options()
         };
         Self { session, options, sources: sources(batch, SOURCE) }
@@ -183,12 +208,12 @@ fn lines(model: &Model, threads: usize) {
         });
         say("encode f32", &[batch, len], seconds, batch * len, allocations, bytes);
     }
-    for (batch, beams) in [(1, 1), (8, 1), (32, 1), (1, 4), (8, 4)] {
-        let mut work = Decode::new(model, batch, beams, kind);
+    for (batch, beams, scores) in DECODES {
+        let mut work = Decode::new(model, batch, (beams, scores), kind);
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
-        let what = format!("decode f32, {beams} beam(s)");
+        let what = format!("decode f32, {}", strategy_name(beams, scores));
         let shape = [batch, SOURCE, TARGET];
         say(&what, &shape, seconds, batch * TARGET, allocations - 1, bytes);
     }

@@ -13,7 +13,7 @@ mod counting;
 #[path = "support/vocabulary.rs"]
 mod vocabulary;
 
-use simdformer::search::Hooks;
+use simdformer::search::{Hooks, SearchOptions};
 use simdformer::{Limits, Model, Session, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
@@ -162,7 +162,8 @@ pub(crate) fn translate(
     vocabulary: &Vocabulary,
     lines: &[&str],
 ) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
-    let options = model.config().search_options();
+    // What comes out is text: nobody asks how probable it is.
+    let options = SearchOptions { scores: false, ..model.config().search_options() };
     let positions = model.config().max_positions.unwrap_or(usize::MAX);
     let ids: Vec<Result<Vec<u32>, String>> = lines
         .iter()

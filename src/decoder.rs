@@ -6,9 +6,11 @@ use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
 use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
 use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
+use core::ops::Range;
+use simdformer_kernels::screen::{self, Screen};
 use simdformer_kernels::{
-    Activation, AttentionOptions, CachedSequence, Heads, HeadsMut, Residual, attention_cached,
-    attention_step,
+    Activation, AttentionOptions, CachedSequence, Heads, HeadsMut, Matrix, Residual,
+    attention_cached, attention_step,
 };
 
 /// Sentences whose descriptions fit on the stack for one call of the attention kernel.
@@ -22,6 +24,8 @@ pub(crate) struct Decoder {
     pub(crate) final_norm: Option<Norm>,
     /// To the vocabulary.
     pub(crate) output: Linear,
+    /// The bytes of `output`, where they pay.
+    pub(crate) screen: Option<Range<usize>>,
 }
 
 /// Weights of one decoder layer.
@@ -287,6 +291,48 @@ impl Decoder {
         logits: &mut [f32],
     ) -> Result<(), KernelError> {
         run.linear(&self.output, x, Activation::Identity, Residual::None, logits)
+    }
+}
+
+/// The best tokens of hidden states.
+pub(crate) struct Best<'b> {
+    /// `[rows]`: tokens, or [`screen::UNDECIDED`].
+    pub(crate) tokens: &'b mut [u32],
+    /// `[rows]`.
+    pub(crate) values: &'b mut [f32],
+    /// Of [`screen::scratch`] floats.
+    pub(crate) scratch: &'b mut [f32],
+}
+
+impl Decoder {
+    /// For each row of `x`, `[rows, d_model]`, the token of the largest logit that is not banned, where
+    /// it can be told from the screen.
+    pub(crate) fn best(
+        &self,
+        run: &Run<'_>,
+        screen: &Range<usize>,
+        x: &[f32],
+        banned: &(dyn Fn(usize, u32) -> bool + Sync),
+        best: &mut Best<'_>,
+    ) -> Result<(), KernelError> {
+        let (model, Linear { depth, columns, .. }) = (run.model, &self.output);
+        let (depth, columns) = (*depth, *columns);
+        let config = model.config();
+        let rows = x.len() / depth;
+        // Tied to the output, the embedding is its weight by columns.
+        let table = model.weights(self.embedding.table.clone());
+        let by_column = config.ties.target_output.then(|| Matrix::new(table, columns, depth));
+        let bias = self.output.bias.clone().map(|range| model.weights(range));
+        let product = screen::Product {
+            weight: &self.output.packed(model)?,
+            screen: &Screen::from_built(depth, columns, model.weights(screen.clone()))?,
+            bias,
+            by_column: by_column.transpose()?,
+        };
+        let Best { tokens, values, scratch } = best;
+        let x = Matrix::new(x, rows, depth)?;
+        screen::largest(&product, x, banned, (tokens, values), scratch, run.parallelism)?;
+        Ok(())
     }
 }
 

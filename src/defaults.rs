@@ -41,6 +41,7 @@ impl Config {
         };
         let banned = tokens.banned.iter().map(|&id| vec![id]);
         SearchOptions {
+            scores: true,
             strategy,
             num_return: wanted.num_return_sequences.max(1),
             max_new_tokens: wanted.max_new_tokens,

@@ -4,6 +4,7 @@ use core::fmt;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
+use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
@@ -26,6 +27,8 @@ pub enum KernelError {
     Position(PositionError),
     /// Softmax.
     Softmax(SoftmaxError),
+    /// The largest element of a product.
+    Screen(ScreenError),
     /// The scratch of a probe is too short.
     TraceScratch {
         /// Floats needed, see [`crate::Plan::trace_floats`].
@@ -45,6 +48,7 @@ impl fmt::Display for KernelError {
             Self::Embedding(error) => error.fmt(f),
             Self::Position(error) => error.fmt(f),
             Self::Softmax(error) => error.fmt(f),
+            Self::Screen(error) => error.fmt(f),
             Self::TraceScratch { expected, found } => {
                 write!(f, "the probe needs {expected} floats of scratch; found {found}")
             }
@@ -71,7 +75,8 @@ from_kernel!(
     NormError => Norm,
     EmbeddingError => Embedding,
     PositionError => Position,
-    SoftmaxError => Softmax
+    SoftmaxError => Softmax,
+    ScreenError => Screen
 );
 
 /// Why a session could not be planned or a request was refused. A refused request changes nothing.

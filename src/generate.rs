@@ -5,7 +5,7 @@ use crate::arena::{Buffer, cut, words_mut};
 use crate::error::SessionError;
 use crate::plan::Plan;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::{SOURCES_PER_CALL, Sentence, Session};
+use crate::session::{SOURCES_PER_CALL, Sentence, Session, Stepped};
 use crate::trace::NoTap;
 
 /// One sentence to translate.
@@ -191,10 +191,18 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             }
             self.place_rows()?;
             let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let logits = self.session.step_slots(rows, |i| (now[i], tokens[i]), &mut NoTap)?;
+            let row = |i| (now[i], tokens[i]);
+            if self.search.wants_best(hooks) {
+                let bans = self.search.bans();
+                let banned = |row, token| bans.banned(row, token);
+                let Stepped { best, logits } = self.session.step_slots_best(rows, row, &banned)?;
+                self.search.advance_best(best, logits, hooks)?;
+            } else {
+                let logits = self.session.step_slots(rows, row, &mut NoTap)?;
+                self.search.advance(logits, hooks)?;
+            }
             counts.steps += 1;
             counts.rows += rows;
-            self.search.advance(logits, hooks)?;
             self.drop_rows(rows)?;
             self.report(done)?;
         }

@@ -13,6 +13,7 @@ use crate::layers::{Embedding, FeedForward, Linear, Norm};
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::position::{self, PositionEncoding};
+use simdformer_kernels::screen::Screen;
 use simdformer_kernels::{GemmError, Isa, Matrix, MatrixMut, PackedMatrix};
 use std::path::Path;
 
@@ -294,7 +295,12 @@ impl Layout<'_> {
         }
         let final_norm = self.optional_norm(stack.final_norm)?;
         let output = self.linear(d, config.target_vocab, true)?;
-        Ok(Decoder { embedding, layers, final_norm, output })
+        // Beyond what a screen can hold there is none, as on a CPU that gains nothing by it.
+        let screen = match Screen::len(d, config.target_vocab) {
+            Ok(floats) if Screen::pays(self.isa) => Some(self.planner.take(floats)?),
+            _ => None,
+        };
+        Ok(Decoder { embedding, layers, final_norm, output, screen })
     }
 }
 
@@ -439,6 +445,14 @@ impl Loader<'_> {
             (&decoder.output.bias, self.checkpoint.optional(Role::OutputBias)?)
         {
             tensor.read_into(&mut self.weights[bias.clone()])?;
+        }
+        if let Some(screen) = &decoder.screen {
+            let Linear { weight, depth, columns, .. } = &decoder.output;
+            // The planner hands out disjoint ranges.
+            let parts = self.weights.get_disjoint_mut([weight.clone(), screen.clone()]);
+            let [packed, screen] = parts.map_err(|_| ModelError::TooLarge)?;
+            let packed = PackedMatrix::from_packed(self.isa, *depth, *columns, packed)?;
+            Screen::build(&packed, screen).map_err(|_| ModelError::TooLarge)?;
         }
         Ok(())
     }

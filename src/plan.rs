@@ -8,7 +8,7 @@ use crate::layers::FEED_FORWARD_ROWS;
 use crate::model::Model;
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
-use simdformer_kernels::{CacheShape, attention_scratch_bound};
+use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
 
 /// The largest requests that a session must serve.
 ///
@@ -71,6 +71,10 @@ pub struct Plan {
     pub(crate) hidden: Range<usize>,
     pub(crate) scratch: Range<usize>,
     pub(crate) logits: Range<usize>,
+    /// The best token of each row, and what finding it takes.
+    pub(crate) best_tokens: Range<usize>,
+    pub(crate) best_values: Range<usize>,
+    pub(crate) best_scratch: Range<usize>,
     pub(crate) own_cache: Range<usize>,
     pub(crate) cross_cache: Range<usize>,
 
@@ -169,6 +173,10 @@ impl Plan {
             config.encoder.heads,
             config.head_dim(Side::Encoder),
         )?;
+        let best_scratch = match model.decoder().screen {
+            Some(_) => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
+            None => 0,
+        };
         let search = SearchLimits {
             sentences: limits.sentences,
             sequences: limits.beams,
@@ -196,6 +204,9 @@ impl Plan {
             hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
             scratch: planner.take(scratch)?,
             logits: planner.take_product(rows, config.target_vocab)?,
+            best_tokens: planner.take(rows)?,
+            best_values: planner.take(rows)?,
+            best_scratch: planner.take(best_scratch)?,
             own_cache: planner.take(own)?,
             cross_cache: planner.take(cross)?,
             pass_tokens: planner.take(pass)?,

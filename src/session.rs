@@ -1,8 +1,10 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 //!
 //! `slots.rs` knows who is there, `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed
-//! hypotheses, both on the memory that `pass.rs` cuts up for them.
+//! hypotheses, both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens
+//! of a step in place of its logits.
 
+mod best;
 mod encode;
 mod pass;
 mod prefill;
@@ -13,6 +15,7 @@ pub use prefill::EachLogits;
 pub use slots::{Row, Sentence};
 pub use step::StepRow;
 
+pub(crate) use best::Stepped;
 pub(crate) use encode::SOURCES_PER_CALL;
 
 use crate::arena::{Buffer, words, words_mut};
@@ -75,6 +78,7 @@ pub struct Session<'a> {
     /// The memory of the decoding loop; see `generate.rs`.
     pub(crate) search: Buffer<'a>,
     threads: Threads,
+    screening: best::Screening,
     /// The last ticket that was given out.
     ticket: u32,
 }
@@ -116,7 +120,8 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let mut session = Self { model, plan, buffer, search, threads: Threads::Serial, ticket: 0 };
+        let (threads, screening) = (Threads::Serial, best::Screening::default());
+        let mut session = Self { model, plan, buffer, search, threads, screening, ticket: 0 };
         session.write_positions()?;
         session.clear();
         Ok(session)

@@ -89,7 +89,7 @@ fn options_do_what_the_reference_does() {
         let read = |file| std::fs::read_to_string(folder(&name).join(file)).expect(file);
         let input = golden_input(&name);
         let config: Value = serde_json::from_str(&read("generation_config.json")).expect("JSON");
-        let mut checked = 0;
+        let (mut checked, mut unscored_cases) = (0, 0);
         for line in read("cases.jsonl").lines() {
             let case: Value = serde_json::from_str(line).expect("JSON");
             let Some(options) = as_options(&case, &config) else { continue };
@@ -114,8 +114,17 @@ fn options_do_what_the_reference_does() {
             }
             assert_eq!(answers.len(), 9);
             assert_eq!(statistics["new_tokens"], new_tokens);
+            if case["results"][0]["scores"].is_null() {
+                let (unscored, _) = run(&name, &format!("{options} --no-scores"), &input);
+                for (unscored, answer) in unscored.iter().zip(&answers) {
+                    assert_eq!(unscored["sequences"], answer["sequences"], "{name} {options}");
+                    assert!(unscored["scores"][0].is_null());
+                }
+                unscored_cases += 1;
+            }
             checked += 1;
         }
+        assert!(unscored_cases > 3, "{unscored_cases} greedy cases");
         assert!(checked > 40, "{checked} cases of {name} have options");
     }
 }

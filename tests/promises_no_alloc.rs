@@ -22,13 +22,15 @@ const BEAMS: usize = 4;
 const TARGET: usize = 24;
 
 /// One use of the session in each of its ways; the number says which.
-const WAYS: [&str; 9] = [
+const WAYS: [&str; 11] = [
     "encode",
     "memory",
     "start, fork and release",
     "step",
+    "step for the best tokens",
     "prefill",
     "greedy",
+    "greedy without scores",
     "beam",
     "sample",
     "clear",
@@ -37,7 +39,7 @@ const WAYS: [&str; 9] = [
 struct Requests {
     sources: Vec<Vec<u32>>,
     prefix: Vec<u32>,
-    searches: [SearchOptions; 3],
+    searches: [SearchOptions; 4],
 }
 
 impl Requests {
@@ -59,6 +61,7 @@ impl Requests {
             prefix: random.ids(5, config.target_vocab),
             searches: [
                 with(Strategy::Greedy, 1),
+                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
                 with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
                 with(Strategy::Sample(sample), 2),
             ],
@@ -87,7 +90,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.release(fork).expect("released");
             1.0
         }
-        "step" => {
+        step @ ("step" | "step for the best tokens") => {
             let stale = state.rows.first().map(|&row| session.row_len(row));
             if !matches!(stale, Some(Ok(len)) if len < TARGET) || !state.started {
                 for (row, &sentence) in state.rows.iter_mut().zip(&state.sentences) {
@@ -99,7 +102,12 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 state.started = true;
             }
             let steps = state.rows.map(|row| StepRow { row, token: 1 });
-            session.step(&steps).expect("stepped")[0]
+            if step == "step" {
+                session.step(&steps).expect("stepped")[0]
+            } else {
+                let best = session.step_best(&steps, &|row, token| token as usize == row);
+                best.expect("stepped")[0] as f32
+            }
         }
         "prefill" => {
             let row = session.start(state.sentences[2]).expect("a row");
@@ -114,7 +122,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.free_sentences() as f32
         }
         search => {
-            let options = &requests.searches[["greedy", "beam", "sample"]
+            let options = &requests.searches[["greedy", "greedy without scores", "beam", "sample"]
                 .iter()
                 .position(|&name| name == search)
                 .expect("a search")];
@@ -122,7 +130,9 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             sources[1].request.prefix = &requests.prefix[..2];
             let mut sum = 0.0;
             let mut done = |done: &simdformer::Generated| {
-                sum += done.hypotheses().map(|h| h.score + h.tokens.len() as f32).sum::<f32>();
+                let score = |score: f32| if options.scores { score } else { 0.0 };
+                let hypotheses = done.hypotheses();
+                sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
             };
             session.generate(&sources, options, &mut Hooks::default(), &mut done).expect("done");
             sum

@@ -43,6 +43,7 @@ Search; the default of each is that of generation_config.json, else the one name
     --no-repeat-ngram-size N    (0: off)
     --repetition-penalty X      (1: off)
     --forced-bos-token-id ID    the first token
+    --no-scores                 greedy only: scores are null; the same tokens, sooner on some CPUs
     --sample                    draw tokens; line i of the batch draws from random stream i
     --temperature X             (1)   samples only
     --top-k N                   (50; 0: all)   samples only
@@ -87,6 +88,7 @@ pub(crate) struct Arguments {
     pub(crate) no_repeat_ngram_size: Option<usize>,
     pub(crate) repetition_penalty: Option<f64>,
     pub(crate) forced_bos_token_id: Option<u32>,
+    pub(crate) no_scores: bool,
     pub(crate) sample: bool,
     pub(crate) temperature: Option<f64>,
     pub(crate) top_k: Option<usize>,
@@ -145,7 +147,7 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 21] = [
+const OPTIONS: [&str; 22] = [
     "--model",
     "--threads",
     "--isa",
@@ -161,6 +163,7 @@ const OPTIONS: [&str; 21] = [
     "--no-repeat-ngram-size",
     "--repetition-penalty",
     "--forced-bos-token-id",
+    "--no-scores",
     "--sample",
     "--temperature",
     "--top-k",
@@ -199,6 +202,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         let flag = match option {
             "--sample" => Some(&mut parsed.sample),
             "--score" => Some(&mut parsed.score),
+            "--no-scores" => Some(&mut parsed.no_scores),
             _ => None,
         };
         if let Some(flag) = flag {
@@ -305,6 +309,7 @@ impl Arguments {
         }
         let mut options = config.search_options();
         self.shape_strategy(&mut options.strategy)?;
+        options.scores &= !self.no_scores;
         if let Some(count) = self.num_return_sequences {
             options.num_return = count;
         }

@@ -30,7 +30,7 @@ impl Request {
 pub(crate) struct Answer {
     /// Ids after the decoder start, best first.
     pub(crate) sequences: Vec<Vec<u32>>,
-    /// The score of each.
+    /// The score of each, NaN (null in JSON) if it was not wanted.
     pub(crate) scores: Vec<f64>,
     /// The log-probability of each token; of `--score` only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -78,6 +78,7 @@
 //! inversion of the cumulative distribution in the order of ids.
 
 mod beam;
+mod best;
 mod error;
 mod filters;
 mod logits;
@@ -91,6 +92,7 @@ mod scoring;
 mod search;
 mod sequences;
 
+pub use best::{Bans, UNDECIDED};
 pub use error::SearchError;
 pub use filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
 pub use options::{

@@ -136,6 +136,11 @@ pub struct SearchOptions {
     pub begin_suppress: Vec<u32>,
     /// Normalize the scores again after all processors.
     pub renormalize: bool,
+    /// Greedy search: also compute how probable tokens and hypotheses are. It takes all logits of a
+    /// step; without, the best token is often found with a quarter of the work, see
+    /// [`Search::wants_best`](super::Search::wants_best). The tokens are the same. Beams and samples
+    /// always have scores.
+    pub scores: bool,
 }
 
 impl Default for SearchOptions {
@@ -160,6 +165,7 @@ impl Default for SearchOptions {
             suppress: Vec::new(),
             begin_suppress: Vec::new(),
             renormalize: false,
+            scores: true,
         }
     }
 }

@@ -124,7 +124,8 @@ pub struct Token {
     pub index: u32,
     /// The token.
     pub token: u32,
-    /// Its log-probability after all processors. `None` in beam search.
+    /// Its log-probability after all processors. `None` in beam search, and in greedy search without
+    /// [`SearchOptions::scores`].
     pub log_probability: Option<f32>,
 }
 
@@ -134,7 +135,8 @@ pub struct Hypothesis<'s> {
     /// Generated tokens: without decoder start and prefix, with the end token if one came.
     pub tokens: &'s [u32],
     /// Beam search: `sum log p / n^length_penalty` over processed log-probabilities. Greedy and
-    /// sampling: the sum of log-softmax of the processed scores.
+    /// sampling: the sum of log-softmax of the processed scores. NaN in greedy search without
+    /// [`SearchOptions::scores`].
     pub score: f32,
 }
 
@@ -292,6 +294,16 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
     ) -> Result<Progress, SearchError> {
+        self.advance_with(logits, None, hooks)
+    }
+
+    /// [`Self::advance`], or [`Self::advance_best`] where `best` has a token for each row.
+    pub(super) fn advance_with(
+        &mut self,
+        logits: &mut [f32],
+        best: Option<&[u32]>,
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Progress, SearchError> {
         let vocabulary = self.shape.vocabulary;
         if logits.len() != self.rows * vocabulary {
             return Err(SearchError::Length {
@@ -315,7 +327,7 @@ impl<'a> Search<'a> {
             let rows = &mut logits[first * vocabulary..(first + count) * vocabulary];
             let step = match &self.options.strategy {
                 Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks),
-                _ => self.step_sequences(s, rows, hooks),
+                _ => self.step_sequences(s, rows, best, hooks),
             };
             if let Err(error) = step {
                 self.stop_all();
@@ -389,10 +401,17 @@ impl<'a> Search<'a> {
                 (slot, &*m.finished, m.finished_len[slot], m.finished_score[slot])
             } else {
                 let slot = s * width + rank;
-                (slot, &*m.history, m.sequence_len[slot], m.score[slot])
+                let scored = self.scored();
+                let score = if scored { m.score[slot] } else { f32::NAN };
+                (slot, &*m.history, m.sequence_len[slot], score)
             };
             Hypothesis { tokens: &text[slot * target..][prompt..len as usize], score }
         })
+    }
+
+    /// Whether sequences have scores.
+    pub(super) fn scored(&self) -> bool {
+        self.options.scores || !matches!(self.options.strategy, Strategy::Greedy)
     }
 
     fn active(&self) -> usize {

@@ -1,5 +1,6 @@
 //! Greedy search and sampling: every sequence of a sentence goes its own way.
 
+use super::best::UNDECIDED;
 use super::error::SearchError;
 use super::filters::{draw, most_probable};
 use super::logits::{argmax, below_infinity};
@@ -10,11 +11,13 @@ use super::random::uniform;
 use super::search::{Finish, NONE, Search, Token};
 
 impl Search<'_> {
-    /// One token for each live sequence of sentence `s`; `rows` holds its scores.
+    /// One token for each live sequence of sentence `s`; `rows` holds its scores, unless `best` has the
+    /// token of its row.
     pub(super) fn step_sequences(
         &mut self,
         s: usize,
         rows: &mut [f32],
+        best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
         let (width, target, vocabulary) =
@@ -31,13 +34,18 @@ impl Search<'_> {
                 continue;
             }
             let row = self.memory.row[slot];
+            let sequence = slot - slots.start;
+            let known = best.and_then(|best| self.known(s, best[row as usize]));
             let scores = &mut rows[(row as usize - first) * vocabulary..][..vocabulary];
-            if row != processed {
+            if row != processed && known.is_none() {
                 self.process_sequence(s, slot, scores, hooks)?;
                 processed = row;
             }
-            let sequence = slot - slots.start;
-            let Some((token, log_p)) = self.choose(s, sequence, scores)? else {
+            let chosen = match known {
+                Some(token) => token.map(|token| (token, None)),
+                None => self.choose(s, sequence, scores)?,
+            };
+            let Some((token, log_p)) = chosen else {
                 self.memory.alive[slot] = 0;
                 finish = Finish::Exhausted;
                 continue;
@@ -46,7 +54,7 @@ impl Search<'_> {
             let len = m.len[s] as usize;
             m.history[slot * target + len] = token;
             m.sequence_len[slot] = len as u32 + 1;
-            m.score[slot] += log_p;
+            m.score[slot] += log_p.unwrap_or(0.0);
             m.parent[slot] = row;
             if self.options.eos.contains(&token) {
                 m.alive[slot] = 0;
@@ -59,7 +67,7 @@ impl Search<'_> {
                 sequence: sequence as u32,
                 index: len as u32 - m.prompt_len[s],
                 token,
-                log_probability: Some(log_p),
+                log_probability: log_p,
             };
             if Self::emit(hooks, event) {
                 self.end(s, Finish::Stopped);
@@ -113,21 +121,30 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The token and its log-probability; `None` if all are banned.
+    /// What greedy search takes without looking at scores, if it is `best` or forced: a token, or none
+    /// because all are banned.
+    fn known(&self, s: usize, best: u32) -> Option<Option<u32>> {
+        self.forced(s).or_else(|| (best != UNDECIDED).then_some(Some(best)))
+    }
+
+    /// The token and its log-probability, if that is wanted; `None` if all are banned.
     fn choose(
         &mut self,
         s: usize,
         sequence: usize,
         scores: &[f32],
-    ) -> Result<Option<(u32, f32)>, SearchError> {
+    ) -> Result<Option<(u32, Option<f32>)>, SearchError> {
         let m = &mut self.memory;
         if let Strategy::Sample(sample) = &self.options.strategy {
             let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
             let step = m.len[s] - m.prompt_len[s];
             let uniform = uniform(sample.seed, stream, sequence as u32, step);
             let drawn = draw(scores, uniform, m.scratch)?;
-            return Ok(drawn.map(|(token, log_p)| (token as u32, log_p)));
+            return Ok(drawn.map(|(token, log_p)| (token as u32, Some(log_p))));
         }
-        Ok(most_probable(scores).map(|(token, log_p)| (token as u32, log_p)))
+        if !self.scored() {
+            return Ok(argmax(scores).map(|token| (token as u32, None)));
+        }
+        Ok(most_probable(scores).map(|(token, log_p)| (token as u32, Some(log_p))))
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct PassMemory<'m> {
     pub(super) caches: Caches<'m>,
     /// `[rows, vocabulary]`.
     pub(super) logits: &'m mut [f32],
+    /// Of the planned rows.
+    pub(super) best: decoder::Best<'m>,
 
     /// `[count]`: to be filled in, see [`decoder::Pass`].
     pub(super) tokens: &'m mut [u32],
@@ -48,6 +50,9 @@ impl<'m> PassMemory<'m> {
             qkv,
             hidden,
             logits,
+            best_tokens,
+            best_values,
+            best_scratch,
             own,
             cross,
             tokens,
@@ -69,6 +74,9 @@ impl<'m> PassMemory<'m> {
                 &plan.qkv,
                 &plan.hidden,
                 &plan.logits,
+                &plan.best_tokens,
+                &plan.best_values,
+                &plan.best_scratch,
                 &plan.own_cache,
                 &plan.cross_cache,
                 &plan.pass_tokens,
@@ -93,6 +101,11 @@ impl<'m> PassMemory<'m> {
             },
             caches: Caches { shape: plan.caches, own, cross },
             logits,
+            best: decoder::Best {
+                tokens: words_mut(best_tokens),
+                values: best_values,
+                scratch: best_scratch,
+            },
             tokens: &mut words_mut(tokens)[..count],
             positions: &mut words_mut(positions)[..count],
             slots: &mut words_mut(slots)[..count],

@@ -3,11 +3,13 @@
 //! What each of them sees is copied from its row of the ancestry table first, so that hypotheses of
 //! any length come in any order, and beams read the past that they share where it lies.
 
+use super::best::{Banned, Stepped, undecided_logits};
 use super::pass::PassMemory;
 use super::{Row, Session, beyond};
-use crate::decoder::{Pass, Past};
+use crate::decoder::{Best, Pass, Past};
 use crate::error::{KernelError, SessionError};
 use crate::layers::Run;
+use crate::search::UNDECIDED;
 use crate::trace::{NoTap, Tap};
 
 /// One hypothesis of a step and the token it is continued with.
@@ -50,9 +52,20 @@ impl Session<'_> {
         row: impl Fn(usize) -> (u32, u32),
         tap: &mut T,
     ) -> Result<&mut [f32], SessionError> {
+        Ok(self.step_for(count, row, None, tap)?.logits)
+    }
+
+    /// As [`Session::step_slots`]. With `banned`, rows may get their best token instead of logits.
+    pub(super) fn step_for<T: Tap>(
+        &mut self,
+        count: usize,
+        row: impl Fn(usize) -> (u32, u32),
+        banned: Option<Banned<'_>>,
+        tap: &mut T,
+    ) -> Result<Stepped<'_>, SessionError> {
         self.check_step(count, &row)?;
         if count == 0 {
-            return Ok(&mut []);
+            return Ok(Stepped { best: &mut [], logits: &mut [] });
         }
         let (model, plan) = (self.model, &self.plan);
         let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
@@ -61,6 +74,7 @@ impl Session<'_> {
             mut work,
             mut caches,
             logits,
+            best,
             tokens,
             positions,
             slots,
@@ -95,10 +109,23 @@ impl Session<'_> {
         };
         let logits = &mut logits[..count * vocabulary];
         let decoder = model.decoder();
+        let tokens = &mut best.tokens[..count];
+        let mut best = Best { tokens, values: &mut best.values[..count], scratch: best.scratch };
+        let screen = self.screening.of(decoder.screen.as_ref(), banned);
         self.threads.run(|parallelism| {
             let run = Run { model, parallelism };
             decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
-            decoder.logits(&run, work.x, logits)?;
+            match screen {
+                Some((screen, banned)) => {
+                    decoder.best(&run, screen, work.x, banned, &mut best)?;
+                    let undecided = undecided_logits(&run, best.tokens, work.x, logits)?;
+                    self.screening.came_to(undecided, count);
+                }
+                None => {
+                    best.tokens.fill(UNDECIDED);
+                    decoder.logits(&run, work.x, logits)?;
+                }
+            }
             if let Some(mut watch) = tap.watch() {
                 watch.logits(model.isa(), &pass.at(), logits, vocabulary)?;
             }
@@ -107,7 +134,7 @@ impl Session<'_> {
         for &slot in pass.slots {
             row_len[slot as usize] += 1;
         }
-        Ok(logits)
+        Ok(Stepped { best: best.tokens, logits })
     }
 
     fn check_step(

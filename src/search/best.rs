@@ -1,0 +1,140 @@
+//! Greedy search on the best token of each row alone.
+//!
+//! Most rules of greedy search only say which tokens may not come. Then the logits need not exist:
+//! whoever computes them can look for the largest that is not banned, and kernels that do so
+//! ([`simdformer_kernels::screen`]) need a quarter of the time.
+
+use super::error::SearchError;
+use super::options::{SearchOptions, Strategy};
+use super::pipeline::Hooks;
+use super::search::{NONE, Progress, Search};
+
+/// In place of a row's best token: its logits are there instead.
+pub const UNDECIDED: u32 = simdformer_kernels::screen::UNDECIDED;
+
+/// What is banned in the rows of one step; see [`Search::bans`].
+#[derive(Clone, Copy)]
+pub struct Bans<'b, 'a> {
+    search: &'b Search<'a>,
+}
+
+impl Bans<'_, '_> {
+    /// Whether `token` must not come next in row `row` of [`Search::rows`].
+    #[must_use]
+    pub fn banned(&self, row: usize, token: u32) -> bool {
+        let (o, m) = (self.search.options, &self.search.memory);
+        let s = m.row_sentence[row] as usize;
+        // The token of a forced row is known; any answer about the others will do.
+        if self.search.forced(s).is_some() {
+            return false;
+        }
+        let history = self.search.history(s);
+        let (len, prompt) = (history.len(), m.prompt_len[s] as usize);
+        let too_short = len < o.min_length || len.saturating_sub(prompt) < o.min_new_tokens;
+        (too_short && o.eos.contains(&token))
+            || self.search.suppressed(s, token)
+            || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
+            || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
+    }
+}
+
+/// Whether `token` after `history` would complete the bad word `word`.
+fn completes(history: &[u32], word: &[u32], token: u32, eos: &[u32]) -> bool {
+    match word {
+        [id] => *id == token && !eos.contains(id),
+        [rest @ .., last] => *last == token && history.ends_with(rest),
+        [] => false,
+    }
+}
+
+/// Whether `token` after `history` would make an n-gram of `size` that the history has.
+fn repeats(history: &[u32], size: usize, token: u32) -> bool {
+    let Some(start) = (history.len() + 1).checked_sub(size) else { return false };
+    let rest = &history[start..];
+    history.windows(size).any(|gram| gram.split_last() == Some((&token, rest)))
+}
+
+impl SearchOptions {
+    /// Whether all rules of these options only ban tokens.
+    fn only_bans(&self) -> bool {
+        matches!(self.strategy, Strategy::Greedy)
+            && self.sequence_bias.is_empty()
+            && self.repetition_penalty == 1.0
+            && !self.remove_invalid
+            && self.exponential_decay.is_none()
+            && !self.renormalize
+    }
+}
+
+impl<'a> Search<'a> {
+    /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban:
+    /// greedy search without [scores](SearchOptions::scores), without rules of the caller's, and
+    /// without rules that change scores otherwise than to ban.
+    #[must_use]
+    pub fn wants_best(&self, hooks: &Hooks<'_>) -> bool {
+        !self.options.scores
+            && self.options.only_bans()
+            && hooks.processors.is_empty()
+            && hooks.allowed.is_none()
+    }
+
+    /// What must not come next in the rows of this step, where [`Self::wants_best`].
+    #[must_use]
+    pub fn bans(&self) -> Bans<'_, 'a> {
+        Bans { search: self }
+    }
+
+    /// [`Self::advance`] where [`Self::wants_best`]: `best[row]` is the token of the largest logit that is
+    /// not banned, the lowest of several, or [`UNDECIDED`], and then `logits` (`[rows, vocabulary]`)
+    /// holds the logits of that row. Other rows of `logits` are not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::advance`]; also [`SearchError::Length`] for `best`, and [`SearchError::Token`].
+    pub fn advance_best(
+        &mut self,
+        best: &[u32],
+        logits: &mut [f32],
+        hooks: &mut Hooks<'_>,
+    ) -> Result<Progress, SearchError> {
+        let (expected, found) = (self.rows().len(), best.len());
+        if found != expected {
+            return Err(SearchError::Length { slice: "best", expected, found });
+        }
+        let vocabulary = self.shape.vocabulary;
+        let outside = |&&token: &&u32| token != UNDECIDED && token as usize >= vocabulary;
+        if let Some(&found) = best.iter().find(outside) {
+            return Err(SearchError::Token { setting: "best", vocabulary, found });
+        }
+        self.advance_with(logits, Some(best), hooks)
+    }
+
+    /// The target of a sentence so far, in greedy search.
+    fn history(&self, s: usize) -> &[u32] {
+        let start = s * self.shape.width * self.shape.target;
+        &self.memory.history[start..start + self.memory.len[s] as usize]
+    }
+
+    /// If only certain tokens may come next in a sentence: the lowest of them, which is the best as all
+    /// get the same score; `Some(None)` if that is banned.
+    pub(super) fn forced(&self, s: usize) -> Option<Option<u32>> {
+        let (o, m) = (self.options, &self.memory);
+        let len = m.len[s];
+        let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
+        if len + 1 == m.max_len[s] && !o.forced_eos.is_empty() {
+            return Some(
+                o.forced_eos.iter().copied().filter(|&token| !self.suppressed(s, token)).min(),
+            );
+        }
+        let token = bos.filter(|_| len == 1)?;
+        Some(Some(token).filter(|&token| !self.suppressed(s, token)))
+    }
+
+    /// The bans that also hold for forced tokens.
+    fn suppressed(&self, s: usize, token: u32) -> bool {
+        let (o, m) = (self.options, &self.memory);
+        let forced_first = m.prompt_len[s] == 1 && m.forced_bos[s] != NONE;
+        o.suppress.contains(&token)
+            || (m.len[s] == m.prompt_len[s] + u32::from(forced_first)
+                && o.begin_suppress.contains(&token))
+    }
+}
