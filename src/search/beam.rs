@@ -20,7 +20,7 @@
 //! when a rule leaves almost nothing to choose from.)
 
 use super::error::SearchError;
-use super::logits::{TopK, argmax, length_norm, log_softmax};
+use super::logits::{Shift, TopK, argmax, length_norm, log_softmax, normalizer};
 use super::options::{BeamOptions, EarlyStopping};
 use super::pipeline::{Hooks, Pipeline};
 use super::processors::Context;
@@ -78,6 +78,10 @@ impl Search<'_> {
     ) -> Result<(), SearchError> {
         let (width, target, vocabulary) =
             (self.shape.width, self.shape.target, self.shape.vocabulary);
+        // Rules that only ban do the same to logits: the rows need not be written. Forced tokens and
+        // later groups get log-probabilities of their own.
+        let keep_logits =
+            self.rules_only_ban(hooks) && self.forced(s).is_none() && self.shape.groups == 1;
         let m = &mut self.memory;
         let pipeline = Pipeline {
             options: self.options,
@@ -100,7 +104,12 @@ impl Search<'_> {
         let mut satisfiable = false;
         for slot in live() {
             let scores = &mut rows[scores_of(slot)];
-            log_softmax(scores);
+            let normalizer = if keep_logits { normalizer(scores) } else { None };
+            if normalizer.is_none() {
+                log_softmax(scores);
+            }
+            let b = slot - s * width;
+            (m.row_max[b], m.row_log_sum[b]) = normalizer.unwrap_or_default();
             pipeline.restrict(&context_of(slot), scores, m.scratch, hooks)?;
             satisfiable |= hooks.allowed.is_none() || argmax(scores).is_some();
         }
@@ -136,7 +145,9 @@ impl Search<'_> {
             if m.alive[slot] == 1 {
                 let start = (m.row[slot] - m.first_row[s]) as usize * vocabulary;
                 let scores = &rows[start..start + vocabulary];
-                if !best.scan(scores, m.score[slot], (b * vocabulary) as u32) {
+                let (max, log_sum) = (m.row_max[b], m.row_log_sum[b]);
+                let shift = Shift { max, log_sum, offset: m.score[slot] };
+                if !best.scan(scores, shift, (b * vocabulary) as u32) {
                     return Err(SearchError::NotFinite {
                         sentence: s as u32,
                         position: m.len[s] as usize,

@@ -55,10 +55,9 @@ fn repeats(history: &[u32], size: usize, token: u32) -> bool {
 }
 
 impl SearchOptions {
-    /// Whether all rules of these options only ban tokens.
-    fn only_bans(&self) -> bool {
-        matches!(self.strategy, Strategy::Greedy)
-            && self.sequence_bias.is_empty()
+    /// Whether all rules of these options only ban tokens, or force them.
+    fn only_ban(&self) -> bool {
+        self.sequence_bias.is_empty()
             && self.repetition_penalty == 1.0
             && !self.remove_invalid
             && self.exponential_decay.is_none()
@@ -67,15 +66,19 @@ impl SearchOptions {
 }
 
 impl<'a> Search<'a> {
+    /// Whether all rules of a step only ban tokens, or force them.
+    pub(super) fn rules_only_ban(&self, hooks: &Hooks<'_>) -> bool {
+        self.options.only_ban() && hooks.processors.is_empty() && hooks.allowed.is_none()
+    }
+
     /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban:
     /// greedy search without [scores](SearchOptions::scores), without rules of the caller's, and
     /// without rules that change scores otherwise than to ban.
     #[must_use]
     pub fn wants_best(&self, hooks: &Hooks<'_>) -> bool {
-        !self.options.scores
-            && self.options.only_bans()
-            && hooks.processors.is_empty()
-            && hooks.allowed.is_none()
+        matches!(self.options.strategy, Strategy::Greedy)
+            && !self.options.scores
+            && self.rules_only_ban(hooks)
     }
 
     /// What must not come next in the rows of this step, where [`Self::wants_best`].

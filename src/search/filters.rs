@@ -6,7 +6,8 @@
 use core::cmp::Ordering;
 
 use super::logits::{
-    TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum, sum_exp,
+    Shift, TopK as Best, argmax, exp, exp_f64, ln_f64, log_sum_exp, log_sum_exp_below, maximum,
+    sum_exp,
 };
 use super::processors::short;
 use super::{Context, LogitsProcessor, SearchError};
@@ -33,7 +34,7 @@ fn kth_largest(scores: &[f32], k: usize, scratch: &mut [u32]) -> Result<f32, Sea
         return Ok(*kth);
     }
     let mut best = Best::new(&mut first[..k], &mut second[..k]);
-    best.scan(scores, 0.0, 0);
+    best.scan(scores, Shift::default(), 0);
     let found = best.sort();
     Ok(if found < k { f32::NEG_INFINITY } else { first[k - 1] })
 }

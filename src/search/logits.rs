@@ -224,15 +224,22 @@ fn subtract((row, max, log_sum): (&mut [f32], f32, f32)) {
     }
 }
 
+/// The `max` and `log_sum` by which `(x - max) - log_sum` is the log-softmax of `x` in this row; `None`
+/// unless both are finite.
+pub(super) fn normalizer(row: &[f32]) -> Option<(f32, f32)> {
+    let max = maximum(row);
+    let log_sum = ln_f64(sum_exp(row, max)) as f32;
+    (max.is_finite() && log_sum.is_finite()).then_some((max, log_sum))
+}
+
 /// `x - max - ln sum e^(x - max)` in place. A row of `-inf` is left alone; NaN or `+inf` anywhere
 /// makes every score NaN.
 pub(super) fn log_softmax(row: &mut [f32]) {
-    let max = maximum(row);
-    if max == f32::NEG_INFINITY && below_infinity(row) {
-        return;
+    if let Some((max, log_sum)) = normalizer(row) {
+        best_isa().run(Subtract((row, max, log_sum)));
+    } else if !(maximum(row) == f32::NEG_INFINITY && below_infinity(row)) {
+        row.fill(f32::NAN);
     }
-    let log_sum = ln_f64(sum_exp(row, max)) as f32;
-    best_isa().run(Subtract((row, max, log_sum)));
 }
 
 /// The lowest index of the largest score; `None` if every score is `-inf`.
@@ -263,7 +270,22 @@ pub(super) struct TopK<'m> {
     len: usize,
 }
 
-struct Scan<'s, 'm>(&'s mut TopK<'m>, &'s [f32], f32, u32);
+/// How a score becomes what competes: `((x - max) - log_sum) + offset`, rounded at each step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shift {
+    pub(super) max: f32,
+    pub(super) log_sum: f32,
+    pub(super) offset: f32,
+}
+
+impl Shift {
+    #[inline(always)]
+    fn of(self, x: f32) -> f32 {
+        ((x - self.max) - self.log_sum) + self.offset
+    }
+}
+
+struct Scan<'s, 'm>(&'s mut TopK<'m>, &'s [f32], Shift, u32);
 
 impl Work for Scan<'_, '_> {
     type Output = bool;
@@ -281,38 +303,38 @@ impl<'m> TopK<'m> {
         Self { scores: &mut scores[..k], indices: &mut indices[..k], len: 0 }
     }
 
-    /// Offers `score + offset` of a whole row, indexed from `base`. Returns whether all scores were
+    /// Offers the shifted scores of a whole row, indexed from `base`. Returns whether all scores were
     /// below `+inf`; on false the heap must not be used.
-    pub(super) fn scan(&mut self, row: &[f32], offset: f32, base: u32) -> bool {
-        best_isa().run(Scan(self, row, offset, base))
+    pub(super) fn scan(&mut self, row: &[f32], shift: Shift, base: u32) -> bool {
+        best_isa().run(Scan(self, row, shift, base))
     }
 
     #[inline(always)]
-    fn scan_inline(&mut self, row: &[f32], offset: f32, base: u32) -> bool {
+    fn scan_inline(&mut self, row: &[f32], shift: Shift, base: u32) -> bool {
         let (blocks, rest) = row.as_chunks::<BLOCK>();
         let mut start = base;
         for block in blocks {
             // One question for all that needs a closer look: what would enter, NaN and infinity.
             let worst = self.worst();
-            let look = |any, &x: &f32| any | u32::from(!(x + offset <= worst));
+            let look = |any, &x: &f32| any | u32::from(!(shift.of(x) <= worst));
             if block.iter().fold(0, look) != 0 {
                 if !below_infinity_inline(block) {
                     return false;
                 }
-                self.offer_each(block, offset, start);
+                self.offer_each(block, shift, start);
             }
             start += BLOCK as u32;
         }
         if !below_infinity_inline(rest) {
             return false;
         }
-        self.offer_each(rest, offset, start);
+        self.offer_each(rest, shift, start);
         true
     }
 
-    fn offer_each(&mut self, scores: &[f32], offset: f32, base: u32) {
+    fn offer_each(&mut self, scores: &[f32], shift: Shift, base: u32) {
         for (index, &x) in (base..).zip(scores) {
-            self.offer(x + offset, index);
+            self.offer(shift.of(x), index);
         }
     }
 
@@ -485,7 +507,8 @@ mod tests {
                     all.truncate(k);
                     let (mut scores, mut indices) = (vec![f32::NAN; k], vec![0; k]);
                     let mut top = TopK::new(&mut scores, &mut indices);
-                    assert!(top.scan(&row, offset, 10));
+                    let shift = Shift { offset, ..Shift::default() };
+                    assert!(top.scan(&row, shift, 10));
                     let len = top.sort();
                     let got: Vec<(f32, u32)> = scores.into_iter().zip(indices).take(len).collect();
                     assert_eq!(got, all, "n {n} k {k}");
@@ -496,7 +519,7 @@ mod tests {
         let mut row = [0.0; 130];
         for place in [0, 100, 129] {
             row[place] = f32::NAN;
-            assert!(!TopK::new(&mut scores, &mut indices).scan(&row, 0.0, 0));
+            assert!(!TopK::new(&mut scores, &mut indices).scan(&row, Shift::default(), 0));
             row[place] = 0.0;
         }
     }

@@ -148,6 +148,11 @@ memory! { shape;
     next_token: u32 = [shape.width];
     /// `[b]` the score.
     next_score: f32 = [shape.width];
+    /// `[b]` what is taken off the scores of a beam's row to make log-probabilities of them: its
+    /// largest, then the logarithm of its sum; both 0 where the row holds log-probabilities.
+    row_max: f32 = [shape.width];
+    /// See `row_max`.
+    row_log_sum: f32 = [shape.width];
     /// Candidates of one group, best first.
     candidate_score: f32 = [shape.candidates];
     /// Slot times vocabulary plus token.
