@@ -241,6 +241,8 @@ impl Sweep<'_, '_> {
                 let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
                 let product = s.mul(product, scale);
                 let product = s.mul_add(product, s.splat(facts.scale), bias);
+                // Bytes may overflow where floats do not: no bound is below the least number.
+                let product = s.max(s.splat(f32::MIN), product);
                 let bound = s.mul_add(error, s.splat(facts.error_factor), of_bias);
                 let bound = s.mul_add(norm, s.splat(facts.norm_factor), bound);
                 let upper = s.add(product, bound);
