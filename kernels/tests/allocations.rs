@@ -4,10 +4,11 @@
 
 mod support;
 
+use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
     AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut, Isa,
     Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, Team, attention,
-    attention_cached, attention_scratch, attention_step, gemm,
+    attention_cached, attention_scratch, attention_step, gemm, screen,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -53,8 +54,10 @@ struct Bench {
     output: Vec<f32>,
     weight: Vec<f32>,
     packed: Vec<f32>,
+    screen: Vec<f32>,
     scratch: Vec<f32>,
     cache: Vec<f32>,
+    columns: Vec<u32>,
     ancestry: Vec<u32>,
     lens: Vec<u32>,
 }
@@ -72,7 +75,13 @@ impl Bench {
             output: vec![0.0; TOKENS * WIDTH],
             weight: random.values(WIDTH * WIDTH),
             packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
-            scratch: vec![0.0; attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM).expect("small")],
+            screen: vec![0.0; Screen::len(WIDTH, WIDTH).expect("small")],
+            scratch: {
+                let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
+                let screen = screen::scratch(TOKENS, WIDTH);
+                vec![0.0; attention.expect("small").max(screen.expect("small"))]
+            },
+            columns: vec![0; TOKENS],
             cache: vec![0.0; SHAPE.len(isa).expect("small")],
             ancestry: (0..TOKENS * TOKENS).map(|i| (i / 5 % 2) as u32).collect(),
             lens: vec![TOKENS as u32; TOKENS],
@@ -93,6 +102,18 @@ impl Bench {
             &packed,
             &epilogue,
             MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            parallelism,
+        )
+        .expect("a fit");
+        let screen = Screen::build(&packed, &mut self.screen).expect("room");
+        let product =
+            Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
+        screen::largest(
+            &product,
+            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
+            &|row, column| (row + column as usize).is_multiple_of(5),
+            (&mut self.columns, &mut self.output[..TOKENS]),
+            &mut self.scratch,
             parallelism,
         )
         .expect("a fit");
