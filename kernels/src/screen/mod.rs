@@ -189,3 +189,6 @@ impl Screen<'_> {
         isa.has_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests;

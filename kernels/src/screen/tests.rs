@@ -1,0 +1,170 @@
+//! What a screen and its rows hold, against plain Rust in f64, on every instruction set.
+
+use super::build::{Fact, fact};
+use super::rows::{WORDS, prepare};
+use super::sweep::tiles;
+use super::{PANEL, Screen};
+use crate::gemm::share;
+use crate::isa::Isa;
+use crate::lanes::Lanes;
+use crate::lanes::bytes::{Bytes, BytesKernel};
+use crate::{Matrix, PackedMatrix};
+use std::vec;
+use std::vec::Vec;
+
+/// `-1.0..1.0`, the same in every run.
+fn random(state: &mut u64) -> f32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// Vectors of `depth` of every size with a norm in f32: of real numbers, of halves of a step, of one number, of zeros.
+fn vectors(count: usize, depth: usize) -> Vec<Vec<f32>> {
+    let state = &mut 7;
+    let vector = |i: usize| {
+        let size = 10.0f32.powi(i as i32 % 36 - 20);
+        let element = |k: usize| match i % 5 {
+            0 => (random(state) * 127.0).round() - 0.5,
+            1 if k > 0 => 0.0,
+            2 => 1.0,
+            3 if i.is_multiple_of(3) => 0.0,
+            _ => random(state),
+        };
+        (0..depth).map(element).map(|x| x * size).collect()
+    };
+    (0..count).map(vector).collect()
+}
+
+fn norm(x: impl Iterator<Item = f64>) -> f64 {
+    libm::sqrt(x.map(|x| x * x).sum())
+}
+
+/// Scale and bytes of `values` are those that are nearest; gives the values that they stand for.
+fn check_bytes(values: &[f32], scale: f32, bytes: &[i32]) -> Vec<f64> {
+    let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    assert_eq!(scale, largest / 127.0);
+    for (&x, &q) in values.iter().zip(bytes) {
+        assert!((-127..=127).contains(&q));
+        let left_out = (f64::from(x) - f64::from(scale) * f64::from(q)).abs();
+        assert!(left_out <= f64::from(scale) * 0.5 * (1.0 + 1e-5), "{x} is {q} of {scale}");
+    }
+    assert!(bytes[values.len()..].iter().all(|&q| q == 0));
+    bytes[..values.len()].iter().map(|&q| f64::from(q) * f64::from(scale)).collect()
+}
+
+/// `found` is at least `exact` and little more.
+fn check_bound(found: f32, exact: f64, allowed: f64) {
+    let found = f64::from(found);
+    assert!(found >= exact && found <= allowed + 3e-16, "{found:e} for {exact:e}, {allowed:e}");
+}
+
+#[test]
+fn a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out() {
+    for isa in Isa::available() {
+        for (depth, columns) in [(1, 1), (3, 31), (4, 32), (65, 33), (130, 100), (2049, 37)] {
+            let weights = vectors(columns, depth);
+            let dense = weights.concat();
+            let mut packed = vec![f32::NAN; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
+            let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
+            let mut buffer = vec![f32::NAN; Screen::len(depth, columns).unwrap()];
+            let screen = Screen::build(&weight, &mut buffer).unwrap();
+            let zeros = vec![0.0; depth];
+            for column in 0..columns.next_multiple_of(PANEL) {
+                let values = weights.get(column).unwrap_or(&zeros);
+                let (panel, lane) = (screen.panel(column / PANEL), column % PANEL);
+                let word = |step: usize| panel[step * PANEL + lane].to_bits().to_le_bytes();
+                let bytes: Vec<i32> = (0..screen.steps())
+                    .flat_map(word)
+                    .map(|byte| i32::from(byte.cast_signed()))
+                    .collect();
+                let get = |which: Fact| panel[fact(screen.steps(), which) + lane];
+                let kept = check_bytes(values, get(Fact::Scale), &bytes);
+                let sum: i32 = bytes.iter().sum();
+                assert_eq!(get(Fact::Offset).to_bits().cast_signed(), -128 * sum);
+                let whole = norm(values.iter().map(|&x| f64::from(x)));
+                let left_out = norm(values.iter().zip(kept).map(|(&x, kept)| f64::from(x) - kept));
+                check_bound(get(Fact::Norm), whole, whole * 1.001);
+                check_bound(get(Fact::Error), left_out, left_out * 1.001 + whole * 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
+    for isa in Isa::available() {
+        for (rows, depth) in [(1, 1), (5, 16), (12, 63), (13, 17), (30, 130), (2, 2049)] {
+            let values = vectors(rows, depth);
+            let dense = values.concat();
+            let x = Matrix::new(&dense, rows, depth).unwrap();
+            let buffer = vec![0.0; Screen::len(depth, 1).unwrap()];
+            let screen = Screen::from_built(depth, 1, &buffer).unwrap();
+            let steps = screen.steps();
+            let mut words = vec![f32::NAN; rows * steps];
+            let mut facts = vec![f32::NAN; rows * WORDS];
+            prepare(isa, &x, &screen, &mut words, &mut facts);
+            let tiles = tiles(rows);
+            for tile in (0..tiles).map(|tile| share(rows, tiles, tile)) {
+                for row in tile.clone() {
+                    let words = &words[tile.start * steps..tile.end * steps];
+                    let bytes: Vec<i32> = words[row - tile.start..]
+                        .iter()
+                        .step_by(tile.len())
+                        .flat_map(|word| word.to_bits().to_le_bytes())
+                        .map(|byte| i32::from(byte) - 128)
+                        .collect();
+                    let facts = &facts[row * WORDS..][..WORDS];
+                    let kept = check_bytes(&values[row], facts[0], &bytes);
+                    let pairs = values[row].iter().zip(&kept);
+                    let left_out = norm(pairs.map(|(&x, kept)| f64::from(x) - kept));
+                    let whole = norm(values[row].iter().map(|&x| f64::from(x)));
+                    // Two roundings of each of `depth` sums, for `gemm` and for the norms.
+                    let rounding = depth as f64 * f64::from(f32::EPSILON) * whole;
+                    let allowed = left_out * 1.001 + 2.0 * rounding + whole * 1e-5;
+                    check_bound(facts[1], left_out + 0.5 * rounding, allowed);
+                    let kept = norm(kept.into_iter());
+                    check_bound(facts[2], kept, kept * 1.001);
+                    assert_eq!(facts[3], f32::NEG_INFINITY);
+                }
+            }
+        }
+    }
+}
+
+struct Dots;
+
+impl BytesKernel for Dots {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize>(self, b: B) {
+        let lanes = <B::Floats as Lanes>::LANES;
+        assert_eq!(lanes * NV, PANEL);
+        let extremes = [0u8, 1, 127, 128, 129, 255, 254, 3];
+        let word = |i: usize| {
+            i32::from_le_bytes(core::array::from_fn(|k| extremes[(i * 3 + k * k) % extremes.len()]))
+        };
+        for i in 0..64 {
+            let weights: [i32; PANEL] = core::array::from_fn(|lane| word(i + 5 * lane));
+            // SAFETY: at most PANEL lanes.
+            let weights_in = unsafe { b.load(weights.as_ptr()) };
+            for start in [0, 1 << 30, -(1 << 30)] {
+                let sums = b.dot(b.splat(start), b.splat(word(i)), weights_in);
+                let mut found = [0.0; PANEL];
+                // SAFETY: as above.
+                unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
+                for lane in 0..lanes {
+                    let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());
+                    let sum = pairs.map(|(a, w)| i32::from(a) * i32::from(w.cast_signed()));
+                    assert_eq!(found[lane], (start + sum.sum::<i32>()) as f32, "lane {lane}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_products_of_bytes_are_exact() {
+    Isa::available().for_each(|isa| isa.dispatch_bytes(Dots));
+}
