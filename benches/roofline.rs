@@ -25,11 +25,12 @@
 //! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
 //! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
-//! its padding.
+//! its padding. In `screen` four multiply-adds of bytes count as one, as in AVX-512 with VNNI; elsewhere
+//! they are plain Rust, and the fraction is small.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
-use support::{buffer, catalog, clock, heads, limits, matmul, options, report, rows, work};
+use support::{buffer, catalog, clock, heads, limits, matmul, options, report, rows, screen, work};
 
 mod support {
     pub(crate) mod buffer;
@@ -42,6 +43,7 @@ mod support {
     pub(crate) mod options;
     pub(crate) mod report;
     pub(crate) mod rows;
+    pub(crate) mod screen;
     pub(crate) mod work;
 }
 

@@ -6,6 +6,7 @@ use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
 use crate::rows::{self, Scores};
+use crate::screen;
 use crate::work::Work;
 use simdformer_kernels::{Activation, Epilogue, Isa};
 
@@ -42,6 +43,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
+    screened(options, &mut groups);
     odd(options, &mut groups);
     attention(options, &mut groups);
     elementwise(options, &mut groups);
@@ -142,6 +144,19 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
             kernels: vec![single(options, "gemm/packing", Mode::Serial, move |isa| {
                 matmul::packing(isa, columns, depth, false)
             })],
+        });
+    }
+}
+
+/// The largest logit of each row. Few rows wait for the bytes of the screen, more for the
+/// multiplications of bytes.
+fn screened(options: &Options, groups: &mut Vec<Group>) {
+    for rows in [1, 8, 32] {
+        let shape = Shape(rows, 32000, 512);
+        groups.push(Group {
+            shape: shape.name(),
+            limits: vec![Limit::Fma, Limit::Read(screen::bytes(shape))],
+            kernels: family(options, "screen", move |isa| screen::largest(isa, shape)),
         });
     }
 }
