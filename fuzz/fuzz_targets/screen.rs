@@ -1,0 +1,151 @@
+//! The screen of a product against the product.
+//!
+//! Whatever a screen decides must be the first largest element of what GEMM computes, bit for bit, for
+//! any shape, values, bias and bans; three threads decide the same; screens of arbitrary bytes are
+//! refused or safe.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
+use simdformer_kernels::screen::{Product, Screen, UNDECIDED, largest, scratch};
+use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+
+#[derive(Arbitrary, Debug)]
+struct Case {
+    isa: u8,
+    rows: u8,
+    depth: u16,
+    columns: u16,
+    layout: Layout,
+    /// Of the rows, the weight and the bias.
+    values: [Values; 3],
+    /// Powers of two that the rows and the weight are multiplied by.
+    scales: [i8; 2],
+    /// A number here and there that is like nothing around it.
+    outliers: Vec<(u16, u16, f32)>,
+    /// Columns that repeat another, so that elements tie.
+    repeats: Vec<(u16, u16)>,
+    bias: bool,
+    by_column: bool,
+    /// Every so many columns is banned.
+    banned: u8,
+    threads: u8,
+    seed: u64,
+    wild: Vec<u32>,
+}
+
+fuzz_target!(|case: Case| {
+    let isa = pick_isa(case.isa);
+    safe(isa, &case);
+    decides(isa, &case);
+});
+
+fn view(m: &Strided) -> Matrix<'_> {
+    let data = m.data.get(m.offset..).unwrap_or_default();
+    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
+}
+
+fn decides(isa: Isa, case: &Case) {
+    let rows = usize::from(case.rows) % 30;
+    let depth = usize::from(case.depth) % 300;
+    let columns = usize::from(case.columns) % 400;
+    let mut rng = Rng::new(case.seed);
+    let power = |scale: i8| f32::from(scale / 2).exp2();
+    let mut x = Strided::filled(rows, depth, case.layout, case.values[0], &mut rng);
+    for i in 0..rows {
+        for k in 0..depth {
+            let at = x.offset + i * x.row_stride + k * x.column_stride;
+            x.data[at] *= power(case.scales[0]);
+        }
+    }
+    // By column: `[columns, depth]`.
+    let mut weight: Vec<f32> =
+        (0..columns * depth).map(|_| rng.value(case.values[1]) * power(case.scales[1])).collect();
+    if depth > 0 && columns > 0 {
+        for &(column, k, value) in &case.outliers {
+            weight[usize::from(column) % columns * depth + usize::from(k) % depth] = value;
+        }
+        for &(from, to) in &case.repeats {
+            let (from, to) = (usize::from(from) % columns, usize::from(to) % columns);
+            weight.copy_within(from * depth..(from + 1) * depth, to * depth);
+        }
+    }
+    let bias: Vec<f32> = (0..columns).map(|_| rng.value(case.values[2])).collect();
+    let bias = case.bias.then_some(&bias[..]);
+    let by_column = Matrix::new(&weight, columns, depth).expect("a dense matrix");
+
+    let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
+    let packed = PackedMatrix::pack(isa, by_column.transposed(), &mut buffer).expect("a fit");
+    let mut bytes = vec![GAP; Screen::len(depth, columns).expect("small")];
+    let screen = Screen::build(&packed, &mut bytes).expect("a fit");
+    let mut logits = vec![GAP; rows * columns];
+    let c = MatrixMut::new(&mut logits, rows, columns).expect("a fit");
+    let epilogue = Epilogue { bias, ..Epilogue::default() };
+    gemm(view(&x), &packed, &epilogue, c, Parallelism::Serial).expect("a fit");
+
+    let banned = |row: usize, column: u32| {
+        case.banned > 0 && (column as usize + row).is_multiple_of(usize::from(case.banned))
+    };
+    let product = Product {
+        weight: &packed,
+        screen: &screen,
+        bias,
+        by_column: case.by_column.then_some(by_column),
+    };
+    let decide = |parallelism: Parallelism<'_>| {
+        let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
+        let mut room = vec![GAP; scratch(rows, depth).expect("small")];
+        let outputs = (&mut found[..], &mut values[..]);
+        largest(&product, view(&x), &banned, outputs, &mut room, parallelism).expect("a fit");
+        (found, values)
+    };
+    let check = |(found, values): (Vec<u32>, Vec<f32>)| {
+        for (row, (&column, &value)) in found.iter().zip(&values).enumerate() {
+            if column == UNDECIDED {
+                assert!(value.is_nan());
+                continue;
+            }
+            let mut best = (UNDECIDED, f32::NEG_INFINITY);
+            for (j, &logit) in (0u32..).zip(&logits[row * columns..][..columns]) {
+                if banned(row, j) {
+                    continue;
+                }
+                assert!(!logit.is_nan(), "{isa}: row {row} is decided, column {j} is NaN");
+                if logit > best.1 {
+                    best = (j, logit);
+                }
+            }
+            let found = (column, value.to_bits());
+            let expected = (best.0, best.1.to_bits());
+            // Zeros of either sign tie.
+            assert!(
+                found == expected || (found.0 == expected.0 && value == 0.0 && best.1 == 0.0),
+                "{isa}: row {row}: {found:?}, {value:e}, instead of {best:?}"
+            );
+        }
+    };
+    check(decide(Parallelism::Serial));
+    if case.threads % 8 == 0 {
+        check(pool().install(|| decide(Parallelism::Rayon)));
+    }
+}
+
+/// A screen of any words, and a product that it has nothing to do with, give an answer or an error.
+fn safe(isa: Isa, case: &Case) {
+    let words: Vec<f32> = case.wild.iter().map(|&word| f32::from_bits(word)).collect();
+    let (depth, columns) = (usize::from(case.depth) % 40, usize::from(case.columns) % 40);
+    let Ok(screen) = Screen::from_built(depth, columns, &words) else { return };
+    let mut buffer = vec![1.0; PackedMatrix::len(isa, depth, columns).expect("small")];
+    let weight = vec![1.0; depth * columns];
+    let weight = Matrix::new(&weight, depth, columns).expect("a dense matrix");
+    let packed = PackedMatrix::pack(isa, weight, &mut buffer).expect("a fit");
+    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+    let x = vec![1.0; 3 * depth];
+    let x = Matrix::new(&x, 3, depth).expect("a dense matrix");
+    let (mut found, mut values) = ([0; 3], [0.0; 3]);
+    let mut room = vec![GAP; scratch(3, depth).expect("small")];
+    let outputs = (&mut found[..], &mut values[..]);
+    largest(&product, x, &|_, _| false, outputs, &mut room, Parallelism::Serial).expect("a fit");
+    assert!(found.iter().all(|&column| column == UNDECIDED || (column as usize) < columns));
+}
