@@ -25,7 +25,7 @@
 //! its unit. Masked multiplications do not count. With several threads, `NAME/copies` are N
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
 //! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
-//! its padding. In `screen` four multiply-adds of bytes count as one, as in AVX-512 with VNNI; elsewhere
+//! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
 //! they are plain Rust, and the fraction is small.
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@
 use crate::lanes::Lanes;
 use crate::lanes::bytes::BytesKernel;
 #[cfg(target_arch = "x86_64")]
-use crate::lanes::vnni::Vnni;
+use crate::lanes::vnni::{Vnni256, Vnni512};
 use core::fmt;
 
 /// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
@@ -261,7 +261,9 @@ impl Isa {
     pub(crate) fn has_bytes(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => Vnni::beside(token).is_some(),
+            Level::Avx2(token) => Vnni256::beside(token).is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => Vnni512::beside(token).is_some(),
             _ => false,
         }
     }
@@ -270,10 +272,18 @@ impl Isa {
     #[inline]
     pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
-        if let Level::Avx512(token) = self.0
-            && let Some(vnni) = Vnni::beside(token)
-        {
-            return vnni.enter(kernel);
+        match self.0 {
+            Level::Avx512(token) => {
+                if let Some(vnni) = Vnni512::beside(token) {
+                    return vnni.enter(kernel);
+                }
+            }
+            Level::Avx2(token) => {
+                if let Some(vnni) = Vnni256::beside(token) {
+                    return vnni.enter(kernel);
+                }
+            }
+            Level::Scalar(_) => {}
         }
         kernel.run::<pulp::Scalar, 4>(pulp::Scalar)
     }

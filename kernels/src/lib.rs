@@ -9,13 +9,13 @@
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
-//! | [`screen`]: the largest element of each row of a product | 12 x 32 tile of bytes with VNNI | plain Rust | plain Rust | plain Rust |
+//! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`] | yes | yes | yes | yes |
 //!
 //! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
-//! in plain Rust, as AVX-512 without VNNI has it too, gives the same answers and is not faster than
-//! the product; [`screen::Screen::pays`] tells.
+//! in plain Rust, as CPUs without VNNI have it too, gives the same answers and is not faster than the
+//! product; [`screen::Screen::pays`] tells.
 //!
 //! # Choosing an instruction set
 //!

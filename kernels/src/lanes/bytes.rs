@@ -6,12 +6,17 @@
 use super::Lanes;
 use pulp::Scalar;
 
+/// The tallest tile of any instruction set.
+pub(crate) const MAX_ROWS: usize = 12;
+
 /// Sums of products of bytes, in vectors as long as those of f32.
 ///
 /// # Safety
 ///
-/// `Floats::LANES` lanes in `I32`; `load` touches exactly them.
+/// `Floats::LANES` lanes in `I32`; `load` touches exactly them; `ROWS <= MAX_ROWS`.
 pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
+    /// Rows of the tallest tile whose sums, beside one panel, fit the registers.
+    const ROWS: usize;
     /// The vectors of f32 that go with it.
     type Floats: Lanes;
     /// One vector of i32.
@@ -42,6 +47,7 @@ pub(crate) trait BytesKernel {
 
 // SAFETY: eight lanes, as in the scalar vectors of f32.
 unsafe impl Bytes for Scalar {
+    const ROWS: usize = 2;
     type Floats = Self;
     type I32 = [i32; 8];
 

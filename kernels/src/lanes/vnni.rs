@@ -1,21 +1,25 @@
-//! AVX-512 with VNNI: sixty-four products of bytes in one instruction, four times those of f32.
+//! Products of bytes on x86-64: VNNI, beside AVX-512 or (as AVX-VNNI) beside AVX2. One instruction
+//! multiplies and adds four times as many bytes as floats.
 
 use super::bytes::{Bytes, BytesKernel};
 use core::arch::x86_64::{
-    __m512, __m512i, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32,
+    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_cvtepi32_ps,
+    _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm512_cvtepi32_ps,
+    _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32,
 };
+use core::sync::atomic::{AtomicU8, Ordering};
 use pulp::core_arch::x86::Avx512vnni;
-use pulp::x86::V4;
+use pulp::x86::{V3, V4};
 
 /// Proof of AVX-512 and of VNNI beside it.
 #[derive(Clone, Copy)]
-pub(crate) struct Vnni {
+pub(crate) struct Vnni512 {
     floats: V4,
     /// Never read: holding it is the check.
     _vnni: Avx512vnni,
 }
 
-impl Vnni {
+impl Vnni512 {
     pub(crate) fn beside(floats: V4) -> Option<Self> {
         Avx512vnni::try_new().map(|vnni| Self { floats, _vnni: vnni })
     }
@@ -29,8 +33,8 @@ impl Vnni {
             enable = "sse,sse2,fxsr,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,fma,lzcnt"
         )]
         #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni")]
-        fn inside<K: BytesKernel>(vnni: Vnni, kernel: K) -> K::Output {
-            kernel.run::<Vnni, 2>(vnni)
+        fn inside<K: BytesKernel>(vnni: Vnni512, kernel: K) -> K::Output {
+            kernel.run::<Vnni512, 2>(vnni)
         }
         // SAFETY: both tokens exist, so this CPU has all of these.
         unsafe { inside(self, kernel) }
@@ -38,7 +42,8 @@ impl Vnni {
 }
 
 // SAFETY: sixteen lanes, as in V4.
-unsafe impl Bytes for Vnni {
+unsafe impl Bytes for Vnni512 {
+    const ROWS: usize = 12;
     type Floats = V4;
     type I32 = __m512i;
 
@@ -65,5 +70,80 @@ unsafe impl Bytes for Vnni {
     fn to_f32(self, a: __m512i) -> __m512 {
         // SAFETY: `self` is the proof.
         unsafe { _mm512_cvtepi32_ps(a) }
+    }
+}
+
+/// Proof of AVX2 and of AVX-VNNI beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Vnni256 {
+    floats: V3,
+}
+
+impl Vnni256 {
+    pub(crate) fn beside(floats: V3) -> Option<Self> {
+        // Asking the CPU takes microseconds under a hypervisor: once is enough.
+        static PRESENT: AtomicU8 = AtomicU8::new(UNKNOWN);
+        const UNKNOWN: u8 = 0;
+        const NO: u8 = 1;
+        const YES: u8 = 2;
+        let mut present = PRESENT.load(Ordering::Relaxed);
+        if present == UNKNOWN {
+            const AVX_VNNI: u32 = 1 << 4;
+            // Leaf 7 has a second part where the first says so. AVX itself, and that the system saves
+            // its registers, `floats` stands for.
+            let has = __cpuid(0).eax >= 7
+                && __cpuid_count(7, 0).eax >= 1
+                && __cpuid_count(7, 1).eax & AVX_VNNI != 0;
+            present = if has { YES } else { NO };
+            PRESENT.store(present, Ordering::Relaxed);
+        }
+        (present == YES).then_some(Self { floats })
+    }
+
+    /// Runs `kernel` with everything that is inlined into it compiled for this set.
+    #[inline]
+    pub(crate) fn enter<K: BytesKernel>(self, kernel: K) -> K::Output {
+        // What V3 stands for, and AVX-VNNI; see [`Vnni512::enter`].
+        #[target_feature(
+            enable = "sse,sse2,fxsr,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,fma,lzcnt"
+        )]
+        #[target_feature(enable = "avxvnni")]
+        fn inside<K: BytesKernel>(vnni: Vnni256, kernel: K) -> K::Output {
+            kernel.run::<Vnni256, 4>(vnni)
+        }
+        // SAFETY: the token exists and the CPU was asked for the rest.
+        unsafe { inside(self, kernel) }
+    }
+}
+
+// SAFETY: eight lanes, as in V3.
+unsafe impl Bytes for Vnni256 {
+    const ROWS: usize = 2;
+    type Floats = V3;
+    type I32 = __m256i;
+
+    #[inline(always)]
+    fn floats(self) -> V3 {
+        self.floats
+    }
+    #[inline(always)]
+    fn splat(self, x: i32) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_dpbusd_avx_epi32(sum, a, b) }
+    }
+    #[inline(always)]
+    fn to_f32(self, a: __m256i) -> __m256 {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_cvtepi32_ps(a) }
     }
 }

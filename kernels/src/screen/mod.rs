@@ -183,8 +183,8 @@ impl Best<'_> {
 }
 
 impl Screen<'_> {
-    /// Whether this CPU multiplies bytes so much faster that a screen pays on `isa`: AVX-512 with VNNI.
-    /// Elsewhere it gives the same answers, slowly.
+    /// Whether this CPU multiplies bytes so much faster that a screen pays on `isa`: with VNNI, that is
+    /// most with AVX-512 and some with AVX2. Elsewhere it gives the same answers, slowly.
     pub fn pays(isa: Isa) -> bool {
         isa.has_bytes()
     }

@@ -1,7 +1,7 @@
 //! The rows of `x` as bytes, with what they leave out.
 
 use super::build::{LOST, SMALLEST, allowance, round, sqrt};
-use super::sweep::tiles;
+use super::sweep::Tiles;
 use super::{Best, Screen};
 use crate::gemm::share;
 use crate::isa::Work;
@@ -76,7 +76,7 @@ pub(super) fn prepare<'a>(
     words: &'a mut [f32],
     facts: &'a mut [f32],
 ) -> Rows<'a> {
-    let (steps, tiles) = (screen.steps(), tiles(x.rows()));
+    let (steps, tiles) = (screen.steps(), isa.dispatch_bytes(Tiles(x.rows())));
     for tile in (0..tiles).map(|tile| share(x.rows(), tiles, tile)) {
         let words = &mut words[tile.start * steps..tile.end * steps];
         for (i, row) in tile.clone().enumerate() {

@@ -1,8 +1,8 @@
 //! All columns in bytes: upper bounds, and the columns whose bound reaches the best so far.
 //!
-//! A tile is up to twelve rows and the two vectors of a panel, 24 sums in registers: a step of four
-//! `k` loads two vectors, broadcasts twelve words and multiplies 24 times, so that the loads leave
-//! room. The sums start from the offsets of the columns, which makes the bytes of `x` signed.
+//! With AVX-512 a tile is up to twelve rows and the two vectors of a panel, 24 sums in registers: a
+//! step of four `k` loads two vectors, broadcasts twelve words and multiplies 24 times, so that the
+//! loads leave room. With AVX2 it is two rows and four vectors, eight sums. The sums start from the offsets of the columns, which makes the bytes of `x` signed.
 //!
 //! Bounds are compared with the best lower bound that any part has found for the row; after the first
 //! few panels hardly a vector passes, so what happens to those that do is plain code.
@@ -10,17 +10,21 @@
 use super::build::{Fact, fact};
 use super::rows::Rows;
 use super::{CANDIDATES, PANEL, PARTS, Product};
-use crate::lanes::bytes::{Bytes, BytesKernel};
+use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS};
 use crate::lanes::{Lanes, MAX_LANES};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Rows of the tallest tile.
-const MAX_TILE: usize = 12;
+/// How many tiles a number of rows is shared out to.
+pub(super) struct Tiles(pub(super) usize);
 
-/// Tiles that `rows` rows are shared out to.
-pub(super) const fn tiles(rows: usize) -> usize {
-    rows.div_ceil(MAX_TILE)
+impl BytesKernel for Tiles {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize>(self, _: B) -> usize {
+        self.0.div_ceil(B::ROWS)
+    }
 }
 
 /// Floats in a cache line.
@@ -123,7 +127,7 @@ impl BytesKernel for Sweep<'_, '_> {
     #[inline(always)]
     fn run<B: Bytes, const NV: usize>(self, b: B) {
         let rows = self.job.rows.count;
-        let tiles = tiles(rows);
+        let tiles = Tiles(rows).run::<B, NV>(b);
         for panel in self.panels.clone() {
             for tile in 0..tiles {
                 let range = crate::gemm::share(rows, tiles, tile);
@@ -131,7 +135,9 @@ impl BytesKernel for Sweep<'_, '_> {
                 macro_rules! tiles {
                     ($($height:literal)*) => {
                         match range.len() {
-                            $($height => self.tile::<B, $height, NV>(b, panel, range.start, ahead),)*
+                            $($height if $height <= B::ROWS => {
+                                self.tile::<B, $height, NV>(b, panel, range.start, ahead)
+                            })*
                             _ => {}
                         }
                     };
@@ -208,11 +214,11 @@ impl Sweep<'_, '_> {
             weights = weights.wrapping_add(PANEL);
         }
         // Aside, so that what follows is a loop: unrolled it would be most of the code here.
-        let mut room = MaybeUninit::<[f32; MAX_TILE * PANEL]>::uninit();
+        let mut room = MaybeUninit::<[f32; MAX_ROWS * PANEL]>::uninit();
         let products = room.as_mut_ptr().cast::<f32>();
         for (i, line) in sums.into_iter().enumerate() {
             for (v, sum) in line.into_iter().enumerate() {
-                // SAFETY: `MR <= MAX_TILE`, and NV vectors are PANEL floats.
+                // SAFETY: `MR <= MAX_ROWS`, and NV vectors are PANEL floats.
                 unsafe { s.store(products.add(i * PANEL + v * lanes), b.to_f32(sum)) };
             }
         }

@@ -2,7 +2,7 @@
 
 use super::build::{Fact, fact};
 use super::rows::{WORDS, prepare};
-use super::sweep::tiles;
+use super::sweep::Tiles;
 use super::{PANEL, Screen};
 use crate::gemm::share;
 use crate::isa::Isa;
@@ -104,7 +104,7 @@ fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
             let mut words = vec![f32::NAN; rows * steps];
             let mut facts = vec![f32::NAN; rows * WORDS];
             prepare(isa, &x, &screen, &mut words, &mut facts);
-            let tiles = tiles(rows);
+            let tiles = isa.dispatch_bytes(Tiles(rows));
             for tile in (0..tiles).map(|tile| share(rows, tiles, tile)) {
                 for row in tile.clone() {
                     let words = &words[tile.start * steps..tile.end * steps];
