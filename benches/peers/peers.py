@@ -37,6 +37,8 @@ GEMM_SHAPES = [
     (8, 32000, 512),
     (64, 32000, 512),
 ]
+# Of which only the largest column of each row is wanted.
+SCREEN_SHAPES = [(1, 32000, 512), (8, 32000, 512), (32, 32000, 512)]
 # Batch, heads, queries, keys, head size.
 ATTENTION_SHAPES = [
     (1, 8, 128, 128, 64),
@@ -121,25 +123,37 @@ def check(engine, found, expected):
     assert error <= 1e-4, f"{engine} computes something else: relative error {error:.1e}"
 
 
-def ort_gemm(x, w, b, threads):
-    """One Gemm node, the weight an initializer that the runtime packs when it loads, as `F.linear(x, w, b)`."""
+def ort_gemm(x, w, b, threads, largest=False):
+    """One Gemm node, the weight an initializer that the runtime packs when it loads, as `F.linear(x, w, b)`; with
+    `largest`, the index of the largest element of each row."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     m, n, k = x.shape[0], *w.shape
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, n])
+    if largest:
+        nodes.append(helper.make_node("ArgMax", ["y"], ["i"], axis=1, keepdims=0))
+        out = helper.make_tensor_value_info("i", TensorProto.INT64, [m])
     graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)],
+        nodes,
         "gemm",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, k])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, n])],
+        [out],
         [numpy_helper.from_array(w.numpy(), "w"), numpy_helper.from_array(b.numpy(), "b")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
-    output = np.zeros((m, n), np.float32)
+    output = np.zeros(m, np.int64) if largest else np.zeros((m, n), np.float32)
     f = bound(ort_session(model.SerializeToString(), threads), {"x": x.numpy()}, output)
     f()
-    check("onnxruntime", output, F.linear(x, w, b).numpy())
+    expected = F.linear(x, w, b)
+    if largest:
+        # The values at both indices: two elements that are nearly equal may change places.
+        found = expected.gather(1, torch.from_numpy(output)[:, None])[:, 0]
+        check("onnxruntime", found.numpy(), expected.max(1).values.numpy())
+    else:
+        check("onnxruntime", output, expected.numpy())
     return f
 
 
@@ -152,6 +166,17 @@ def gemm(bench):
         bench.time("torch-onednn", "linear bf16", (m, n, k), lambda: F.linear(xb, wb, bb), work, "GFLOP/s")
         if bench.wants("onnxruntime"):
             bench.time("onnxruntime", "linear f32", (m, n, k), ort_gemm(x, w, b, bench.threads), work, "GFLOP/s")
+
+
+def screen(bench):
+    for m, n, k in SCREEN_SHAPES:
+        work = 2e-9 * m * n * k
+        x, w, b = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
+        what = "largest of linear f32"
+        bench.time("torch-mkl", what, (m, n, k), lambda: F.linear(x, w, b).argmax(1), work, "GFLOP/s")
+        if bench.wants("onnxruntime"):
+            f = ort_gemm(x, w, b, bench.threads, largest=True)
+            bench.time("onnxruntime", what, (m, n, k), f, work, "GFLOP/s")
 
 
 def attention(bench):
@@ -290,7 +315,8 @@ def decode(bench, source=32, target=64):
 
 
 if __name__ == "__main__":
-    families = {"gemm": gemm, "attention": attention, "norm": norm, "encode": encode, "decode": decode}
+    kernels = {"gemm": gemm, "screen": screen, "attention": attention, "norm": norm}
+    families = {**kernels, "encode": encode, "decode": decode}
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=[*families, "all"])
     p.add_argument("--threads", type=int, default=1)
