@@ -22,23 +22,23 @@
 //! | 17 | a masked broadcast reads too far | [`gemm_stays_between_guard_pages`], where the last element of A is flush with the page |
 //! | 18 | a length check covers one half only (quantised GEMV) | there is nothing quantised; every K with one row: [`gemm_stays_between_guard_pages`] |
 //! | 19 | rows after the last whole tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
-//! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`, `instruction_sets_with_fma_agree_bitwise` |
+//! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`; `gemm_bitwise.rs`: `instruction_sets_with_fma_agree_bitwise` |
 //! | 21 | a wrong register in some column | [`counting_numbers_times_the_identity`] |
 //! | 22, 28 | AMX: untestable errors, permissions, sandboxes | AMX is not used |
-//! | 23 | NaN leaks between rows of a tile | `gemm.rs`: `neighbours_do_not_reach_a_row` |
+//! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `neighbours_do_not_reach_a_row` |
 //! | 24 | more threads than tiles | [`more_threads_than_work`] |
 //! | 25, 26, 27 | int8: signs, saturation, range ends | there is no int8 |
 //! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
 //! | 30 | VNNI encodings | VNNI is not used |
 //! | 31 | aligned moves on unaligned buffers | [`any_alignment_gives_the_same_bits`] |
-//! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
+//! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm_bitwise.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
 //! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero`; fused: as 32 |
 //! | 34 | denormals: slow, or flushed | [`denormals_are_numbers`]; that they are not slow is a bench |
 //! | 35 | 32-bit indices | [`strides_beyond_two_to_the_31`]; sizes that overflow: `attention_errors.rs`: `absurd_sizes_do_not_panic` |
-//! | 36 | zero and negative strides, aliasing | [`zero_strides_repeat_what_they_point_at`]; `gemm.rs` and `attention_errors.rs`: `views_that_lie_are_refused`; negative strides and aliasing cannot be written down |
+//! | 36 | zero and negative strides, aliasing | [`zero_strides_repeat_what_they_point_at`]; `gemm_errors.rs` and `attention_errors.rs`: `views_that_lie_are_refused`; negative strides and aliasing cannot be written down |
 //! | 37 | spinning threads on too few cores | [`many_more_threads_than_cores_finish`] |
 //! | 38 | hidden allocations | `allocations.rs` |
-//! | 39 | results depend on threads or batch | `gemm.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: all |
+//! | 39 | results depend on threads or batch | `gemm_bitwise.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: all |
 //! | 40 | stack buffers that larger blocks overflow | blocks are constants; sums that wait on the stack: `gemm.rs`: `small_integers_are_exact_around_every_block_edge` |
 //! | 41 | the fallback differs from the vector code | every test here runs on every set, scalar first |
 #![cfg(feature = "rayon")]

@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod batch;
+pub mod gemm;
 pub mod screen;
 
 use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};

@@ -1,0 +1,251 @@
+//! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside
+//! any neighbours and on every set that has FMA; the same of a weight packed whole, in pieces or
+//! transposed; and under an activation those of the activation alone.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::activation::apply;
+use simdformer_kernels::{
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+};
+use support::gemm::{ACTIVATIONS, Packed, product, strides};
+use support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, difference};
+
+#[test]
+fn nan_and_infinity_propagate_to_their_row_or_column_only() {
+    for isa in all_isas() {
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (rows, depth, columns) = (9, 21, 70);
+            let mut random = Random::new(3);
+            let mut a = random.values(rows * depth);
+            let w: Vec<f32> = random.values(depth * columns).iter().map(|x| x + 1.5).collect();
+            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let clean = product(&a, rows, &packed.get(), Parallelism::Serial);
+            a[4 * depth + 20] = special;
+            let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+            for (at, (x, clean)) in found.iter().zip(&clean).enumerate() {
+                if at / columns != 4 {
+                    assert_eq!(x.to_bits(), clean.to_bits(), "{isa}: row {} changed", at / columns);
+                } else if special.is_nan() {
+                    assert!(x.is_nan());
+                } else {
+                    assert_eq!(*x, special, "{isa}: W is positive");
+                }
+            }
+        }
+    }
+}
+
+/// An activation in the epilogue is the activation alone, bit for bit: in its tails, at NaN and
+/// infinity, in whole panels and at edges.
+#[test]
+fn an_activation_in_the_epilogue_is_the_activation_alone() {
+    let mut sums = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.0, -0.0];
+    for x in [1e-40, 1e-3, 0.5, 1.0, 5.0, 10.0, 20.0, 40.0, 1e4, 1e30] {
+        sums.extend([x, -x]);
+    }
+    for isa in all_isas() {
+        for &activation in ACTIVATIONS {
+            for columns in [1, 3, 64, 70] {
+                let rows = sums.len();
+                let ones = vec![1.0; columns];
+                let packed = Packed::new(isa, Matrix::new(&ones, 1, columns).expect("W"));
+                let run = |activation| {
+                    let mut c = vec![POISON; rows * columns];
+                    gemm(
+                        Matrix::new(&sums, rows, 1).expect("A"),
+                        &packed.get(),
+                        &Epilogue { activation, ..Epilogue::default() },
+                        MatrixMut::new(&mut c, rows, columns).expect("C"),
+                        Parallelism::Serial,
+                    )
+                    .expect("shapes that fit");
+                    c
+                };
+                let found = run(activation);
+                let mut expected = run(Activation::Identity);
+                let view = MatrixMut::new(&mut expected, rows, columns).expect("C");
+                apply(isa, activation, view, Parallelism::Serial).expect("contiguous rows");
+                for (at, (x, y)) in found.iter().zip(&expected).enumerate() {
+                    let sum = sums[at / columns];
+                    assert!(
+                        x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()),
+                        "{isa}: {activation:?}({sum:e}) is {x:e} fused, {y:e} alone"
+                    );
+                    assert_eq!(x.is_nan(), sum.is_nan(), "{isa}: {activation:?}({sum:e}) is {x:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packing_in_pieces_and_transposed_gives_the_same_bytes() {
+    for isa in all_isas() {
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let (depth, columns) = (random.below(60), random.below(200));
+            let layout = (random.below(5), random.below(2) == 0);
+            let w = Strided::new(depth, columns, strides(depth, columns, layout, 1), |_, _| {
+                random.value()
+            });
+            let whole = Packed::new(isa, w.view());
+            // The documented layout, element by element.
+            let panel = isa.panel();
+            for (at, &x) in whole.data.iter().enumerate() {
+                let column = at / (panel * depth) * panel + at % panel;
+                let k = at / panel % depth;
+                let expected = if column < columns { w.at(k, column) } else { 0.0 };
+                assert_eq!(
+                    x.to_bits(),
+                    expected.to_bits(),
+                    "{isa}: {k}, {column} of {depth} x {columns}"
+                );
+            }
+            let dense = Strided::new(columns, depth, (depth, 1), |j, k| w.at(k, j));
+            let transposed = Packed::new(isa, dense.view().transposed());
+            assert_eq!(bits(&whole.data), bits(&transposed.data));
+            let mut pieces = vec![POISON; whole.data.len() + 3];
+            let mut first = 0;
+            loop {
+                let count = random.below(columns - first + 1).max(usize::from(first < columns));
+                let data = &w.data[(first * w.column_stride).min(w.data.len())..];
+                let block = Matrix::strided(data, depth, count, w.row_stride, w.column_stride)
+                    .expect("inside W");
+                PackedMatrix::pack_block(isa, block, (depth, columns), first, &mut pieces)
+                    .expect("a block that fits");
+                first += count;
+                if first == columns {
+                    break;
+                }
+            }
+            let (pieces, rest) = pieces.split_at(whole.data.len());
+            assert_eq!(bits(&whole.data), bits(pieces), "{isa}: {depth} x {columns} in pieces");
+            assert!(rest.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        }
+    }
+}
+
+/// A block of columns packed later replaces that block and nothing else.
+#[test]
+fn packing_a_block_leaves_its_neighbours() {
+    for isa in all_isas() {
+        let (depth, columns) = (11, 130);
+        let mut random = Random::new(9);
+        let w = random.values(depth * columns);
+        let mut packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+        let other = random.values(depth * 5);
+        let block = Matrix::new(&other, depth, 5).expect("a block");
+        PackedMatrix::pack_block(isa, block, (depth, columns), 62, &mut packed.data)
+            .expect("a fit");
+        let mut changed = w.clone();
+        for k in 0..depth {
+            changed[k * columns + 62..][..5].copy_from_slice(&other[k * 5..][..5]);
+        }
+        let expected = Packed::new(isa, Matrix::new(&changed, depth, columns).expect("W"));
+        assert_eq!(bits(&packed.data), bits(&expected.data), "{isa}");
+    }
+}
+
+/// Promise 5: a row's bits depend on nothing but the row, W and the epilogue.
+#[test]
+fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
+    let rounds = if brief() { 4 } else { 24 };
+    for isa in all_isas() {
+        for seed in 0..rounds {
+            let mut random = Random::new(1000 + seed);
+            let rows = 1 + random.below(120);
+            let columns = 1 + random.below(400);
+            let depth = if seed % 4 == 0 { 2030 + random.below(60) } else { 1 + random.below(400) };
+            let a = random.values(rows * depth);
+            let w = random.values(depth * columns);
+            let bias = random.values(columns);
+            let before = random.values(rows * columns);
+            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let run = |a: &[f32], before: &[f32], parallelism: Parallelism<'_>| {
+                let rows = a.len() / depth;
+                let mut c = before.to_vec();
+                let epilogue = Epilogue {
+                    scale: 0.7,
+                    bias: Some(&bias),
+                    activation: ACTIVATIONS[seed as usize % ACTIVATIONS.len()],
+                    residual: Residual::Output,
+                };
+                gemm(
+                    Matrix::new(a, rows, depth).expect("A"),
+                    &packed.get(),
+                    &epilogue,
+                    MatrixMut::new(&mut c, rows, columns).expect("C"),
+                    parallelism,
+                )
+                .expect("shapes that fit");
+                c
+            };
+            let together = run(&a, &before, Parallelism::Serial);
+            for i in 0..rows {
+                let alone = run(
+                    &a[i * depth..][..depth],
+                    &before[i * columns..][..columns],
+                    Parallelism::Serial,
+                );
+                if let Some(difference) = difference(&alone, &together[i * columns..][..columns]) {
+                    panic!("{isa}: row {i} of {rows} x {columns} x {depth} alone: {difference}");
+                }
+            }
+            for crew in CREWS {
+                let found = crew.run(|parallelism| run(&a, &before, parallelism));
+                if let Some(difference) = difference(&found, &together) {
+                    panic!("{isa}: {rows} x {columns} x {depth}, {crew:?}: {difference}");
+                }
+            }
+        }
+    }
+}
+
+/// A neighbour's contents, even NaN, cannot reach a row; nor can the position in the batch.
+#[test]
+fn neighbours_do_not_reach_a_row() {
+    for isa in all_isas() {
+        for depth in [5, 64, 2100] {
+            let (rows, columns) = (14, 75);
+            let mut random = Random::new(depth as u64);
+            let row = random.values(depth);
+            let w = random.values(depth * columns);
+            let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let alone = product(&row, 1, &packed.get(), Parallelism::Serial);
+            for place in 0..rows {
+                let mut a = vec![f32::NAN; rows * depth];
+                a[place * depth..][..depth].copy_from_slice(&row);
+                let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+                let found = &found[place * columns..][..columns];
+                assert_eq!(difference(found, &alone), None, "{isa}: row {place}");
+            }
+        }
+    }
+}
+
+/// FMA sets keep the same order of `k`, so they agree in every bit.
+#[test]
+fn instruction_sets_with_fma_agree_bitwise() {
+    let fused: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
+    let (rows, depth, columns) = (13, 2100, 83);
+    let mut random = Random::new(17);
+    let a = random.values(rows * depth);
+    let w = random.values(depth * columns);
+    // The definition of that order, one fused multiply-add at a time.
+    let mut expected = vec![0.0f32; rows * columns];
+    for i in 0..rows {
+        for j in 0..columns {
+            for k in 0..depth {
+                let sum = &mut expected[i * columns + j];
+                *sum = a[i * depth + k].mul_add(w[k * columns + j], *sum);
+            }
+        }
+    }
+    for isa in fused {
+        let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+        let found = product(&a, rows, &packed.get(), Parallelism::Serial);
+        assert_eq!(difference(&found, &expected), None, "{isa}");
+    }
+}

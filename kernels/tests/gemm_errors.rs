@@ -1,0 +1,139 @@
+//! Every way in which GEMM, packing and views refuse a call: each error reached, each with a message
+//! of its own, nothing written.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::{
+    Epilogue, GemmError, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, ViewError, gemm,
+    reference,
+};
+use std::collections::BTreeSet;
+use support::{POISON, all_isas};
+
+#[test]
+fn every_error_is_reached_and_nothing_is_written() {
+    let zeros = vec![0.0f32; 4096];
+    let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
+    for isa in all_isas() {
+        let mut buffer = vec![0.0; PackedMatrix::len(isa, 5, 7).expect("a small size")];
+        let packed = PackedMatrix::pack(isa, matrix(5, 7), &mut buffer).expect("a fit");
+        let plain = Epilogue::default();
+        let short = Epilogue { bias: Some(&zeros[..6]), ..plain };
+        let long = Epilogue { bias: Some(&zeros[..8]), ..plain };
+        let residual =
+            |rows, columns| Epilogue { residual: Residual::Matrix(matrix(rows, columns)), ..plain };
+        let cases = [
+            ((3, 4), plain, (3, 7), GemmError::Depth { expected: 5, found: 4 }),
+            ((3, 6), plain, (3, 7), GemmError::Depth { expected: 5, found: 6 }),
+            ((3, 5), plain, (2, 7), GemmError::Rows { expected: 3, found: 2 }),
+            ((3, 5), plain, (4, 7), GemmError::Rows { expected: 3, found: 4 }),
+            ((3, 5), plain, (3, 6), GemmError::Columns { expected: 7, found: 6 }),
+            ((3, 5), plain, (3, 8), GemmError::Columns { expected: 7, found: 8 }),
+            ((3, 5), short, (3, 7), GemmError::Bias { expected: 7, found: 6 }),
+            ((3, 5), long, (3, 7), GemmError::Bias { expected: 7, found: 8 }),
+            (
+                (3, 5),
+                residual(2, 7),
+                (3, 7),
+                GemmError::ResidualShape { expected: (3, 7), found: (2, 7) },
+            ),
+            (
+                (3, 5),
+                residual(3, 8),
+                (3, 7),
+                GemmError::ResidualShape { expected: (3, 7), found: (3, 8) },
+            ),
+        ];
+        let mut messages = BTreeSet::new();
+        for ((a_rows, a_columns), epilogue, (rows, columns), expected) in cases {
+            let mut c = vec![POISON; rows * columns];
+            let view = MatrixMut::new(&mut c, rows, columns).expect("C");
+            let found =
+                gemm(matrix(a_rows, a_columns), &packed, &epilogue, view, Parallelism::Serial);
+            assert_eq!(found, Err(expected));
+            assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()), "{expected}: C was written");
+            messages.insert(expected.to_string());
+        }
+        assert_eq!(messages.len(), cases.len(), "every message is distinct: {messages:?}");
+
+        let need = PackedMatrix::len(isa, 5, 7).expect("a small size");
+        let mut less = vec![POISON; need - 1];
+        let wanted = GemmError::PackedLength { expected: need, found: need - 1 };
+        assert_eq!(PackedMatrix::pack(isa, matrix(5, 7), &mut less).err(), Some(wanted));
+        assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
+        assert_eq!(PackedMatrix::pack_block(isa, matrix(5, 1), (5, 7), 0, &mut less), Err(wanted));
+        assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        let mut room = vec![POISON; need];
+        for (block, first, found) in [
+            (matrix(4, 2), 0, (4, 2)),
+            (matrix(5, 2), 6, (5, 8)),
+            (matrix(5, 8), 0, (5, 8)),
+            (matrix(5, 1), usize::MAX, (5, usize::MAX)),
+        ] {
+            assert_eq!(
+                PackedMatrix::pack_block(isa, block, (5, 7), first, &mut room),
+                Err(GemmError::PackedBlock { expected: (5, 7), found })
+            );
+        }
+        assert!(room.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        for (depth, columns) in [
+            (usize::MAX, 2),
+            (2, usize::MAX),
+            (1 << 40, 1 << 40),
+            (usize::MAX / 4, 1),
+            (0, usize::MAX),
+        ] {
+            assert_eq!(PackedMatrix::len(isa, depth, columns), Err(GemmError::TooLarge));
+            let found = PackedMatrix::from_packed(isa, depth, columns, &zeros);
+            assert_eq!(found.err(), Some(GemmError::TooLarge));
+        }
+    }
+}
+
+#[test]
+fn the_oracle_refuses_what_the_kernel_refuses() {
+    let zeros = [0.0f32; 64];
+    let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
+    let (mut out, mut magnitude) = ([0.0; 6], [0.0; 6]);
+    let plain = Epilogue::default();
+    let mut run = |a, epilogue: &Epilogue<'_>, n: usize| {
+        reference::gemm::gemm(a, matrix(4, 3), epilogue, None, &mut out[..n], &mut magnitude)
+    };
+    assert_eq!(run(matrix(2, 4), &plain, 6), Ok(()));
+    assert_eq!(run(matrix(2, 5), &plain, 6), Err(GemmError::Depth { expected: 4, found: 5 }));
+    assert_eq!(
+        run(matrix(2, 4), &plain, 5),
+        Err(GemmError::PackedLength { expected: 6, found: 5 })
+    );
+    let bias = Epilogue { bias: Some(&zeros[..2]), ..plain };
+    assert_eq!(run(matrix(2, 4), &bias, 6), Err(GemmError::Bias { expected: 3, found: 2 }));
+    let residual = Epilogue { residual: Residual::Output, ..plain };
+    assert_eq!(
+        run(matrix(2, 4), &residual, 6),
+        Err(GemmError::ResidualShape { expected: (2, 3), found: (0, 0) })
+    );
+}
+
+#[test]
+fn views_that_lie_are_refused() {
+    let mut data = [0.0f32; 24];
+    let short = ViewError::TooShort { expected: 25, found: 24 };
+    assert_eq!(Matrix::new(&data, 5, 5).err(), Some(short));
+    assert_eq!(Matrix::strided(&data, 3, 1, 12, 1).err(), Some(short));
+    assert!(Matrix::strided(&data, 3, 4, 10, 1).is_ok());
+    for (rows, columns, row_stride) in
+        [(usize::MAX, 2, usize::MAX), (2, 2, usize::MAX), (usize::MAX, usize::MAX, 1)]
+    {
+        let found = Matrix::strided(&data, rows, columns, row_stride, 1);
+        assert_eq!(found.err(), Some(ViewError::Overflow));
+    }
+    for (row_stride, column_stride) in [(0, 1), (2, 1), (1, 1), (1, 2), (3, 2), (0, 0)] {
+        assert_eq!(
+            MatrixMut::strided(&mut data, 3, 3, row_stride, column_stride).err(),
+            Some(ViewError::Overlap { row_stride, column_stride })
+        );
+    }
+    assert!(MatrixMut::strided(&mut data, 3, 3, 1, 3).is_ok());
+    assert!(MatrixMut::strided(&mut data, 1, 3, 0, 3).is_ok());
+}

@@ -1,0 +1,63 @@
+//! The operands of a GEMM, and the call without an epilogue.
+
+use super::POISON;
+use simdformer_kernels::{
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+};
+
+pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
+
+/// A weight matrix in a buffer of exactly its packed length, of which every float was poison.
+pub struct Packed {
+    pub isa: Isa,
+    pub depth: usize,
+    pub columns: usize,
+    pub data: Vec<f32>,
+}
+
+impl Packed {
+    pub fn new(isa: Isa, weight: Matrix<'_>) -> Self {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let mut data = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("a small size")];
+        PackedMatrix::pack(isa, weight, &mut data).expect("a buffer of the packed length");
+        Self { isa, depth, columns, data }
+    }
+
+    pub fn get(&self) -> PackedMatrix<'_> {
+        PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.data)
+            .expect("a packed matrix")
+    }
+}
+
+/// `gemm` without epilogue of dense `a`, `[rows, depth]`, into a new dense output full of poison.
+pub fn product(
+    a: &[f32],
+    rows: usize,
+    weight: &PackedMatrix<'_>,
+    parallelism: Parallelism<'_>,
+) -> Vec<f32> {
+    let mut c = vec![POISON; rows * weight.columns()];
+    gemm(
+        Matrix::new(a, rows, weight.depth()).expect("A is that large"),
+        weight,
+        &Epilogue::default(),
+        MatrixMut::new(&mut c, rows, weight.columns()).expect("C is that large"),
+        parallelism,
+    )
+    .expect("shapes that fit");
+    c
+}
+
+/// The strides of a matrix with gaps, laid row by row or column by column.
+pub fn strides(
+    rows: usize,
+    columns: usize,
+    (gap, by_column): (usize, bool),
+    spread: usize,
+) -> (usize, usize) {
+    if by_column {
+        (spread, spread * rows.max(1) + gap)
+    } else {
+        (spread * columns.max(1) + gap, spread)
+    }
+}
