@@ -340,3 +340,11 @@ impl Batch {
         }
     }
 }
+
+/// `batch` under a bias, the same for all heads.
+pub fn with_bias(mut batch: Batch, bias: impl Fn(usize, usize) -> f32) -> Batch {
+    let (tokens, keys) = (batch.query.shape[0], batch.key.shape[0]);
+    let data = (0..tokens * keys).map(|at| bias(at / keys, at % keys)).collect();
+    batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: keys });
+    batch
+}

@@ -1,4 +1,4 @@
-//! The operands of a GEMM, and the call without an epilogue.
+//! The operands of a GEMM, and calls without an epilogue.
 
 use super::POISON;
 use simdformer_kernels::{
@@ -60,4 +60,17 @@ pub fn strides(
     } else {
         (spread * columns.max(1) + gap, spread)
     }
+}
+
+/// Packs `w` and multiplies `a` by it into `c` without a residual.
+pub fn multiply(
+    isa: Isa,
+    a: Matrix<'_>,
+    w: Matrix<'_>,
+    c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) {
+    let mut packed = vec![POISON; PackedMatrix::len(isa, w.rows(), w.columns()).expect("small")];
+    let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+    gemm(a, &packed, &Epilogue::default(), c, parallelism).expect("shapes that fit");
 }
