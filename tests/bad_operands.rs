@@ -1,0 +1,183 @@
+//! Promise 4 for kernels: operands that do not fit are errors that say what was expected and what came,
+//! each in words of its own.
+
+#[path = "support/refusals.rs"]
+mod refusals;
+
+use refusals::{Seen, said};
+use simdformer::kernels::embedding::embed;
+use simdformer::kernels::norm::{LayerNorm, layer_norm};
+use simdformer::kernels::position::{PositionEncoding, encode};
+use simdformer::kernels::softmax::{FullyMasked, softmax};
+use simdformer::kernels::topk::{argmax, top_k};
+use simdformer::kernels::{
+    AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut, Isa, Matrix,
+    MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, attention, attention_cached,
+    attention_scratch, attention_step, gemm,
+};
+
+#[test]
+fn wrong_operands_of_kernels_are_errors() {
+    let mut seen = Seen::default();
+    let isa = Isa::best();
+    let (serial, data) = (Parallelism::Serial, [0.5f32; 256]);
+    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("a matrix");
+    let mut out = [7.0f32; 256];
+
+    seen.check("a short slice", said(Matrix::new(&data, 17, 16)), &["272", "256"]);
+    let wide = said(Matrix::strided(&data, 3, 2, usize::MAX / 2, 1));
+    seen.check("strides that overflow", wide, &["overflows"]);
+    let overlap = said(MatrixMut::strided(&mut out, 4, 4, 3, 1));
+    seen.check("rows that overlap", overlap, &["3", "overlap"]);
+    seen.check("too few heads", said(Heads::new(&data, [3, 9, 10])), &["270", "256"]);
+    seen.check("rows outside", said(matrix(4, 4).block(3, 2)), &["5", "4"]);
+
+    let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
+    let short = said(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
+    seen.check("no room to pack", short, &["packed", "has 3"]);
+    let columns = said(PackedMatrix::pack_block(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
+    seen.check("columns that do not fit", columns, &["(8, 7)", "(8, 6)"]);
+    seen.check(
+        "a packed matrix without end",
+        said(PackedMatrix::len(isa, usize::MAX, 6)),
+        &["depth times columns"],
+    );
+    let packed = PackedMatrix::pack(isa, matrix(8, 6), &mut buffer).expect("packed");
+    let plain = Epilogue::default();
+    let mut run = |a: [usize; 2], c: [usize; 2], epilogue: &Epilogue| {
+        let c = MatrixMut::new(&mut out, c[0], c[1]).expect("a matrix");
+        said(gemm(matrix(a[0], a[1]), &packed, epilogue, c, serial))
+    };
+    seen.check("another depth", run([2, 7], [2, 6], &plain), &["8", "7"]);
+    seen.check("other rows", run([2, 8], [3, 6], &plain), &["2 rows", "3"]);
+    seen.check("other columns", run([2, 8], [2, 5], &plain), &["6 columns", "5"]);
+    let bias = Epilogue { bias: Some(&data[..5]), ..plain };
+    seen.check("a short bias", run([2, 8], [2, 6], &bias), &["bias", "6", "5"]);
+    let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
+    seen.check("another residual", run([2, 8], [2, 6], &residual), &["(2, 6)", "(2, 7)"]);
+
+    let heads = |tokens| Heads::new(&data, [tokens, 2, 3]).expect("heads");
+    let options = AttentionOptions::new(3);
+    let mut run = |tokens: usize, sequences: &[Sequence], floats: usize, rows: usize| {
+        let mut scratch = vec![0.0; floats];
+        let out = HeadsMut::new(&mut out, [rows, 2, 3]).expect("heads");
+        let (query, key) = (heads(tokens), heads(tokens));
+        said(attention(isa, query, key, key, sequences, &options, out, None, &mut scratch, serial))
+    };
+    let packed = Sequence::packed;
+    let enough = attention_scratch(isa, &[packed(0, 9)], 2, 3).expect("a size");
+    seen.check("another output", run(4, &[packed(0, 4)], enough, 5), &["[4, 2, 3]", "[5, 2, 3]"]);
+    seen.check("a sequence outside", run(4, &[packed(2, 3)], enough, 4), &["query 5", "4 queries"]);
+    seen.check(
+        "sequences that overlap",
+        run(4, &[packed(0, 3), packed(2, 2)], enough, 4),
+        &["sequence 1", "apart"],
+    );
+    let keys = Sequence { key_len: 6, padded_len: 6, ..packed(0, 4) };
+    seen.check("keys outside", run(4, &[keys], enough, 4), &["key 6", "4 keys"]);
+    let valid = Sequence { padded_len: 3, ..packed(0, 4) };
+    seen.check("more valid keys than keys", run(4, &[valid], enough, 4), &["3 keys", "4"]);
+    seen.check("no scratch", run(4, &[packed(0, 4)], 1, 4), &["scratch", "found 1"]);
+
+    let shape = CacheShape { slots: 2, capacity: 4, heads: 2, head_dim: 3 };
+    let len = shape.len(isa).expect("a length");
+    let mut memory = vec![f32::NAN; len];
+    seen.check(
+        "a short cache",
+        said(CacheMut::new(isa, shape, &mut memory[..9])),
+        &["cache", "has 9"],
+    );
+    let mut cache = CacheMut::new(isa, shape, &mut memory).expect("a cache");
+    seen.check(
+        "a foreign slot",
+        said(cache.write(2, 0, heads(1), heads(1))),
+        &["slot 2", "2 slots"],
+    );
+    seen.check("a full slot", said(cache.write(0, 3, heads(2), heads(2))), &["5 positions", "4"]);
+    seen.check("other values", said(cache.write(0, 0, heads(2), heads(1))), &["2 tokens", "1"]);
+    let narrow = Heads::new(&data, [1, 3, 2]).expect("heads");
+    seen.check("other heads", said(cache.write(0, 0, narrow, narrow)), &["2 heads of 3", "3 of 2"]);
+    let places = said(cache.append(&[0, 1], &[0], heads(2), heads(2)));
+    seen.check("a position too few", places, &["2 tokens", "found 1"]);
+    cache.write(0, 0, heads(4), heads(4)).expect("written");
+    let mut read = |slot, key_len| {
+        let sequence = [CachedSequence { query_start: 0, query_len: 1, slot, key_len }];
+        let out = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
+        said(attention_cached(heads(1), &cache.read(), &sequence, &options, out, None, serial))
+    };
+    seen.check("reading a foreign slot", read(7, 1), &["slot 7"]);
+    seen.check("reading past the end", read(0, 9), &["9 positions"]);
+    let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
+    let short =
+        said(attention_step(heads(1), &cache.read(), &[3], &[0, 0], 2, &options, one, serial));
+    seen.check("a short ancestry", short, &["3 entries", "2"]);
+
+    let mut square = |rows, columns, call: &dyn Fn(MatrixMut) -> Option<String>| {
+        call(MatrixMut::new(&mut out, rows, columns).expect("a matrix"))
+    };
+    let norm = |weight, bias| LayerNorm { weight: &data[..weight], bias: &data[..bias], eps: 0.1 };
+    let x = matrix(3, 5);
+    let (a, b, c) = (norm(4, 5), norm(5, 6), norm(5, 5));
+    seen.check(
+        "a short weight",
+        square(3, 5, &|out| said(layer_norm(isa, a, x, out, serial))),
+        &["weight", "5", "4"],
+    );
+    seen.check(
+        "a long bias",
+        square(3, 5, &|out| said(layer_norm(isa, b, x, out, serial))),
+        &["bias", "5", "6"],
+    );
+    seen.check(
+        "another shape",
+        square(2, 5, &|out| said(layer_norm(isa, c, x, out, serial))),
+        &["2 x 5", "3 x 5"],
+    );
+    let transposed = matrix(5, 3).transposed();
+    seen.check(
+        "strided rows",
+        square(3, 5, &|out| said(layer_norm(isa, c, transposed, out, serial))),
+        &["stride", "3"],
+    );
+    let soft = |lengths: &'static [usize]| {
+        move |out: MatrixMut| said(softmax(isa, x, Some(lengths), FullyMasked::Zeros, out, serial))
+    };
+    seen.check("a length too few", square(3, 5, &soft(&[1, 2])), &["3", "2"]);
+    seen.check("a length past the row", square(3, 5, &soft(&[1, 2, 6])), &["row 2", "6"]);
+    seen.check(
+        "a foreign id",
+        square(2, 5, &|out| said(embed(isa, x, &[1, 3], 1.0, None, out, serial))),
+        &["3"],
+    );
+    let encoding = PositionEncoding::HalfSplitClosed { offset: 0 };
+    seen.check(
+        "narrow positions",
+        square(2, 3, &|out| said(encode(encoding, 0, out))),
+        &["columns", "3"],
+    );
+    let (mut values, mut indices) = ([0.0; 6], [0; 6]);
+    seen.check(
+        "more than there are",
+        said(top_k(isa, x, 6, &mut values, &mut indices, serial)),
+        &["6 entries", "5 columns"],
+    );
+    seen.check(
+        "no room for values",
+        said(top_k(isa, x, 2, &mut values[..5], &mut indices, serial)),
+        &["values", "6", "5"],
+    );
+    seen.check(
+        "no room for indices",
+        said(top_k(isa, x, 2, &mut values, &mut indices[..4], serial)),
+        &["indices", "6", "4"],
+    );
+    seen.check(
+        "the best of nothing",
+        said(argmax(isa, matrix(3, 0), &mut indices[..3], serial)),
+        &["1 entries", "0 columns"],
+    );
+    seen.check("an unknown set", said(Isa::from_name("sse9")), &["unknown", "scalar"]);
+    let elsewhere = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+    seen.check("a set of others", said(Isa::from_name(elsewhere)), &[elsewhere, isa.name()]);
+    assert!(seen.0.len() >= 40, "{} mistakes", seen.0.len());
+}
