@@ -29,7 +29,7 @@
 //! | 24 | more threads than tiles | [`more_threads_than_work`] |
 //! | 25, 26, 27 | int8: signs, saturation, range ends | there is no int8 |
 //! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
-//! | 30 | VNNI encodings | VNNI is not used |
+//! | 30 | VNNI encodings | AVX-512 VNNI and AVX-VNNI are asked for one by one and have an entrance each (`lanes/vnni.rs`); `screen.rs` runs both |
 //! | 31 | aligned moves on unaligned buffers | `memory.rs`: `any_alignment_gives_the_same_bits` |
 //! | 32 | tanh by way of exp is inf / inf | `activation.rs`: `tanh_forms_are_flat_where_exp_overflows`; fused: `gemm_bitwise.rs`: `an_activation_in_the_epilogue_is_the_activation_alone` |
 //! | 33 | GELU and SiLU in their tails | `activation.rs`: `tails_are_limits_and_never_nan`, `gelu_of_large_negative_numbers_is_zero`; fused: as 32 |
