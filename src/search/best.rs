@@ -91,6 +91,29 @@ impl<'a> Search<'a> {
     /// not banned, the lowest of several, or [`UNDECIDED`], and then `logits` (`[rows, vocabulary]`)
     /// holds the logits of that row. Other rows of `logits` are not looked at.
     ///
+    /// ```
+    /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
+    ///
+    /// let options = SearchOptions { scores: false, eos: vec![2], ..SearchOptions::default() };
+    /// let limits = SearchLimits {
+    ///     sentences: 1,
+    ///     sequences: 1,
+    ///     max_target_length: 8,
+    ///     vocabulary: 5,
+    ///     end_tokens: 1,
+    /// };
+    /// let mut memory = vec![0; words(&limits)?];
+    /// let mut search = Search::new(&options, &limits, &mut memory)?;
+    /// let sentence = search.admit(&Request::default())?;
+    /// let (mut logits, hooks) = ([0.0; 5], &mut Hooks::default());
+    /// assert!(search.wants_best(hooks));
+    /// search.advance_best(&[4], &mut logits, hooks)?;
+    /// search.advance_best(&[2], &mut logits, hooks)?;
+    /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
+    /// assert_eq!(best, Some(&[4, 2][..]));
+    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Self::advance`]; also [`SearchError::Length`] for `best`, and [`SearchError::Token`].
     pub fn advance_best(

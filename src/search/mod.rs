@@ -48,6 +48,8 @@
 //! - A sentence starts with one row, also in beam search and when several samples are wanted: its
 //!   sequences share the row until their first tokens differ. Finished sentences have no rows.
 //! - A prefix is fed one token a step, or all at once by the driver: [`Search::skip_prompt`].
+//! - Greedy search without [`SearchOptions::scores`] can be advanced with the best token of each row
+//!   alone, and the logits need not exist: [`Search::wants_best`], [`Search::advance_best`].
 //! - Slots are admitted and released at any time, between any two steps.
 //! - The outcome for a sentence is a function of its logits, its [`Request`] and the options: it does
 //!   not depend on its slot or on other sentences.

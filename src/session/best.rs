@@ -84,6 +84,27 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`Session::step`].
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let options = model.config().search_options();
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let row = session.start(sentence[0])?;
+    /// let (mut token, mut target) = (options.start, Vec::new());
+    /// while !options.eos.contains(&token) && target.len() < 16 {
+    ///     // No token that fills, and no empty translation.
+    ///     let first = target.is_empty();
+    ///     let banned = |_, id| id == options.start || first && options.eos.contains(&id);
+    ///     token = session.step_best(&[StepRow { row, token }], &banned)?[0];
+    ///     target.push(token);
+    /// }
+    /// assert!(target.len() > 1 && options.eos.contains(target.last().unwrap()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn step_best(
         &mut self,
         rows: &[StepRow],
