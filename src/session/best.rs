@@ -102,7 +102,7 @@ impl Session<'_> {
     ///     token = session.step_best(&[StepRow { row, token }], &banned)?[0];
     ///     target.push(token);
     /// }
-    /// assert!(target.len() > 1 && options.eos.contains(target.last().unwrap()));
+    /// assert!(target.len() > 1 && options.eos.contains(&token));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn step_best(

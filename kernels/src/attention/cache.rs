@@ -8,7 +8,7 @@
 use super::panels::{key_panels, value_row, value_rows, write_keys, write_values};
 use super::{AttentionError, Heads};
 use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 use crate::matrix::SharedMut;
 
 /// The dimensions of a cache of keys and values.
@@ -251,9 +251,6 @@ impl<'a> CacheMut<'a> {
         Ok(())
     }
 }
-
-/// Floats in a cache line.
-const LINE: usize = 16;
 
 enum Places<'a> {
     Run { slot: usize, position: usize },

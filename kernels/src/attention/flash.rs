@@ -13,7 +13,7 @@
 use super::product::{ALONE, Stream, streamed};
 use super::weights::{Running, exponentials};
 use crate::gemm::{MAX_ROWS, Operands, share};
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
 
@@ -27,9 +27,6 @@ pub(crate) const QUERY_BLOCK: usize = 192;
 
 /// Fewest queries that are worth a pass of their own.
 pub(crate) const MIN_QUERY_BLOCK: usize = 48;
-
-/// Floats in a cache line.
-const LINE: usize = 16;
 
 /// Vectors of scores in flight for a query that is alone, where a panel is narrow.
 const WIDE: usize = 8;

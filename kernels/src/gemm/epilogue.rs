@@ -1,9 +1,9 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
-use super::microkernel::{LINE, MAX_ROWS, Tile};
+use super::microkernel::{MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
 use crate::isa::Kernel;
-use crate::lanes::{Lanes, MAX_LANES, MAX_PANEL};
+use crate::lanes::{LINE, Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 use core::mem::MaybeUninit;
 

@@ -5,7 +5,7 @@
 //! registers as accumulators with 10 loads per 24 FMAs, against two loads and two FMAs per cycle;
 //! on AVX2, 6 x 2 use 12 of 16 with 8 loads per 12 FMAs.
 
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 
 /// Rows of the tallest tile.
 pub(crate) const MAX_ROWS: usize = 6;
@@ -45,9 +45,6 @@ pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
     // SAFETY: the caller's contract.
     unsafe { tile_ahead::<S, MR, NV, 0>(s, acc, depth, operands, core::ptr::null()) }
 }
-
-/// Floats in a cache line.
-pub(super) const LINE: usize = 16;
 
 /// [`tile`], which meanwhile asks for `AHEAD * depth` cache lines from `ahead` on, any address, to be
 /// brought into the first-level cache.

@@ -1,9 +1,8 @@
 //! From a weight matrix to panels, once, into the caller's buffer.
 
 use super::GemmError;
-use super::microkernel::LINE;
 use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 use crate::matrix::Matrix;
 
 /// Rows of contiguous columns that are asked for before they are needed.

@@ -22,6 +22,9 @@ pub(crate) mod vnni;
 /// The widest vector of any instruction set, in f32 lanes: enough room for one vector on the stack.
 pub(crate) const MAX_LANES: usize = 16;
 
+/// Floats in a cache line.
+pub(crate) const LINE: usize = 16;
+
 /// Most columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
 

@@ -6,13 +6,11 @@
 
 use super::LayerNorm;
 use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 use crate::math;
 
 /// Vectors in flight in a reduction.
 const UNROLL: usize = 4;
-/// Elements in one cache line.
-const LINE: usize = 16;
 /// Columns up to which two rows go side by side, where there are registers for the sums of both:
 /// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
 /// machine with a first-level cache of 32 KiB and slower on a busy one.

@@ -8,6 +8,7 @@
 use super::{PANEL, ScreenError};
 use crate::PackedMatrix;
 use crate::isa::Work;
+use crate::math::sqrt;
 
 /// Products of bytes (at most 255 * 127) that surely fit a sum of 32 bits.
 const DEPTH: usize = 1 << 16;
@@ -222,10 +223,4 @@ impl Work for Build<'_, '_> {
         put(Fact::Norm, norm);
         put(Fact::Error, error);
     }
-}
-
-/// The root, never too small by more than a rounding; NaN and infinity stay.
-#[inline(always)]
-pub(super) fn sqrt(x: f32) -> f32 {
-    libm::sqrtf(x)
 }

@@ -1,10 +1,11 @@
 //! The rows of `x` as bytes, with what they leave out.
 
-use super::build::{LOST, SMALLEST, allowance, round, sqrt};
+use super::build::{LOST, SMALLEST, allowance, round};
 use super::sweep::Tiles;
 use super::{Best, Screen};
 use crate::gemm::share;
 use crate::isa::Work;
+use crate::math::sqrt;
 use crate::{Isa, Matrix};
 use core::sync::atomic::AtomicU32;
 

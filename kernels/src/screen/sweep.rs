@@ -11,7 +11,7 @@ use super::build::{Fact, fact};
 use super::rows::Rows;
 use super::{CANDIDATES, PANEL, PARTS, Product};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS};
-use crate::lanes::{Lanes, MAX_LANES};
+use crate::lanes::{LINE, Lanes, MAX_LANES};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -26,9 +26,6 @@ impl BytesKernel for Tiles {
         self.0.div_ceil(B::ROWS)
     }
 }
-
-/// Floats in a cache line.
-const LINE: usize = 16;
 
 /// The bias rounds twice in `gemm` and twice here, each time by half an epsilon of it.
 const BIAS_ROUNDING: f32 = 4.0 * f32::EPSILON;
