@@ -2,7 +2,7 @@
 //!
 //! Most rules of greedy search only say which tokens may not come. Then the logits need not exist:
 //! whoever computes them can look for the largest that is not banned, and kernels that do so
-//! ([`simdformer_kernels::screen`]) need a quarter of the time.
+//! ([`simdformer_kernels::screen`]) need a quarter to a third of the time.
 
 use super::error::SearchError;
 use super::options::{SearchOptions, Strategy};

@@ -137,7 +137,7 @@ pub struct SearchOptions {
     /// Normalize the scores again after all processors.
     pub renormalize: bool,
     /// Greedy search: also compute how probable tokens and hypotheses are. It takes all logits of a
-    /// step; without, the best token is often found with a quarter of the work, see
+    /// step; without, the best token is found with about a quarter of the work, see
     /// [`Search::wants_best`](super::Search::wants_best). The tokens are the same. Beams and samples
     /// always have scores.
     pub scores: bool,

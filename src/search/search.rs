@@ -282,8 +282,8 @@ impl<'a> Search<'a> {
 
     /// Chooses the next tokens of every row and makes the rows of the next step.
     ///
-    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]; it is overwritten with the scores
-    /// after all processors, rows of an unfinished prompt excepted.
+    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]; the processors
+    /// work in it, and what it holds afterwards is not specified.
     ///
     /// # Errors
     /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise

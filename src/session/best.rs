@@ -80,7 +80,7 @@ impl Session<'_> {
     /// largest logit that [`Session::step`] would give among those for which `banned(i, token)` is false,
     /// `i` an index into `rows`, and the lowest of several; `u32::MAX` where no token is left.
     ///
-    /// On CPUs with VNNI (beside AVX-512 or AVX2) it takes a quarter of the time that logits take.
+    /// On CPUs with VNNI (beside AVX-512 or AVX2) it takes a quarter to a third of the time of logits.
     ///
     /// # Errors
     /// As [`Session::step`].

@@ -8,7 +8,7 @@
 //! `|x w - x' w'| <= |x - x'| |w| + |x'| |w - w'|`,
 //!
 //! with `x'` and `w'` what the bytes stand for and the norms known when they are made. Columns whose
-//! upper bound stays below the best lower bound cannot be the largest; of some ten that remain, the
+//! upper bound stays below the best lower bound cannot be the largest; of the few that remain, the
 //! sum is taken again in f32, in the order of [`gemm`](crate::gemm()). The bounds allow for the rounding
 //! of both, so the answer is the column that [`gemm`](crate::gemm()) and
 //! [`argmax`](crate::topk::argmax) would give, and the same value bit for bit: not an approximation.
@@ -43,7 +43,7 @@ pub const UNDECIDED: u32 = u32::MAX;
 /// Parts that the columns are cut into, each with its own candidates.
 const PARTS: usize = 16;
 
-/// Candidates of a row in one part. A few dozen in all are usual.
+/// Candidates of a row in one part; a row with more is given up.
 const CANDIDATES: usize = 64;
 
 /// The product of which [`largest`] finds the largest elements.
