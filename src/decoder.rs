@@ -9,7 +9,7 @@ use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use core::ops::Range;
 use simdformer_kernels::screen::{self, Screen};
 use simdformer_kernels::{
-    Activation, AttentionOptions, CachedSequence, Heads, HeadsMut, Matrix, Residual,
+    Activation, Ancestry, AttentionOptions, CachedSequence, Heads, HeadsMut, Matrix, Residual,
     attention_cached, attention_step,
 };
 
@@ -141,9 +141,7 @@ impl Decoder {
                     Past::Ancestry { lens, ancestry, stride } => attention_step(
                         part(0)?,
                         &cache.read(),
-                        lens,
-                        ancestry,
-                        stride,
+                        Ancestry { lens, slots: ancestry, stride },
                         &options,
                         out_heads,
                         run.parallelism,
@@ -153,8 +151,7 @@ impl Decoder {
                         &cache.read(),
                         &[CachedSequence { query_start: 0, query_len: rows, slot, key_len: len }],
                         &options,
-                        out_heads,
-                        None,
+                        out_heads.into(),
                         run.parallelism,
                     )?,
                 }
@@ -225,8 +222,7 @@ impl Decoder {
                 &cache.read(),
                 &sequences[..count],
                 &AttentionOptions::new(head_dim),
-                HeadsMut::new(context, shape)?,
-                None,
+                HeadsMut::new(context, shape)?.into(),
                 run.parallelism,
             )?;
         }

@@ -6,7 +6,7 @@ use crate::error::KernelError;
 use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
 use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use simdformer_kernels::{
-    Activation, AttentionOptions, Heads, HeadsMut, Residual, Sequence, attention,
+    Activation, AttentionOptions, Heads, HeadsMut, Qkv, Residual, Sequence, attention,
 };
 
 /// Sentences whose descriptions fit on the stack for one call of the attention kernel.
@@ -158,7 +158,6 @@ fn self_attention(
     let d = run.model.config().d_model;
     let (tokens, head_dim) = (qkv.len() / (3 * d), d / heads);
     let shape = [tokens, heads, head_dim];
-    let part = |index: usize| Heads::strided(&qkv[index * d..], shape, 3 * d, head_dim);
     let mut start = 0;
     for lengths in lengths.chunks(SENTENCES_PER_CALL) {
         let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
@@ -168,13 +167,10 @@ fn self_attention(
         }
         attention(
             run.isa(),
-            part(0)?,
-            part(1)?,
-            part(2)?,
+            Qkv::fused(qkv, shape)?,
             &sequences[..lengths.len()],
             &AttentionOptions::new(head_dim),
-            HeadsMut::new(context, shape)?,
-            None,
+            HeadsMut::new(context, shape)?.into(),
             scratch,
             run.parallelism,
         )?;

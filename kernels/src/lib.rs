@@ -60,9 +60,9 @@ pub mod topk;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads,
-    HeadsMut, Sequence, Weights, attention, attention_cached, attention_scratch,
-    attention_scratch_bound, attention_step,
+    Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Heads, HeadsMut, Qkv, Sequence, Weights, attention, attention_cached,
+    attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
 pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};

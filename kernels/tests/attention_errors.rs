@@ -4,9 +4,10 @@
 mod support;
 
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, ViewError, Weights, attention,
-    attention_cached, attention_scratch, attention_scratch_bound, attention_step, reference,
+    Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, ViewError,
+    Weights, attention, attention_cached, attention_scratch, attention_scratch_bound,
+    attention_step, reference,
 };
 use std::collections::BTreeSet;
 use support::{POISON, all_isas};
@@ -64,19 +65,19 @@ impl Call<'_> {
         let mut weights = vec![POISON; self.weight_floats];
         let result = attention(
             isa,
-            self.query,
-            self.key,
-            self.value,
+            Qkv { query: self.query, key: self.key, value: self.value },
             &self.sequences,
             &self.options,
-            HeadsMut::new(&mut out, self.out).expect("room"),
-            self.weight_heads.map(|heads| Weights {
-                data: &mut weights,
-                heads,
-                head_stride: self.weight_strides.0,
-                query_stride: self.weight_strides.1,
-                keys: self.weight_keys,
-            }),
+            AttentionOutput {
+                weights: self.weight_heads.map(|heads| Weights {
+                    data: &mut weights,
+                    heads,
+                    head_stride: self.weight_strides.0,
+                    query_stride: self.weight_strides.1,
+                    keys: self.weight_keys,
+                }),
+                ..HeadsMut::new(&mut out, self.out).expect("room").into()
+            },
             &mut scratch,
             Parallelism::Serial,
         );
@@ -310,8 +311,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
                 &cache,
                 &[sequence],
                 &options,
-                view,
-                None,
+                view.into(),
                 Parallelism::Serial,
             );
             let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
@@ -350,9 +350,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
             let result = attention_step(
                 query,
                 &cache,
-                lens,
-                ancestry,
-                stride,
+                Ancestry { lens, slots: ancestry, stride },
                 options,
                 view,
                 Parallelism::Serial,
@@ -403,13 +401,10 @@ fn absurd_sizes_do_not_panic() {
             let out = HeadsMut::strided(&mut [], [0, heads, head_dim], MAX, MAX).expect("none");
             let result = attention(
                 isa,
-                none,
-                none,
-                none,
+                Qkv { query: none, key: none, value: none },
                 &[Sequence::default(); 2],
                 &AttentionOptions::new(8),
-                out,
-                None,
+                out.into(),
                 &mut [],
                 Parallelism::Serial,
             );
@@ -425,23 +420,23 @@ fn absurd_sizes_do_not_panic() {
             let mut data = [POISON; 1];
             let result = attention(
                 isa,
-                heads(2, 4, 8),
-                none,
-                none,
+                Qkv { query: heads(2, 4, 8), key: none, value: none },
                 &[Sequence { query_len: 2, ..Sequence::default() }],
                 &AttentionOptions {
                     bias: Some(Bias { data: &[], head_stride: MAX, query_stride: MAX }),
                     fully_masked,
                     ..AttentionOptions::new(8)
                 },
-                HeadsMut::new(&mut out, [2, 4, 8]).expect("room"),
-                Some(Weights {
-                    data: &mut data,
-                    heads: &[0, 1, 2],
-                    head_stride: MAX,
-                    query_stride: MAX,
-                    keys: 0,
-                }),
+                AttentionOutput {
+                    weights: Some(Weights {
+                        data: &mut data,
+                        heads: &[0, 1, 2],
+                        head_stride: MAX,
+                        query_stride: MAX,
+                        keys: 0,
+                    }),
+                    ..HeadsMut::new(&mut out, [2, 4, 8]).expect("room").into()
+                },
                 &mut [],
                 Parallelism::Serial,
             );
@@ -473,9 +468,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     let options = AttentionOptions::new(8);
     let run = |query, key, value, sequence, out: usize, weights: usize| {
         reference::attention::attention(
-            query,
-            key,
-            value,
+            Qkv { query, key, value },
             sequence,
             &options,
             &mut vec![0.0; out],

@@ -104,6 +104,54 @@ impl<'a> Heads<'a> {
     }
 }
 
+/// The operands of attention: queries `[tokens, heads, head_dim]`, keys and values
+/// `[key tokens, kv_heads, head_dim]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Qkv<'a> {
+    /// What looks for something.
+    pub query: Heads<'a>,
+    /// What it is compared with.
+    pub key: Heads<'a>,
+    /// What it gets.
+    pub value: Heads<'a>,
+}
+
+impl<'a> Qkv<'a> {
+    /// The three parts of one fused projection, `[tokens, (query, key, value), heads, head_dim]`,
+    /// each `shape = [tokens, heads, head_dim]`.
+    ///
+    /// # Errors
+    /// The slice is shorter than `3 * tokens * heads * head_dim`.
+    ///
+    /// ```
+    /// use simdformer_kernels::Qkv;
+    ///
+    /// let fused = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // One token, one head of 2.
+    /// let Qkv { query, key, value } = Qkv::fused(&fused, [1, 1, 2])?;
+    /// assert_eq!([query, key, value].map(|part| part.row(0, 0)), [
+    ///     Some(&[1.0, 2.0][..]),
+    ///     Some(&[3.0, 4.0][..]),
+    ///     Some(&[5.0, 6.0][..]),
+    /// ]);
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+        let [tokens, heads, head_dim] = shape;
+        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
+        let stride = width.checked_mul(3).ok_or(ViewError::Overflow)?;
+        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
+        if expected > data.len() {
+            return Err(ViewError::TooShort { expected, found: data.len() });
+        }
+        // Without tokens there may be no elements to skip.
+        let part = |index: usize| {
+            let data = data.get(index * width..).unwrap_or(&[]);
+            Heads::strided(data, shape, stride, head_dim)
+        };
+        Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
+    }
+}
+
 /// A writable `[tokens, heads, head_dim]`; no two elements share memory.
 #[derive(Debug)]
 pub struct HeadsMut<'a> {

@@ -34,8 +34,10 @@ mod weights;
 
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use error::AttentionError;
-pub use heads::{Heads, HeadsMut};
-pub use options::{AttentionOptions, Bias, CachedSequence, Sequence, Weights};
+pub use heads::{Heads, HeadsMut, Qkv};
+pub use options::{
+    Ancestry, AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, Weights,
+};
 
 use crate::isa::Isa;
 use crate::matrix::SharedMut;
@@ -93,8 +95,8 @@ fn sequence_scratch(isa: Isa, tokens: usize, heads: usize, head_dim: usize) -> O
     keys.checked_add(values)?.checked_mul(heads)
 }
 
-/// Attention of every sequence: `query` and `out` are `[tokens, heads, head_dim]`, `key` and `value`
-/// `[tokens, kv_heads, head_dim]` with `heads` a multiple of `kv_heads` (query head `h` reads
+/// Attention of every sequence: the query and the output are `[tokens, heads, head_dim]`, key and
+/// value `[tokens, kv_heads, head_dim]` with `heads` a multiple of `kv_heads` (query head `h` reads
 /// key-value head `h / (heads / kv_heads)`). Query rows of no sequence are left alone.
 ///
 /// Sequences are in order of `query_start` and do not overlap there; they may share keys. `scratch`
@@ -108,44 +110,38 @@ fn sequence_scratch(isa: Isa, tokens: usize, heads: usize, head_dim: usize) -> O
 ///
 /// ```
 /// use simdformer_kernels::{
-///     AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Sequence, attention, attention_scratch,
+///     AttentionOptions, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
 /// };
 ///
 /// let isa = Isa::detect();
 /// let (tokens, heads, head_dim) = (3, 2, 4);
 /// let fused = [0.25; 3 * 3 * 8]; // [tokens, (query, key, value), heads, head_dim]
-/// let part = |i: usize| Heads::strided(&fused[8 * i..], [tokens, heads, head_dim], 24, 4);
 /// let sequences = [Sequence::packed(0, tokens)];
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, heads, head_dim)?];
 /// let mut out = [0.0; 3 * 8];
 /// attention(
 ///     isa,
-///     part(0)?,
-///     part(1)?,
-///     part(2)?,
+///     Qkv::fused(&fused, [tokens, heads, head_dim])?,
 ///     &sequences,
 ///     &AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) },
-///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?,
-///     None,
+///     HeadsMut::new(&mut out, [tokens, heads, head_dim])?.into(),
 ///     &mut scratch,
 ///     Parallelism::Serial,
 /// )?;
 /// assert!(out.iter().all(|x| (x - 0.25).abs() < 1e-6));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[allow(clippy::too_many_arguments)]
 pub fn attention(
     isa: Isa,
-    query: Heads<'_>,
-    key: Heads<'_>,
-    value: Heads<'_>,
+    qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
-    mut out: HeadsMut<'_>,
-    weights: Option<Weights<'_>>,
+    output: AttentionOutput<'_>,
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
+    let Qkv { query, key, value } = qkv;
+    let AttentionOutput { context: mut out, weights } = output;
     let (kv_heads, head_dim) = (key.heads(), key.head_dim());
     if (value.heads(), value.head_dim()) != (kv_heads, head_dim) {
         return Err(AttentionError::KeyValueShape {
@@ -279,10 +275,10 @@ pub fn attention_cached(
     cache: &Cache<'_>,
     sequences: &[CachedSequence],
     options: &AttentionOptions<'_>,
-    mut out: HeadsMut<'_>,
-    weights: Option<Weights<'_>>,
+    output: AttentionOutput<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
+    let AttentionOutput { context: mut out, weights } = output;
     let shape = cache.shape();
     let isa = cache.isa();
     check_query(&query, &out, shape.heads, shape.head_dim)?;
@@ -327,21 +323,17 @@ pub fn attention_cached(
     Ok(())
 }
 
-/// Attention of one query per row over a past that may lie in several slots: row `r` of `query`,
-/// `[rows, heads, head_dim]`, sees `lens[r]` keys, of which key `j` is position `j` of slot
-/// `ancestry[r * ancestry_stride + j]`.
+/// Attention of one query per row, `[rows, heads, head_dim]`, over a past that may lie in several
+/// slots: `ancestry` says where. `out` has the query's shape.
 ///
 /// The bits are those of [`attention_cached`] on a cache in which the same keys lie in one slot.
 ///
 /// # Errors
 /// Shapes, slots, lengths or buffers that do not fit; then nothing is written.
-#[allow(clippy::too_many_arguments)]
 pub fn attention_step(
     query: Heads<'_>,
     cache: &Cache<'_>,
-    lens: &[u32],
-    ancestry: &[u32],
-    ancestry_stride: usize,
+    ancestry: Ancestry<'_>,
     options: &AttentionOptions<'_>,
     mut out: HeadsMut<'_>,
     parallelism: Parallelism<'_>,
@@ -349,6 +341,7 @@ pub fn attention_step(
     let shape = cache.shape();
     let isa = cache.isa();
     check_query(&query, &out, shape.heads, shape.head_dim)?;
+    let Ancestry { lens, slots, stride } = ancestry;
     if lens.len() != query.tokens() {
         return Err(AttentionError::Places { expected: query.tokens(), found: lens.len() });
     }
@@ -356,16 +349,16 @@ pub fn attention_step(
         return Err(AttentionError::Bias { expected: 0, found: 1 });
     }
     let past = |row: usize| {
-        let start = row.checked_mul(ancestry_stride)?;
-        ancestry.get(start..start.checked_add(lens[row] as usize)?)
+        let start = row.checked_mul(stride)?;
+        slots.get(start..start.checked_add(lens[row] as usize)?)
     };
     for row in 0..query.tokens() {
-        let Some(slots) = past(row) else {
-            let expected = row.saturating_mul(ancestry_stride).saturating_add(lens[row] as usize);
-            return Err(AttentionError::Ancestry { expected, found: ancestry.len() });
+        let Some(past) = past(row) else {
+            let expected = row.saturating_mul(stride).saturating_add(lens[row] as usize);
+            return Err(AttentionError::Ancestry { expected, found: slots.len() });
         };
-        check_slot(&shape, 0, slots.len())?;
-        if let Some(&found) = slots.iter().find(|&&slot| slot as usize >= shape.slots) {
+        check_slot(&shape, 0, past.len())?;
+        if let Some(&found) = past.iter().find(|&&slot| slot as usize >= shape.slots) {
             return Err(AttentionError::Slot { slots: shape.slots, found: found as usize });
         }
     }

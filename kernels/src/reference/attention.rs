@@ -1,7 +1,7 @@
 //! Attention as equation 1 of "Attention Is All You Need" has it: all scores of a query, their
 //! softmax, the weighted mean of the values.
 
-use crate::{AttentionError, AttentionOptions, FullyMasked, Heads, Sequence};
+use crate::{AttentionError, AttentionOptions, FullyMasked, Heads, Qkv, Sequence};
 
 /// Keys that query `i` of `sequence` may see, counted from the sequence's first. Causality is
 /// aligned to the end: the last query sees every valid key, the one before it one fewer.
@@ -98,14 +98,13 @@ fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
 /// Heads that do not go together, a sequence that the tensors do not have, or outputs of another
 /// length.
 pub fn attention(
-    query: Heads<'_>,
-    key: Heads<'_>,
-    value: Heads<'_>,
+    qkv: Qkv<'_>,
     sequence: Sequence,
     options: &AttentionOptions<'_>,
     out: &mut [f64],
     weights: &mut [f64],
 ) -> Result<(), AttentionError> {
+    let Qkv { query, key, value } = qkv;
     let (heads, head_dim) = (query.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
     if heads > 0 && (key.heads() == 0 || !heads.is_multiple_of(key.heads())) {
