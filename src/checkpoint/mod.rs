@@ -17,15 +17,10 @@
 //! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
 //! ```
 
-mod bart;
 mod container;
 mod error;
 mod file;
-mod hugging_face;
-mod m2m100;
-mod marian;
 mod names;
-mod nn_transformer;
 mod tensor;
 
 use std::borrow::Cow;

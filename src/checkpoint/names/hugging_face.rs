@@ -1,6 +1,6 @@
 //! The names that the Hugging Face families have in common.
 
-use super::names::{Affine, Attention, FeedForward, LayerPart, Location, Projection, Role};
+use super::{Affine, Attention, FeedForward, LayerPart, Location, Projection, Role};
 use crate::config::Side;
 
 const SHARED: &str = "model.shared.weight";

@@ -2,7 +2,7 @@
 //! logits.
 
 use super::hugging_face::{self, stack_part};
-use super::names::{Location, Role};
+use super::{Location, Role};
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     match role {

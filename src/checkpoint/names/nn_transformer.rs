@@ -4,7 +4,7 @@
 //! when the transformer is a field of the saved module.
 
 use super::hugging_face::affine;
-use super::names::{Attention, FeedForward, LayerPart, Location, Projection, Role};
+use super::{Attention, FeedForward, LayerPart, Location, Projection, Role};
 use crate::config::Side;
 
 pub(super) fn locate(role: Role) -> Vec<Location> {

@@ -1,8 +1,13 @@
 //! What a tensor is for, and how each family spells it.
 
+mod bart;
+mod hugging_face;
+mod m2m100;
+mod marian;
+mod nn_transformer;
+
 use core::ops::Range;
 
-use super::{bart, m2m100, marian, nn_transformer};
 use crate::config::{Config, Family, Positions, Side};
 
 /// The matrix or the vector of a linear map or of a norm.
@@ -173,19 +178,19 @@ impl Role {
 
 /// A place where a role may be found: a tensor, or one of several equal blocks of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Location {
-    pub(super) name: String,
+pub(in crate::checkpoint) struct Location {
+    pub(in crate::checkpoint) name: String,
     /// Which block of how many.
-    pub(super) block: (usize, usize),
+    pub(in crate::checkpoint) block: (usize, usize),
 }
 
 impl Location {
-    pub(super) fn whole(name: impl Into<String>) -> Self {
+    pub(in crate::checkpoint) fn whole(name: impl Into<String>) -> Self {
         Self { name: name.into(), block: (0, 1) }
     }
 
     /// The shape of the stored tensor, given that of the role.
-    pub(super) fn stored_shape(&self, mut role: Vec<usize>) -> Vec<usize> {
+    pub(in crate::checkpoint) fn stored_shape(&self, mut role: Vec<usize>) -> Vec<usize> {
         if let Some(rows) = role.first_mut() {
             *rows *= self.block.1;
         }
@@ -193,14 +198,14 @@ impl Location {
     }
 
     /// The rows of the stored tensor that are the role, which has `rows` of them.
-    pub(super) fn rows(&self, rows: usize) -> Range<usize> {
+    pub(in crate::checkpoint) fn rows(&self, rows: usize) -> Range<usize> {
         let begin = rows * self.block.0;
         begin..begin + rows
     }
 }
 
 /// Places where the family keeps a role, the preferred one first; none if the family has no such part.
-pub(super) fn locate(family: Family, role: Role) -> Vec<Location> {
+pub(in crate::checkpoint) fn locate(family: Family, role: Role) -> Vec<Location> {
     match family {
         Family::Marian => marian::locate(role),
         Family::Bart | Family::MBart => bart::locate(role),
@@ -210,7 +215,7 @@ pub(super) fn locate(family: Family, role: Role) -> Vec<Location> {
 }
 
 /// Whether the family writes this tensor and nobody needs it.
-pub(super) fn ignorable(family: Family, name: &str) -> bool {
+pub(in crate::checkpoint) fn ignorable(family: Family, name: &str) -> bool {
     if name.ends_with("embed_positions._float_tensor") || name.ends_with(".version") {
         return true;
     }
@@ -224,7 +229,7 @@ pub(super) fn ignorable(family: Family, name: &str) -> bool {
 }
 
 /// The stack and the layer that a tensor belongs to, by its name, in any of the families.
-pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
+pub(in crate::checkpoint) fn layer_of(name: &str) -> Option<(Side, usize)> {
     let name =
         name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
     let (side, rest) = name.split_once(".layers.")?;
@@ -234,7 +239,10 @@ pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
 }
 
 /// Up to three of `names` that differ least from `wanted`, the nearest first.
-pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(in crate::checkpoint) fn nearest<'a>(
+    wanted: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
     const COMPARED: usize = 4096;
     let limit = 2 + wanted.len() / 4;
     let mut scored: Vec<(usize, &str)> = names
