@@ -51,6 +51,7 @@ pub mod config;
 mod error;
 mod memory;
 mod model;
+mod network;
 pub mod search;
 mod session;
 pub mod trace;
