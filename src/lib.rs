@@ -46,30 +46,23 @@
 //! | `session.rs`, `generate.rs`, `defaults.rs` | the pure step; the decoding loop; what a checkpoint asks for |
 //! | `search/` | greedy, beams, sampling, logits processors |
 
-mod arena;
-mod cache;
 pub mod checkpoint;
 pub mod config;
-mod decoder;
-mod defaults;
-mod encoder;
 mod error;
-mod generate;
-mod layers;
+mod memory;
 mod model;
-mod plan;
+mod network;
 pub mod search;
 mod session;
 pub mod trace;
-mod watch;
 
 pub use error::{KernelError, SessionError};
-pub use generate::{Counts, Generated, Source};
 pub use model::{Model, ModelError};
-pub use plan::{Limits, Plan};
-pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
+pub use session::{
+    Counts, EachLogits, Generated, Limits, Plan, Row, Sentence, Session, Source, StepRow, Threads,
+    Watched,
+};
 pub use simdformer_kernels as kernels;
-pub use watch::Watched;
 
 /// The examples of the README, compiled and run by the tests.
 #[cfg(doctest)]

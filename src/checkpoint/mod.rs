@@ -17,15 +17,10 @@
 //! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
 //! ```
 
-mod bart;
 mod container;
 mod error;
 mod file;
-mod hugging_face;
-mod m2m100;
-mod marian;
 mod names;
-mod nn_transformer;
 mod tensor;
 
 use std::borrow::Cow;
@@ -35,10 +30,10 @@ use std::path::{Component, Path};
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, Ties};
+pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use container::Entry;
 pub use error::CheckpointError;
 use file::{Source, read_json};
-pub use names::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 

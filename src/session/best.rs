@@ -6,7 +6,7 @@
 
 use super::{Session, StepRow, beyond};
 use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
+use crate::model::blocks::Run;
 use crate::search::UNDECIDED;
 use crate::trace::NoTap;
 

@@ -5,11 +5,11 @@
 //! in full before anything runs: one that is refused has changed nothing.
 
 use super::{Sentence, Session, beyond, check_tokens};
-use crate::arena::{cut, words_mut};
-use crate::cache::Caches;
-use crate::encoder;
 use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
+use crate::memory::Caches;
+use crate::memory::{cut, words_mut};
+use crate::model::blocks::Run;
+use crate::model::encoder;
 use crate::trace::{NoTap, Tap};
 
 /// Sources that one call of the encoder takes.

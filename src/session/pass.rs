@@ -1,11 +1,11 @@
 //! The planned memory of one pass through the decoder, cut up alike for a step and for a prefill:
 //! both fill in the same description of their tokens and leave the rest to the decoder.
 
-use crate::arena::{Buffer, cut, words, words_mut};
-use crate::cache::Caches;
-use crate::decoder;
 use crate::error::SessionError;
-use crate::plan::Plan;
+use crate::memory::Caches;
+use crate::memory::{Buffer, cut, words, words_mut};
+use crate::model::decoder;
+use crate::session::Plan;
 
 /// What a pass of `count` tokens reads and writes.
 pub(super) struct PassMemory<'m> {

@@ -5,9 +5,9 @@
 
 use super::pass::PassMemory;
 use super::{Row, Session, beyond, check_tokens};
-use crate::decoder::{Pass, Past};
 use crate::error::SessionError;
-use crate::layers::Run;
+use crate::model::blocks::Run;
+use crate::model::decoder::{Pass, Past};
 use crate::trace::{NoTap, Tap};
 
 /// Called with each position and its logits, `[vocabulary]`.

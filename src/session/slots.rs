@@ -6,9 +6,9 @@
 //! and goes by the slots alone.
 
 use super::Session;
-use crate::arena::words_mut;
 use crate::error::SessionError;
-use crate::plan::Plan;
+use crate::memory::words_mut;
+use crate::session::Plan;
 
 /// An encoded source sentence of one session. The default names none, and a sentence that was
 /// released is not mistaken for the one that came into its slot.

@@ -6,9 +6,9 @@
 use super::best::{Banned, Stepped, undecided_logits};
 use super::pass::PassMemory;
 use super::{Row, Session, beyond};
-use crate::decoder::{Best, Pass, Past};
 use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
+use crate::model::blocks::Run;
+use crate::model::decoder::{Best, Pass, Past};
 use crate::search::UNDECIDED;
 use crate::trace::{NoTap, Tap};
 

@@ -1,10 +1,10 @@
 //! The decoder stack: one row per hypothesis in a step, or many rows of one hypothesis when a prefix
 //! is filled in. Both go through the same kernels and give the same bits.
 
-use crate::cache::Caches;
 use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
-use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
+use crate::memory::Caches;
+use crate::model::blocks::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
 use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use core::ops::Range;
 use simdformer_kernels::screen::{self, Screen};
@@ -44,7 +44,7 @@ pub(crate) struct DecoderLayer {
     pub(crate) feed_forward_norm: Norm,
 }
 
-/// Memory of the decoder for `rows` tokens; the shapes of [`crate::encoder::Workspace`].
+/// Memory of the decoder for `rows` tokens; the shapes of [`crate::model::encoder::Workspace`].
 pub(crate) struct Workspace<'w> {
     pub(crate) x: &'w mut [f32],
     pub(crate) h: &'w mut [f32],

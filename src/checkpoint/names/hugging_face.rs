@@ -1,7 +1,8 @@
 //! The names that the Hugging Face families have in common.
 
-use super::names::{Affine, Attention, FeedForward, LayerPart, Location, Projection, Role};
+use super::location::Location;
 use crate::config::Side;
+use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 
 const SHARED: &str = "model.shared.weight";
 const ENCODER: &str = "model.encoder.embed_tokens.weight";

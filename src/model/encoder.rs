@@ -3,7 +3,7 @@
 
 use crate::config::{NormPlacement, Side};
 use crate::error::KernelError;
-use crate::layers::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
+use crate::model::blocks::{Embedding, FeedForward, Linear, Norm, Run, embed, look, sublayer};
 use crate::trace::{At, Block, Rows, Stage, Strided, Tap};
 use simdformer_kernels::{
     Activation, AttentionOptions, Heads, HeadsMut, Qkv, Residual, Sequence, attention,

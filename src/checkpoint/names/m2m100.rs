@@ -2,7 +2,8 @@
 //! logits.
 
 use super::hugging_face::{self, stack_part};
-use super::names::{Location, Role};
+use super::location::Location;
+use crate::network::Role;
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     match role {

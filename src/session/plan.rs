@@ -1,11 +1,11 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
-use crate::arena::Planner;
-use crate::cache::CachesShape;
 use crate::config::Side;
 use crate::error::SessionError;
-use crate::layers::FEED_FORWARD_ROWS;
+use crate::memory::CachesShape;
+use crate::memory::Planner;
 use crate::model::Model;
+use crate::model::blocks::FEED_FORWARD_ROWS;
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};

@@ -1,7 +1,8 @@
 //! `MarianMTModel`: post-norm and sinusoidal, so nothing but layers, embeddings and the bias of the logits.
 
 use super::hugging_face;
-use super::names::{Location, Role};
+use super::location::Location;
+use crate::network::Role;
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     match role {

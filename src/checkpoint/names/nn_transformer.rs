@@ -4,8 +4,9 @@
 //! when the transformer is a field of the saved module.
 
 use super::hugging_face::affine;
-use super::names::{Attention, FeedForward, LayerPart, Location, Projection, Role};
+use super::location::Location;
 use crate::config::Side;
+use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     let names: &[&str] = match role {

@@ -1,10 +1,10 @@
 //! The decoding loop: a [`Search`](crate::search::Search) says what to feed, the session computes,
 //! sentences come in as slots become free.
 
-use crate::arena::{Buffer, cut, words_mut};
 use crate::error::SessionError;
-use crate::plan::Plan;
+use crate::memory::{Buffer, cut, words_mut};
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
+use crate::session::Plan;
 use crate::session::{SOURCES_PER_CALL, Sentence, Session, Stepped};
 use crate::trace::NoTap;
 

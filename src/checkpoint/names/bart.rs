@@ -2,7 +2,8 @@
 //! after the embeddings, and in mBART one after the last layer.
 
 use super::hugging_face::{self, stack_part};
-use super::names::{Affine, Location, Role};
+use super::location::Location;
+use crate::network::{Affine, Role};
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     match role {

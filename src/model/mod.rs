@@ -1,15 +1,19 @@
 //! A model: configuration and packed weights, immutable, shared by any number of sessions.
 
-use crate::arena::Planner;
+pub(crate) mod blocks;
+pub(crate) mod decoder;
+pub(crate) mod encoder;
+
 use crate::checkpoint::{
     Affine, Attention, Checkpoint, CheckpointError, FeedForward as Half, LayerPart, Projection,
     Role,
 };
 use crate::config::{Config, Positions, Side};
-use crate::decoder::{Decoder, DecoderLayer};
-use crate::encoder::{Encoder, EncoderLayer};
 use crate::error::{KernelError, SessionError};
-use crate::layers::{Embedding, FeedForward, Linear, Norm};
+use crate::memory::Planner;
+use crate::model::blocks::{Embedding, FeedForward, Linear, Norm};
+use crate::model::decoder::{Decoder, DecoderLayer};
+use crate::model::encoder::{Encoder, EncoderLayer};
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::position::{self, PositionEncoding};
@@ -32,7 +36,7 @@ const ROWS_PER_READ: usize = 64;
 pub struct Model {
     config: Config,
     isa: Isa,
-    weights: crate::arena::Buffer<'static>,
+    weights: crate::memory::Buffer<'static>,
     encoder: Encoder,
     decoder: Decoder,
     /// Learned position tables of both sides, offset rows dropped.
@@ -140,7 +144,7 @@ impl Model {
             ..decoder
         };
         let floats = layout.planner.floats();
-        let mut weights = crate::arena::Buffer::owned(floats)?;
+        let mut weights = crate::memory::Buffer::owned(floats)?;
         let mut loader =
             Loader { checkpoint, isa, weights: weights.floats_mut(), block: Vec::new() };
         loader.encoder(&encoder)?;

@@ -5,24 +5,30 @@
 //! of a step in place of its logits.
 
 mod best;
+mod defaults;
 mod encode;
+mod generate;
 mod pass;
+mod plan;
 mod prefill;
 mod slots;
 mod step;
+mod watched;
 
+pub use generate::{Counts, Generated, Source};
+pub use plan::{Limits, Plan};
 pub use prefill::EachLogits;
 pub use slots::{Row, Sentence};
 pub use step::StepRow;
+pub use watched::Watched;
 
 pub(crate) use best::Stepped;
 pub(crate) use encode::SOURCES_PER_CALL;
 
-use crate::arena::{Buffer, words, words_mut};
 use crate::config::Side;
 use crate::error::{KernelError, SessionError};
+use crate::memory::{Buffer, words, words_mut};
 use crate::model::Model;
-use crate::plan::{Limits, Plan};
 use simdformer_kernels::Parallelism;
 
 /// Who computes.

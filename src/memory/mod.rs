@@ -1,0 +1,7 @@
+//! Planned memory: one buffer cut into ranges, and the caches of keys and values in it.
+
+mod arena;
+mod cache;
+
+pub(crate) use arena::{Buffer, Planner, cut, words, words_mut};
+pub(crate) use cache::{Caches, CachesShape};
