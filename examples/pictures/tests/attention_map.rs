@@ -2,7 +2,7 @@
 //! script, and the alignment is the translation's.
 
 #[allow(dead_code, reason = "tests call what `main` calls")]
-#[path = "../examples/attention_map.rs"]
+#[path = "../../attention_map.rs"]
 mod example;
 
 use example::heatmap::{Page, Panel, cut, isolated, width};
