@@ -56,11 +56,11 @@ pub mod search;
 mod session;
 pub mod trace;
 
-pub use error::{KernelError, SessionError};
-pub use model::{Model, ModelError};
+pub use error::KernelError;
+pub use model::{Form, Model, ModelError, Parameter};
 pub use session::{
-    Counts, EachLogits, Generated, Limits, Plan, Row, Sentence, Session, Source, StepRow, Threads,
-    Watched,
+    Counts, EachLogits, Generated, Limits, Plan, Row, Sentence, Session, SessionError, Source,
+    StepRow, Threads, Watched,
 };
 pub use simdformer_kernels as kernels;
 
