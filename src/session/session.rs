@@ -56,11 +56,11 @@ impl Threads {
 /// prefix was stepped or filled in, or on threads.
 #[derive(Debug)]
 pub struct Session<'a> {
-    pub(crate) model: &'a Model,
-    pub(crate) plan: Plan,
-    pub(crate) buffer: Buffer<'a>,
+    pub(super) model: &'a Model,
+    pub(super) plan: Plan,
+    pub(super) buffer: Buffer<'a>,
     /// The memory of the decoding loop; see `generate.rs`.
-    pub(crate) search: Buffer<'a>,
+    pub(super) search: Buffer<'a>,
     pub(super) threads: Threads,
     pub(super) screening: Screening,
     /// The last ticket that was given out.
@@ -146,11 +146,11 @@ impl<'a> Session<'a> {
         &self.plan
     }
 
-    pub(crate) fn words(&self, range: &core::ops::Range<usize>) -> &[u32] {
+    pub(super) fn words(&self, range: &core::ops::Range<usize>) -> &[u32] {
         words(&self.buffer.floats()[range.clone()])
     }
 
-    pub(crate) fn words_mut(&mut self, range: &core::ops::Range<usize>) -> &mut [u32] {
+    pub(super) fn words_mut(&mut self, range: &core::ops::Range<usize>) -> &mut [u32] {
         words_mut(&mut self.buffer.floats_mut()[range.clone()])
     }
 }

@@ -19,18 +19,16 @@ pub(crate) fn load(
     let mut block = Vec::new();
     for parameter in parameters {
         let role = parameter.role;
-        let tensor = || match checkpoint.optional(role)? {
-            // Zeros, as the memory is.
-            None if role.may_be_absent() => Ok(None),
-            None => checkpoint.tensor(role).map(Some),
-            found => Ok(found),
-        };
         match &parameter.place {
             Place::Rows { range, skip } => {
-                if let Some(tensor) = tensor()? {
-                    let rows = tensor.shape().first().copied().unwrap_or(0);
-                    tensor.rows(*skip..rows)?.read_into(&mut memory[range.clone()])?;
-                }
+                let tensor = match role.may_be_absent() {
+                    true => checkpoint.optional(role)?,
+                    false => Some(checkpoint.tensor(role)?),
+                };
+                // What is absent is zero, as the memory is.
+                let Some(tensor) = tensor else { continue };
+                let rows = tensor.shape().first().copied().unwrap_or(0);
+                tensor.rows(*skip..rows)?.read_into(&mut memory[range.clone()])?;
             }
             Place::Columns { matrix, first } => {
                 let tensor = checkpoint.tensor(role)?;
