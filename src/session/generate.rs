@@ -1,4 +1,4 @@
-//! The decoding loop: a [`Search`](crate::search::Search) says what to feed, the session computes,
+//! The decoding loop: a [`Search`] says what to feed, the session computes,
 //! sentences come in as slots become free.
 
 use super::encode::SOURCES_PER_CALL;

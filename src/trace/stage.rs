@@ -5,7 +5,7 @@ use core::fmt;
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
-        /// The intermediates, in the order in which data flows. Shapes are those of a [`View`]:
+        /// The intermediates, in the order in which data flows. Shapes are those of a [`super::View`]:
         /// `rows` are tokens of one sentence.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
