@@ -1,6 +1,6 @@
 //! Planned memory: one buffer, cut into named ranges before anything runs.
 
-use crate::error::SessionError;
+use super::error::MemoryError;
 use core::ops::Range;
 
 /// Floats in a cache line. Every range starts on one, counted from the start of the buffer.
@@ -14,23 +14,19 @@ pub(crate) struct Planner {
 
 impl Planner {
     /// A range of `floats` floats (or words of 4 bytes) that overlaps no other.
-    pub(crate) fn take(&mut self, floats: usize) -> Result<Range<usize>, SessionError> {
+    pub(crate) fn take(&mut self, floats: usize) -> Result<Range<usize>, MemoryError> {
         let start = self.next;
-        let end = start.checked_add(floats).ok_or(SessionError::TooLarge)?;
-        self.next = end.checked_next_multiple_of(LINE).ok_or(SessionError::TooLarge)?;
+        let end = start.checked_add(floats).ok_or(MemoryError::TooLarge)?;
+        self.next = end.checked_next_multiple_of(LINE).ok_or(MemoryError::TooLarge)?;
         if self.next > isize::MAX as usize / 8 {
-            return Err(SessionError::TooLarge);
+            return Err(MemoryError::TooLarge);
         }
         Ok(start..end)
     }
 
     /// A range of `a * b` floats.
-    pub(crate) fn take_product(
-        &mut self,
-        a: usize,
-        b: usize,
-    ) -> Result<Range<usize>, SessionError> {
-        self.take(a.checked_mul(b).ok_or(SessionError::TooLarge)?)
+    pub(crate) fn take_product(&mut self, a: usize, b: usize) -> Result<Range<usize>, MemoryError> {
+        self.take(a.checked_mul(b).ok_or(MemoryError::TooLarge)?)
     }
 
     /// Floats handed out, padding between ranges included.
@@ -57,8 +53,8 @@ pub(crate) enum Buffer<'a> {
 
 impl<'a> Buffer<'a> {
     /// `floats` zeros that start on a cache line.
-    pub(crate) fn owned(floats: usize) -> Result<Self, SessionError> {
-        let refused = || SessionError::OutOfMemory { bytes: floats.saturating_mul(4) };
+    pub(crate) fn owned(floats: usize) -> Result<Self, MemoryError> {
+        let refused = || MemoryError::OutOfMemory { bytes: floats.saturating_mul(4) };
         #[cfg(target_os = "linux")]
         if floats >= PAGES_FROM / size_of::<f32>() {
             let bytes = floats.checked_mul(size_of::<f32>()).ok_or_else(refused)?;
@@ -103,10 +99,10 @@ impl<'a> Buffer<'a> {
 pub(crate) fn cut<'b, const N: usize>(
     buffer: &'b mut Buffer<'_>,
     ranges: [&Range<usize>; N],
-) -> Result<[&'b mut [f32]; N], SessionError> {
+) -> Result<[&'b mut [f32]; N], MemoryError> {
     let parts = buffer.floats_mut().get_disjoint_mut(ranges.map(Clone::clone));
     // The planner hands out disjoint ranges.
-    parts.map_err(|_| SessionError::TooLarge)
+    parts.map_err(|_| MemoryError::TooLarge)
 }
 
 /// The same memory as words of 4 bytes.

@@ -2,6 +2,8 @@
 
 mod arena;
 mod cache;
+mod error;
 
 pub(crate) use arena::{Buffer, Planner, cut, words, words_mut};
 pub(crate) use cache::{Caches, CachesShape};
+pub(crate) use error::MemoryError;

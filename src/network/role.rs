@@ -55,28 +55,6 @@ pub enum LayerPart {
     FeedForwardNorm(Affine),
 }
 
-impl LayerPart {
-    /// The 16 parameters of an encoder layer or the 26 of a decoder layer, in the order in which they are used.
-    pub fn all(side: Side) -> impl Iterator<Item = Self> {
-        use Affine::{Bias, Weight};
-        use Projection::{Key, Output, Query, Value};
-        let kinds: &[Attention] = match side {
-            Side::Encoder => &[Attention::Own],
-            Side::Decoder => &[Attention::Own, Attention::Cross],
-        };
-        let attention = kinds.iter().flat_map(|&kind| {
-            let projections = [Query, Key, Value, Output].into_iter().flat_map(move |projection| {
-                [Weight, Bias].map(|affine| Self::Attention(kind, projection, affine))
-            });
-            projections.chain([Weight, Bias].map(|affine| Self::AttentionNorm(kind, affine)))
-        });
-        let halves = [FeedForward::Inner, FeedForward::Outer].into_iter();
-        attention
-            .chain(halves.flat_map(|half| [Weight, Bias].map(|a| Self::FeedForward(half, a))))
-            .chain([Weight, Bias].map(Self::FeedForwardNorm))
-    }
-}
-
 /// What a tensor is for. Shapes are those of [`Role::shape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -99,26 +77,9 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every role that a model of this configuration has, [`Role::OutputBias`] included, in the order of use.
-    pub fn all(config: &Config) -> impl Iterator<Item = Self> + '_ {
-        let side_roles = |side: Side| {
-            let before = [
-                Self::Positions(side),
-                Self::EmbeddingNorm(side, Affine::Weight),
-                Self::EmbeddingNorm(side, Affine::Bias),
-            ];
-            let layers = (0..config.stack(side).layers).flat_map(move |layer| {
-                LayerPart::all(side).map(move |part| Self::Layer(side, layer, part))
-            });
-            let after = [Affine::Weight, Affine::Bias].map(|affine| Self::FinalNorm(side, affine));
-            before.into_iter().chain(layers).chain(after)
-        };
-        [Self::SourceEmbedding, Self::TargetEmbedding]
-            .into_iter()
-            .chain(side_roles(Side::Encoder))
-            .chain(side_roles(Side::Decoder))
-            .chain([Self::Output, Self::OutputBias])
-            .filter(|role| role.shape(config).is_some())
+    /// Whether a checkpoint may lack it: then it is zero.
+    pub const fn may_be_absent(self) -> bool {
+        matches!(self, Self::OutputBias)
     }
 
     /// The shape this role has in a model of this configuration; `None` if such a model has no such part.

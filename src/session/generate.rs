@@ -1,12 +1,15 @@
-//! The decoding loop: a [`Search`](crate::search::Search) says what to feed, the session computes,
+//! The decoding loop: a [`Search`] says what to feed, the session computes,
 //! sentences come in as slots become free.
 
-use crate::error::SessionError;
+use super::encode::SOURCES_PER_CALL;
+use super::error::SessionError;
+use super::plan::Plan;
+use super::screening::Stepped;
+use super::session::Session;
+use super::slots::Sentence;
 use crate::memory::{Buffer, cut, words_mut};
+use crate::model::tap::NoTap;
 use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
-use crate::session::Plan;
-use crate::session::{SOURCES_PER_CALL, Sentence, Session, Stepped};
-use crate::trace::NoTap;
 
 /// One sentence to translate.
 #[derive(Clone, Copy, Debug, Default)]

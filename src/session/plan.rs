@@ -1,9 +1,8 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
+use super::error::SessionError;
 use crate::config::Side;
-use crate::error::SessionError;
-use crate::memory::CachesShape;
-use crate::memory::Planner;
+use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
 use crate::model::blocks::FEED_FORWARD_ROWS;
 use crate::search::{self, SearchLimits};
@@ -173,9 +172,9 @@ impl Plan {
             config.encoder.heads,
             config.head_dim(Side::Encoder),
         )?;
-        let best_scratch = match model.decoder().screen {
-            Some(_) => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
-            None => 0,
+        let best_scratch = match model.decoder().has_screen() {
+            true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
+            false => 0,
         };
         let search = SearchLimits {
             sentences: limits.sentences,

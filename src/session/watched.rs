@@ -1,7 +1,11 @@
 //! A session with a probe attached, and the alignments read through one.
 
-use crate::error::{KernelError, SessionError};
-use crate::session::{EachLogits, Row, Sentence, Session, StepRow};
+use super::error::SessionError;
+use super::prefill::EachLogits;
+use super::session::Session;
+use super::slots::{Row, Sentence};
+use super::step::StepRow;
+use crate::error::KernelError;
 use crate::trace::{Block, Probe, Stage, View, Watch};
 
 /// A session under the eyes of a [`Probe`]: the same calls, the same bits, and every intermediate is

@@ -12,7 +12,7 @@ use crate::network::Role;
 use location::Location;
 
 /// Places where the family keeps a role, the preferred one first; none if the family has no such part.
-pub(in crate::checkpoint) fn locate(family: Family, role: Role) -> Vec<Location> {
+pub(super) fn locate(family: Family, role: Role) -> Vec<Location> {
     match family {
         Family::Marian => marian::locate(role),
         Family::Bart | Family::MBart => bart::locate(role),
@@ -22,7 +22,7 @@ pub(in crate::checkpoint) fn locate(family: Family, role: Role) -> Vec<Location>
 }
 
 /// Whether the family writes this tensor and nobody needs it.
-pub(in crate::checkpoint) fn ignorable(family: Family, name: &str) -> bool {
+pub(super) fn ignorable(family: Family, name: &str) -> bool {
     if name.ends_with("embed_positions._float_tensor") || name.ends_with(".version") {
         return true;
     }
@@ -36,7 +36,7 @@ pub(in crate::checkpoint) fn ignorable(family: Family, name: &str) -> bool {
 }
 
 /// The stack and the layer that a tensor belongs to, by its name, in any of the families.
-pub(in crate::checkpoint) fn layer_of(name: &str) -> Option<(Side, usize)> {
+pub(super) fn layer_of(name: &str) -> Option<(Side, usize)> {
     let name =
         name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
     let (side, rest) = name.split_once(".layers.")?;
@@ -46,10 +46,7 @@ pub(in crate::checkpoint) fn layer_of(name: &str) -> Option<(Side, usize)> {
 }
 
 /// Up to three of `names` that differ least from `wanted`, the nearest first.
-pub(in crate::checkpoint) fn nearest<'a>(
-    wanted: &str,
-    names: impl Iterator<Item = &'a str>,
-) -> Vec<String> {
+pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     const COMPARED: usize = 4096;
     let limit = 2 + wanted.len() / 4;
     let mut scored: Vec<(usize, &str)> = names

@@ -1,53 +1,39 @@
 //! The position-wise feed-forward block, `FFN(x) = activation(x W1 + b1) W2 + b2` (equation 2 of
 //! the paper).
 
-use super::{Linear, Run};
+use super::{Run, add_and_norm};
 use crate::error::KernelError;
-use simdformer_kernels::{Activation, Matrix, Residual};
+use crate::model::pass::Workspace;
+use crate::model::weights::FeedForward;
+use simdformer_kernels::{Activation, Residual};
 
 /// Rows whose hidden activations are held at a time: 128 rows of 2048 are 1 MiB, which stays in the
 /// second-level cache between the two projections, and bounds the planned memory.
 pub(crate) const FEED_FORWARD_ROWS: usize = 128;
 
-/// The two projections.
-#[derive(Clone, Debug)]
-pub(crate) struct FeedForward {
-    pub(crate) inner: Linear,
-    pub(crate) outer: Linear,
-}
-
-impl FeedForward {
-    /// `out = residual + FFN(x)`, all `[rows, d_model]`; `hidden` has room for
-    /// `min(rows, FEED_FORWARD_ROWS)` rows of the inner dimension, and `look(first_row, hidden)` is
-    /// called with what is in it.
-    pub(crate) fn run(
-        &self,
-        run: &Run<'_>,
-        x: &[f32],
-        residual: Residual<'_>,
-        hidden: &mut [f32],
-        out: &mut [f32],
-        mut look: impl FnMut(usize, &[f32]),
-    ) -> Result<(), KernelError> {
-        let d = self.inner.depth;
-        let activation = run.model.config().activation;
-        let block = FEED_FORWARD_ROWS * d;
-        for (index, (x, out)) in x.chunks(block).zip(out.chunks_mut(block)).enumerate() {
-            let rows = x.len() / d;
-            let hidden = &mut hidden[..rows * self.inner.columns];
-            run.linear(&self.inner, x, activation, Residual::None, hidden)?;
-            look(index * FEED_FORWARD_ROWS, hidden);
+/// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows, `each(first, input, hidden)` is
+/// called with the number of its first row, the input of all rows, and the chunk's hidden activations.
+pub(crate) fn feed_forward(
+    run: &Run<'_>,
+    block: &FeedForward,
+    work: &mut Workspace<'_>,
+    mut each: impl FnMut(usize, &[f32], &[f32]),
+) -> Result<(), KernelError> {
+    let Workspace { x, h, hidden, .. } = work;
+    let (d, inner) = (run.config.d_model, block.inner.columns());
+    let chunk = FEED_FORWARD_ROWS * d;
+    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
+        for (index, (x, out)) in input.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
+            let (first, rows) = (index * FEED_FORWARD_ROWS, x.len() / d);
+            let hidden = &mut hidden[..rows * inner];
+            run.linear(&block.inner, x, run.config.activation, Residual::None, hidden)?;
+            each(first, input, hidden);
             let residual = match residual {
-                Residual::Matrix(all) => Residual::Matrix(rows_of(all, index, rows)?),
+                Residual::Matrix(all) => Residual::Matrix(all.block(first, rows)?),
                 other => other,
             };
-            run.linear(&self.outer, hidden, Activation::Identity, residual, out)?;
+            run.linear(&block.outer, hidden, Activation::Identity, residual, out)?;
         }
         Ok(())
-    }
-}
-
-/// Rows `index * FEED_FORWARD_ROWS..` of a matrix.
-fn rows_of(all: Matrix<'_>, index: usize, rows: usize) -> Result<Matrix<'_>, KernelError> {
-    Ok(all.block(index * FEED_FORWARD_ROWS, rows)?)
+    })
 }
