@@ -47,6 +47,7 @@ pub mod embedding;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
+mod mask;
 pub mod math;
 mod matrix;
 pub mod norm;
@@ -55,6 +56,7 @@ pub mod position;
 pub mod reference;
 mod rows;
 pub mod screen;
+mod shared;
 pub mod softmax;
 pub mod topk;
 
@@ -66,8 +68,8 @@ pub use attention::{
 };
 pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
 pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
+pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
-pub use softmax::FullyMasked;

@@ -1,7 +1,7 @@
 //! What a caller says about sequences, masks and weights.
 
-use super::HeadsMut;
-use crate::softmax::FullyMasked;
+use super::heads::HeadsMut;
+use crate::mask::FullyMasked;
 
 /// One sequence of a batch: which rows of the query (and the output) and of the key (and the value)
 /// are its own.
@@ -55,6 +55,15 @@ pub struct Ancestry<'a> {
     pub stride: usize,
 }
 
+impl<'a> Ancestry<'a> {
+    /// The slots of row `row`, or `None` where the table has no such row or ends before its last key.
+    pub(super) fn past(&self, row: usize) -> Option<&'a [u32]> {
+        let len = *self.lens.get(row)? as usize;
+        let start = row.checked_mul(self.stride)?;
+        self.slots.get(start..start.checked_add(len)?)
+    }
+}
+
 /// How to attend.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions<'a> {
@@ -64,7 +73,8 @@ pub struct AttentionOptions<'a> {
     pub causal: bool,
     /// Added to the scaled scores.
     pub bias: Option<Bias<'a>>,
-    /// What a query that sees no key gets.
+    /// What a query gets that sees no key, or only keys whose score is minus infinity: zeros, or the
+    /// mean of all values of the sequence, hidden ones and padding too.
     pub fully_masked: FullyMasked,
 }
 

@@ -83,7 +83,8 @@ pub(super) fn run(
     let rows = c.rows();
     let panels = c.columns().div_ceil(isa.panel());
     let job = Job { a, weight, store: Store::new(epilogue, c) };
-    let work = rows * weight.depth() * weight.columns();
+    // Enough to decide who computes, if it cannot be counted.
+    let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = parallelism.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         return job.part(isa, 0..rows, 0..panels);
