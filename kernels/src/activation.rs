@@ -4,8 +4,7 @@
 //! Every function is right in its tails: infinities, `f32::MAX` and -1e30 give the limit and never
 //! NaN, and NaN gives NaN.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
 use crate::math;
 use crate::rows::{Map, UnitColumns, for_rows, sweep};
 use crate::{Isa, MatrixMut, Parallelism};

@@ -1,8 +1,7 @@
 //! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
 //! same pass.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
 use crate::rows::{UnitColumns, for_rows};
 use crate::{Isa, Matrix, MatrixMut, Parallelism};
 use core::fmt;

@@ -7,8 +7,7 @@
 //! Both read a row once and compare vectors with the smallest entry that still counts; only vectors
 //! that beat it are looked at entry by entry.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
 use crate::rows::{Disjoint, UnitColumns, for_rows};
 use crate::softmax::block_max;
 use crate::{Isa, Matrix, Parallelism};

@@ -7,8 +7,8 @@
 
 use super::panels::{key_panels, value_row, value_rows, write_keys, write_values};
 use super::{AttentionError, Heads};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LINE, Lanes};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::SharedMut;
 
 /// The dimensions of a cache of keys and values.

@@ -6,8 +6,8 @@ use super::flash::{Head, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::panels::{write_keys, write_values};
 use super::step::Past;
 use super::{AttentionOptions, Heads, HeadsMut, Sequence, Weights};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{Lanes, PanelKernel};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes, PanelKernel};
 use crate::parallel::Parallelism;
 
 /// Multiply-adds below which a second thread costs more than it brings.

@@ -4,8 +4,7 @@
 //! is made of a score needs the sum of the whole row, and is a pass of its own.
 
 use super::FullyMasked;
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
 use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
 
