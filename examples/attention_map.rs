@@ -65,7 +65,9 @@ struct Options {
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Option<Self>, Box<dyn Error>> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // The manifest is that of `examples/pictures`.
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new(""));
         let mut options = Self {
             model: root.join("models/fr-en"),
             out: root.join("target/attention"),

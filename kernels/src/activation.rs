@@ -4,8 +4,8 @@
 //! Every function is right in its tails: infinities, `f32::MAX` and -1e30 give the limit and never
 //! NaN, and NaN gives NaN.
 
-use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;

@@ -1,8 +1,8 @@
 //! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
 //! same pass.
 
-use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};

@@ -7,8 +7,8 @@
 //! Both read a row once and compare vectors with the smallest entry that still counts; only vectors
 //! that beat it are looked at entry by entry.
 
-use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
 use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};

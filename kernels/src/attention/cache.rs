@@ -8,8 +8,8 @@
 use super::error::AttentionError;
 use super::heads::Heads;
 use super::panels::{head_floats, value_row, write_keys, write_values};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LINE, Lanes};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::shared::SharedMut;
 
 /// The dimensions of a cache of keys and values.

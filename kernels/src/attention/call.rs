@@ -9,8 +9,8 @@ use super::heads::{Heads, HeadsMut};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{Lanes, PanelKernel};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes, PanelKernel};
 use crate::parallel::Parallelism;
 use core::ops::Range;
 

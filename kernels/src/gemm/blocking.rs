@@ -20,8 +20,8 @@
 use super::epilogue::{Epilogue, Store};
 use super::microkernel::{Ahead, MAX_ROWS, Operands, row, tile, tile_streamed};
 use super::packing::PackedMatrix;
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{Lanes, MAX_PANEL, PanelKernel};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use core::mem::MaybeUninit;

@@ -5,8 +5,7 @@
 //! second row keeps the CPU busy while the first one's chain completes.
 
 use super::parameters::LayerNorm;
-use crate::isa::Kernel;
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::math;
 
 /// Vectors in flight in a reduction.

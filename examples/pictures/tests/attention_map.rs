@@ -1,0 +1,135 @@
+//! Pictures of attention: every token is on both axes, nothing overlaps whatever the length and the
+//! script, and the alignment is the translation's.
+
+#[allow(dead_code, reason = "tests call what `main` calls")]
+#[path = "../../attention_map.rs"]
+mod example;
+
+use example::heatmap::{Page, Panel, cut, isolated, width};
+
+fn page(queries: &[&str], keys: &[&str], panels: usize) -> Page {
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+    let panel = |i| {
+        let row = |q| (0..keys.len()).map(|k| ((q + k + i) % 7) as f32 / 6.0).collect();
+        Panel { title: format!("head {i}"), weights: (0..queries.len()).map(row).collect() }
+    };
+    Page {
+        title: "A page".to_owned(),
+        queries: words(queries),
+        keys: words(keys),
+        panels: (0..panels).map(panel).collect(),
+    }
+}
+
+/// Width and height that the SVG claims.
+fn size(svg: &str) -> [f32; 2] {
+    ["width", "height"].map(|name| numbers(svg, "<svg", name).first().copied().expect("a size"))
+}
+
+/// Every `attribute="number"` of elements that hold `marker`.
+fn numbers(svg: &str, marker: &str, attribute: &str) -> Vec<f32> {
+    let attribute = format!(" {attribute}=\"");
+    svg.lines()
+        .filter(|line| line.contains(marker))
+        .filter_map(|line| line.split(&attribute).nth(1)?.split('"').next()?.parse().ok())
+        .collect()
+}
+
+#[test]
+fn long_sentences_stay_inside_the_page_and_apart() {
+    let words: Vec<String> = (0..60).map(|i| format!("mot{i}")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let page = page(&words, &words, 9);
+    let svg = page.svg();
+    let [wide, high] = size(&svg);
+    for (x, w) in numbers(&svg, "<rect x", "x").iter().zip(numbers(&svg, "<rect x", "width")) {
+        assert!(*x >= 0.0 && x + w <= wide, "{x} + {w} on {wide}");
+    }
+    for (y, h) in numbers(&svg, "<rect x", "y").iter().zip(numbers(&svg, "<rect x", "height")) {
+        assert!(*y >= 0.0 && y + h <= high, "{y} + {h} on {high}");
+    }
+    // Every query and every key of every panel has its label, and lines are further apart than high.
+    assert_eq!(svg.matches(">mot7<").count(), 2 * 9);
+    let (rows, sizes) =
+        (numbers(&svg, "\"end\"", "y"), numbers(&svg, "text-anchor=\"end\"", "font-size"));
+    for (pair, size) in rows[..60].windows(2).zip(sizes) {
+        assert!(pair[1] - pair[0] > size, "{pair:?} of {size}");
+    }
+}
+
+#[test]
+fn any_script_makes_a_picture() {
+    let words = [
+        "שלום",
+        "مرحبا بالعالم",
+        "中文句子",
+        "日本語",
+        "한국어",
+        "e\u{301}te\u{301}",
+        "<&\">",
+        "",
+        "\u{7}x",
+    ];
+    let empty = page(&[], &[], 0);
+    let page = page(&words, &words[..5], 5);
+    let svg = page.svg();
+    assert!(svg.contains("&lt;&amp;&quot;&gt;") && !svg.contains('\u{7}'));
+    let png = page.png().expect("a picture");
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    let terminal = page.terminal(&page.panels[0]);
+    assert_eq!(terminal.lines().count(), 2 + words.len());
+    let widths: Vec<usize> = terminal.lines().skip(1).map(width).collect();
+    assert!(widths.iter().all(|w| *w == widths[0]), "{widths:?}");
+    // What shows nothing is a picture too.
+    assert!(empty.png().is_ok());
+}
+
+#[test]
+fn labels_are_cut_by_what_a_reader_sees() {
+    assert_eq!((width("abc"), width("中文"), width("e\u{301}"), width("")), (3, 4, 1, 0));
+    assert_eq!(cut("abcdef", 6), "abcdef");
+    assert_eq!(cut("abcdefg", 6), "abcde…");
+    assert_eq!(cut("中文句子", 6), "中文…");
+    assert_eq!(isolated("abc"), "abc");
+    assert_eq!(isolated("שלום"), "\u{2068}שלום\u{2069}");
+}
+
+#[test]
+fn a_translation_is_drawn_and_aligned() {
+    let out = std::env::temp_dir().join(format!("attention-map-{}", std::process::id()));
+    let folder = out.to_str().expect("a path").to_owned();
+    let run = |arguments: &[&str]| {
+        example::run(&arguments.iter().map(|&a| a.to_owned()).collect::<Vec<_>>())
+            .map_err(|error| error.to_string())
+    };
+    let text = run(&["--out", &folder, "les petites filles sont heureuses"]).expect("a drawing");
+    assert!(text.contains("-> the small girls are happy\n"), "{text}");
+    for (english, french) in
+        [("the", "les"), ("small", "petites"), ("girls", "filles"), ("happy", "heureuses")]
+    {
+        let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{english} ")));
+        assert!(line.expect(english).ends_with(&format!(" {french}")), "{text}");
+    }
+    // Six tokens read, six said: labels of both sides in each of layers times heads panels.
+    for (page, panels) in [("encoder", 3 * 4), ("decoder", 2 * 4), ("cross", 2 * 4)] {
+        let svg = std::fs::read_to_string(out.join(page).with_extension("svg")).expect("an SVG");
+        assert_eq!(svg.matches("<text").count(), 7 + panels * (1 + 6 + 6), "{page}");
+        let png = std::fs::read(out.join(page).with_extension("png")).expect("a PNG");
+        assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    }
+    std::fs::remove_dir_all(&out).expect("removed");
+    for (arguments, error) in [
+        (&["--layer", "2", "bonjour"][..], "the decoder has 2 layers"),
+        (&["--heads", "4", "bonjour"], "each below 4"),
+        (&["--fly"], "unknown option"),
+        (&[], "expected a sentence"),
+        (&["--model", "no/such/folder", "1"], "no such directory"),
+        (&["xyzzy"], "does not know"),
+        (&["--out"], "needs a value"),
+    ] {
+        let arguments = [&["--out", &folder], arguments].concat();
+        let found = run(&arguments).expect_err(error);
+        assert!(found.contains(error), "{found}");
+        let _ = std::fs::remove_dir_all(&out);
+    }
+}
