@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`), and everything
-//! printed was seen by a probe (`src/trace.rs`) in the engine's own computation.
+//! printed was seen by a probe (`src/trace/mod.rs`) in the engine's own computation.
 
 #[path = "support/masks.rs"]
 pub(crate) mod masks;

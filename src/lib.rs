@@ -38,38 +38,36 @@
 //!
 //! # Where things are
 //!
-//! | | |
+//! From the ground up: a room knows those that come before it here, and none that comes after.
+//!
+//! | room | what it knows |
 //! |---|---|
-//! | `config.rs`, `checkpoint/` | an architecture as data; files to tensors, one file per family |
-//! | `model.rs`, `layers/`, `encoder.rs`, `decoder.rs` | packed weights; the blocks, each a few kernel calls; the two stacks |
-//! | `plan.rs`, `arena.rs`, `cache.rs` | memory: from limits to ranges; keys and values that never move |
-//! | `session.rs`, `generate.rs`, `defaults.rs` | the pure step; the decoding loop; what a checkpoint asks for |
-//! | `search/` | greedy, beams, sampling, logits processors |
+//! | `config/` | an architecture as data |
+//! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
+//! | `memory/` | one buffer cut into ranges; keys and values that never move |
+//! | `network/` | the network written down once: every tensor, its shape, the block it belongs to |
+//! | `checkpoint/` | files to tensors; one file a family holds that family's names |
+//! | `model/` | weights, each with a place and a form; blocks, each a few kernel calls; the two stacks |
+//! | `trace/` | what is shown of a pass to a probe, and in which order |
+//! | `session/` | from limits to bytes; the pure step; the decoding loop |
 
-mod arena;
-mod cache;
 pub mod checkpoint;
 pub mod config;
-mod decoder;
-mod defaults;
-mod encoder;
 mod error;
-mod generate;
-mod layers;
+mod memory;
 mod model;
-mod plan;
+mod network;
 pub mod search;
 mod session;
 pub mod trace;
-mod watch;
 
-pub use error::{KernelError, SessionError};
-pub use generate::{Counts, Generated, Source};
-pub use model::{Model, ModelError};
-pub use plan::{Limits, Plan};
-pub use session::{EachLogits, Row, Sentence, Session, StepRow, Threads};
+pub use error::KernelError;
+pub use model::{Form, Model, ModelError, Parameter};
+pub use session::{
+    Counts, EachLogits, Generated, Limits, Plan, Row, Sentence, Session, SessionError, Source,
+    StepRow, Threads, Watched,
+};
 pub use simdformer_kernels as kernels;
-pub use watch::Watched;
 
 /// The examples of the README, compiled and run by the tests.
 #[cfg(doctest)]

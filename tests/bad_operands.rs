@@ -11,9 +11,9 @@ use simdformer::kernels::position::{PositionEncoding, encode};
 use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
-    AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut, Isa, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, attention, attention_cached,
-    attention_scratch, attention_step, gemm,
+    Ancestry, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
+    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention,
+    attention_cached, attention_scratch, attention_step, gemm,
 };
 
 #[test]
@@ -62,7 +62,15 @@ fn wrong_operands_of_kernels_are_errors() {
         let mut scratch = vec![0.0; floats];
         let out = HeadsMut::new(&mut out, [rows, 2, 3]).expect("heads");
         let (query, key) = (heads(tokens), heads(tokens));
-        said(attention(isa, query, key, key, sequences, &options, out, None, &mut scratch, serial))
+        said(attention(
+            isa,
+            Qkv { query, key, value: key },
+            sequences,
+            &options,
+            out.into(),
+            &mut scratch,
+            serial,
+        ))
     };
     let packed = Sequence::packed;
     let enough = attention_scratch(isa, &[packed(0, 9)], 2, 3).expect("a size");
@@ -103,13 +111,19 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut read = |slot, key_len| {
         let sequence = [CachedSequence { query_start: 0, query_len: 1, slot, key_len }];
         let out = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
-        said(attention_cached(heads(1), &cache.read(), &sequence, &options, out, None, serial))
+        said(attention_cached(heads(1), &cache.read(), &sequence, &options, out.into(), serial))
     };
     seen.check("reading a foreign slot", read(7, 1), &["slot 7"]);
     seen.check("reading past the end", read(0, 9), &["9 positions"]);
     let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
-    let short =
-        said(attention_step(heads(1), &cache.read(), &[3], &[0, 0], 2, &options, one, serial));
+    let short = said(attention_step(
+        heads(1),
+        &cache.read(),
+        Ancestry { lens: &[3], slots: &[0, 0], stride: 2 },
+        &options,
+        one,
+        serial,
+    ));
     seen.check("a short ancestry", short, &["3 entries", "2"]);
 
     let mut square = |rows, columns, call: &dyn Fn(MatrixMut) -> Option<String>| {

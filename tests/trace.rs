@@ -261,6 +261,88 @@ fn steps_show_what_a_prefill_shows() {
     assert!(steps.0.len() > 100);
 }
 
+/// The stages of a block in the order in which they come, as `stage` or `stage head`.
+fn block_order(pre: bool, inside: &[&str]) -> Vec<String> {
+    let (before, after) = if pre { (&["norm"][..], &[][..]) } else { (&[][..], &["norm"][..]) };
+    let all = before.iter().chain(inside).chain(&["residual"]).chain(after);
+    all.map(|stage| (*stage).to_owned()).collect()
+}
+
+/// `scores` and `weights` of every head between what comes before them and the context.
+fn attention_order(pre: bool, first: &[&str], heads: usize) -> Vec<String> {
+    let per_head: Vec<String> =
+        (0..heads).flat_map(|head| [format!("scores {head}"), format!("weights {head}")]).collect();
+    let inside: Vec<&str> = first
+        .iter()
+        .copied()
+        .chain(per_head.iter().map(String::as_str))
+        .chain(["context"])
+        .collect();
+    block_order(pre, &inside)
+}
+
+/// A probe sees what data flows through, in the order in which it flows.
+#[test]
+fn stages_come_in_the_order_of_figure_1() {
+    for (folder, pre) in [("marian_odd", false), ("nn_transformer_pre", true)] {
+        let model = model(folder, Isa::best());
+        let config = model.config();
+        let mut session = Session::new(&model, limits()).expect("a session");
+        let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+        let mut keep = Keep::default();
+        let mut sentences = [Sentence::default()];
+        let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+        watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
+        let row = session.start(sentences[0]).expect("a row");
+        let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+        watched.step(&[StepRow { row, token: 1 }]).expect("stepped");
+
+        let mut expected = Vec::new();
+        let mut add = |side: Side, layer: Option<usize>, block: Option<Block>, all: Vec<String>| {
+            let block = block.map_or(String::new(), |block| format!(" {block}"));
+            let layer = layer.map_or(String::new(), |layer| format!(" {layer}"));
+            expected.extend(all.iter().map(|it| format!("{}{layer}{block} {it}", side.name())));
+        };
+        let ends = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let qkv = ["query", "key", "value"];
+        let (encoder, decoder) = (Side::Encoder, Side::Decoder);
+        add(encoder, None, None, ends(&["embedding", "position", "input"]));
+        for layer in 0..config.encoder.layers {
+            let own = attention_order(pre, &qkv, config.encoder.heads);
+            add(encoder, Some(layer), Some(Block::Own), own);
+            let inner = block_order(pre, &["feed-forward"]);
+            add(encoder, Some(layer), Some(Block::FeedForward), inner);
+        }
+        add(encoder, None, None, ends(&["memory"]));
+        for layer in 0..config.decoder.layers {
+            add(decoder, Some(layer), Some(Block::Cross), ends(&["key", "value"]));
+        }
+        add(decoder, None, None, ends(&["embedding", "position", "input"]));
+        for layer in 0..config.decoder.layers {
+            let own = attention_order(pre, &qkv, config.decoder.heads);
+            add(decoder, Some(layer), Some(Block::Own), own);
+            let cross = attention_order(pre, &["query"], config.decoder.heads);
+            add(decoder, Some(layer), Some(Block::Cross), cross);
+            let inner = block_order(pre, &["feed-forward"]);
+            add(decoder, Some(layer), Some(Block::FeedForward), inner);
+        }
+        add(decoder, None, None, ends(&["output", "logits", "probabilities"]));
+
+        let found: Vec<String> = keep
+            .0
+            .iter()
+            .map(|seen| {
+                let Place { side, layer, block, head } = seen.place;
+                let block = block.map_or(String::new(), |block| format!(" {block}"));
+                let layer = layer.map_or(String::new(), |layer| format!(" {layer}"));
+                let head = head.map_or(String::new(), |head| format!(" {head}"));
+                format!("{}{layer}{block} {}{head}", side.name(), seen.stage)
+            })
+            .collect();
+        assert_eq!(found, expected, "{folder}");
+    }
+}
+
 #[test]
 fn alignments_are_cross_attention() {
     let model = model("marian_odd", Isa::best());

@@ -3,8 +3,8 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa, Sequence,
-    attention, attention_cached, attention_scratch, attention_step,
+    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa,
+    Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
 };
 use std::hint::black_box;
 
@@ -90,13 +90,14 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask) -> Work {
     Work::new(shape.flops(mask), shape.key_value_bytes(), move |parallelism| {
         attention(
             isa,
-            Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
-            Heads::new(&key, shape.tokens(keys)).expect("key"),
-            Heads::new(&value, shape.tokens(keys)).expect("value"),
+            Qkv {
+                query: Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
+                key: Heads::new(&key, shape.tokens(keys)).expect("key"),
+                value: Heads::new(&value, shape.tokens(keys)).expect("value"),
+            },
             &sequences,
             &options,
-            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
-            None,
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out").into(),
             &mut scratch,
             parallelism,
         )
@@ -142,8 +143,7 @@ pub(crate) fn cached(isa: Isa, shape: Shape) -> Work {
             &Cache::new(isa, layout, &data).expect("cache"),
             &sequences,
             &options,
-            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out"),
-            None,
+            HeadsMut::new(&mut out, shape.tokens(queries)).expect("out").into(),
             parallelism,
         )
         .expect("attention");
@@ -168,9 +168,7 @@ pub(crate) fn step(isa: Isa, shape: Shape) -> Work {
         attention_step(
             Heads::new(black_box(&query), shape.tokens(beams)).expect("query"),
             &Cache::new(isa, layout, &data).expect("cache"),
-            &lens,
-            &ancestry,
-            keys,
+            Ancestry { lens: &lens, slots: &ancestry, stride: keys },
             &options,
             HeadsMut::new(&mut out, shape.tokens(beams)).expect("out"),
             parallelism,

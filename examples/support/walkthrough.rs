@@ -220,27 +220,27 @@ fn fill() -> Result<Section, Box<dyn Error>> {
 /// The formula of a stage and the file that computes it.
 fn note(stage: Stage) -> &'static str {
     match stage {
-        Stage::Embedding => "sqrt(d_model) * table[token]. src/layers/embedding.rs",
+        Stage::Embedding => "sqrt(d_model) * table[token]. src/model/blocks/embedding.rs",
         Stage::Position => {
             "PE[p, k] = sin(p / 10000^(2k/d)), cosines in the second half. \
              kernels/src/position.rs"
         }
         Stage::Input => "embedding + position. kernels/src/embedding.rs",
-        Stage::Query => "x W_Q + b, heads side by side. src/layers/mod.rs",
-        Stage::Key => "x W_K + b, heads side by side. src/layers/mod.rs",
-        Stage::Value => "x W_V + b, heads side by side. src/layers/mod.rs",
+        Stage::Query => "x W_Q + b, heads side by side. src/model/blocks/run.rs",
+        Stage::Key => "x W_K + b, heads side by side. src/model/blocks/run.rs",
+        Stage::Value => "x W_V + b, heads side by side. src/model/blocks/run.rs",
         Stage::Scores => "Q K^T / sqrt(d_k), before the mask. kernels/src/attention/flash.rs",
         Stage::Weights => {
             "softmax(scores, masked): every row adds up to 1. \
                            kernels/src/attention/flash.rs"
         }
         Stage::Context => "weights V, heads side by side. kernels/src/attention/flash.rs",
-        Stage::FeedForward => "max(0, x W_1 + b_1). src/layers/feed_forward.rs",
+        Stage::FeedForward => "max(0, x W_1 + b_1). src/model/blocks/feed_forward.rs",
         Stage::Residual => "x + block(x). kernels/src/gemm/epilogue.rs",
         Stage::Norm => "(x - mean) / sqrt(variance + eps) * weight + bias. kernels/src/norm.rs",
-        Stage::Memory => "What the decoder sees of the source. src/encoder.rs",
-        Stage::Output => "The decoder's last hidden state. src/decoder.rs",
-        Stage::Logits => "output W + b, one number per word. src/decoder.rs",
+        Stage::Memory => "What the decoder sees of the source. src/model/encoder.rs",
+        Stage::Output => "The decoder's last hidden state. src/model/decoder.rs",
+        Stage::Logits => "output W + b, one number per word. src/model/blocks/output.rs",
         Stage::Probabilities => "softmax(logits). kernels/src/softmax.rs",
         _ => "",
     }

@@ -9,7 +9,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{GAP, Rng, Values, pick_isa, pool, same_bits};
-use simdformer_kernels::{
+use simdformer_kernels::{Qkv, 
     AttentionOptions, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, attention,
     attention_scratch,
 };
@@ -149,18 +149,7 @@ fn batch(isa: Isa, case: &Case) {
         let needed = attention_scratch(isa, sequences, kv_heads, head_dim).expect("a small size");
         let mut scratch = vec![GAP; needed];
         let mut out = untouched.clone();
-        attention(
-            isa,
-            query.view(),
-            key.view(),
-            value.view(),
-            sequences,
-            &options,
-            out.view_mut(),
-            None,
-            &mut scratch,
-            parallelism,
-        )
+        attention(isa, Qkv { query: query.view(), key: key.view(), value: value.view() }, sequences, &options, out.view_mut().into(), &mut scratch, parallelism)
         .expect("shapes that fit");
         out
     };
@@ -295,17 +284,6 @@ fn refused_or_safe(isa: Isa, wild: &Wild) {
     let mut scratch = vec![0.0f32; usize::from(wild.scratch)];
     if let (Ok(query), Ok(key), Ok(value), Ok(out)) = (query, key, value, out) {
         let options = options(key_shape[2], wild.causal, wild.uniform);
-        let _ = attention(
-            isa,
-            query,
-            key,
-            value,
-            &sequences,
-            &options,
-            out,
-            None,
-            &mut scratch,
-            Parallelism::Serial,
-        );
+        let _ = attention(isa, Qkv { query, key, value }, &sequences, &options, out.into(), &mut scratch, Parallelism::Serial);
     }
 }

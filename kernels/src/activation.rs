@@ -4,11 +4,12 @@
 //! Every function is right in its tails: infinities, `f32::MAX` and -1e30 give the limit and never
 //! NaN, and NaN gives NaN.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
 use crate::math;
+use crate::matrix::MatrixMut;
+use crate::parallel::Parallelism;
 use crate::rows::{Map, UnitColumns, for_rows, sweep};
-use crate::{Isa, MatrixMut, Parallelism};
 use core::fmt;
 
 /// An elementwise function. Bounds are absolute errors against the exact function, over every f32

@@ -1,10 +1,11 @@
 //! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
 //! same pass.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
-use crate::{Isa, Matrix, MatrixMut, Parallelism};
 use core::fmt;
 
 /// What is added to each token's vector.

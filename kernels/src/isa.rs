@@ -6,10 +6,12 @@
 //! kernels are compiled with, because both come from pulp's token of that set; on x86-64 it also
 //! asks the operating system (XCR0) whether it saves the wide registers.
 
-use crate::lanes::Lanes;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::lanes::Enter;
 use crate::lanes::bytes::BytesKernel;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::vnni::{Vnni256, Vnni512};
+use crate::lanes::{Kernel, Lanes};
 use core::fmt;
 
 /// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
@@ -324,12 +326,6 @@ pub trait Work {
     fn run(self) -> Self::Output;
 }
 
-/// Work that runs on any instruction set. Implementations are `#[inline(always)]`.
-pub(crate) trait Kernel {
-    type Output;
-    fn run<S: Lanes>(self, lanes: S) -> Self::Output;
-}
-
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 struct Plain<W>(W);
 
@@ -339,18 +335,6 @@ impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
     #[inline(always)]
     fn call(self) -> W::Output {
         self.0.run()
-    }
-}
-
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
-pub(crate) struct Enter<K, S>(pub(crate) K, pub(crate) S);
-
-impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
-    type Output = K::Output;
-
-    #[inline(always)]
-    fn call(self) -> K::Output {
-        self.0.run(self.1)
     }
 }
 

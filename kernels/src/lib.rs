@@ -47,6 +47,7 @@ pub mod embedding;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
+mod mask;
 pub mod math;
 mod matrix;
 pub mod norm;
@@ -55,19 +56,20 @@ pub mod position;
 pub mod reference;
 mod rows;
 pub mod screen;
+mod shared;
 pub mod softmax;
 pub mod topk;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads,
-    HeadsMut, Sequence, Weights, attention, attention_cached, attention_scratch,
-    attention_scratch_bound, attention_step,
+    Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, Heads, HeadsMut, Qkv, Sequence, Weights, attention, attention_cached,
+    attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
 pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
+pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
-pub use softmax::FullyMasked;

@@ -9,8 +9,7 @@
 //! f32 are replaced by zero before they are formed.
 
 use crate::Isa;
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
 use crate::rows::{Map, sweep};
 
 /// ln(2^-126), rounded towards zero: exp of anything less is below the smallest normal f32.

@@ -2,9 +2,13 @@
 //!
 //! Every kernel takes these instead of pointers. A view that exists is a view whose every element
 //! lies inside its slice, so kernels check shapes once and then walk without bounds checks.
+//!
+//! A stride that no two elements are apart, along an axis of length 1 or in a view without elements,
+//! may be anything; the view forgets it and has the stride of a dense one instead. So an index of
+//! the view times a stride of the view never overflows.
 
+use crate::shared::SharedMut;
 use core::fmt;
-use core::marker::PhantomData;
 
 /// Why a view could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,17 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
     (reach <= isize::MAX as usize / 4).then_some(reach)
 }
 
+/// The strides of a view that [`extent`] has checked, with those that are never stepped replaced: by 1
+/// from column to column, and by what a row reaches from row to row.
+fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> (usize, usize) {
+    if rows == 0 || columns == 0 {
+        return (0, 1);
+    }
+    let column_stride = if columns == 1 { 1 } else { column_stride };
+    let row_stride = if rows == 1 { (columns - 1) * column_stride + 1 } else { row_stride };
+    (row_stride, column_stride)
+}
+
 /// A read-only matrix `[rows, columns]`; element `(i, j)` is `data[i * row_stride + j * column_stride]`.
 ///
 /// Strides may be zero, which repeats a row or a column.
@@ -87,7 +102,7 @@ impl<'a> Matrix<'a> {
         Self::strided(data, rows, columns, columns, 1)
     }
 
-    /// Any strides, in elements.
+    /// Any strides, in elements. Those that are never stepped do not matter.
     ///
     /// # Errors
     /// The last element would lie outside `data`.
@@ -103,6 +118,7 @@ impl<'a> Matrix<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
+        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
         Ok(Self { data, rows, columns, row_stride, column_stride })
     }
 
@@ -141,12 +157,12 @@ impl<'a> Matrix<'a> {
         self.columns
     }
 
-    /// Elements from one row to the next.
+    /// Elements from one row to the next; with one row, what it reaches.
     pub const fn row_stride(&self) -> usize {
         self.row_stride
     }
 
-    /// Elements from one column to the next.
+    /// Elements from one column to the next; with one column, 1.
     pub const fn column_stride(&self) -> usize {
         self.column_stride
     }
@@ -218,6 +234,7 @@ impl<'a> MatrixMut<'a> {
                 return Err(ViewError::Overlap { row_stride, column_stride });
             }
         }
+        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
         Ok(Self { data, rows, columns, row_stride, column_stride })
     }
 
@@ -231,12 +248,12 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    /// Elements from one row to the next.
+    /// Elements from one row to the next; with one row, what it reaches.
     pub const fn row_stride(&self) -> usize {
         self.row_stride
     }
 
-    /// Elements from one column to the next.
+    /// Elements from one column to the next; with one column, 1.
     pub const fn column_stride(&self) -> usize {
         self.column_stride
     }
@@ -254,29 +271,6 @@ impl<'a> MatrixMut<'a> {
 
     /// The elements as a value that threads can share, each writing its own part.
     pub(crate) fn shared(&mut self) -> SharedMut<'_> {
-        SharedMut { start: self.data.as_mut_ptr(), owner: PhantomData }
-    }
-}
-
-/// A pointer into an exclusively borrowed slice, handed to several threads of which each writes
-/// its own elements.
-#[derive(Clone, Copy)]
-pub(crate) struct SharedMut<'a> {
-    start: *mut f32,
-    owner: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: the value is only a pointer; whoever dereferences it promises disjoint elements.
-unsafe impl Send for SharedMut<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMut<'_> {}
-
-impl<'a> SharedMut<'a> {
-    pub(crate) fn new(slice: &'a mut [f32]) -> Self {
-        Self { start: slice.as_mut_ptr(), owner: PhantomData }
-    }
-
-    pub(crate) const fn as_ptr(self) -> *mut f32 {
-        self.start
+        SharedMut::new(self.data)
     }
 }

@@ -11,25 +11,18 @@
 //! A row whose variance leaves the comfortable range of f32 (entries of 1e30, or tiny ones with
 //! `eps` 0) is done again in f64; only sums that overflow f32 themselves (`x + residual`) are lost.
 
+mod parameters;
 mod passes;
 
-use crate::matrix::SharedMut;
+pub use parameters::LayerNorm;
+
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
-use crate::{Isa, Matrix, MatrixMut, Parallelism};
+use crate::shared::SharedMut;
 use core::fmt;
 use passes::{NormRows, Place};
-
-/// The learned part of a layer normalisation.
-#[derive(Clone, Copy, Debug)]
-pub struct LayerNorm<'a> {
-    /// What each column is multiplied by, `[columns]`.
-    pub weight: &'a [f32],
-    /// What is added to each column, `[columns]`.
-    pub bias: &'a [f32],
-    /// Added to the variance: 1e-5 in most models, 1e-12 in BERT. With 0, a constant row still
-    /// gives the bias.
-    pub eps: f32,
-}
 
 /// Why a layer normalisation could not run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //! Angles, sines and cosines are computed in f64 and rounded once. Models that were trained with
 //! tables computed in f32 differ from the exact values by about `position * 6e-8`.
 
-use crate::{Matrix, MatrixMut};
+use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 
 /// What stands in the row of a position, for `d` columns. `half` is `d / 2`, rounded down.

@@ -1,7 +1,8 @@
 //! How the row kernels share their work: fixed chunks of rows, whoever runs them.
 
-use crate::{Matrix, MatrixMut, Parallelism};
-use core::marker::PhantomData;
+use crate::lanes::Lanes;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
 use core::ops::Range;
 
 /// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
@@ -40,36 +41,10 @@ impl UnitColumns for MatrixMut<'_> {
     }
 }
 
-/// A pointer into an exclusively borrowed slice, handed to several tasks of which each writes its
-/// own elements.
-pub(crate) struct Disjoint<'a, T>(*mut T, PhantomData<&'a mut [T]>);
-
-impl<'a, T> Disjoint<'a, T> {
-    pub(crate) fn new(slice: &'a mut [T]) -> Self {
-        Self(slice.as_mut_ptr(), PhantomData)
-    }
-
-    /// The `len` elements from `start`.
-    ///
-    /// # Safety
-    /// They lie in the slice, and nobody else uses them while the result lives.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
-        // SAFETY: the caller's contract.
-        unsafe { core::slice::from_raw_parts_mut(self.0.add(start), len) }
-    }
-}
-
-// SAFETY: the value is only a pointer; whoever dereferences it promises disjoint elements.
-unsafe impl<T: Send> Send for Disjoint<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-
 /// A function of one vector, for a sweep over memory.
 pub(crate) trait Map: Copy {
     /// Implementations are `#[inline(always)]`.
-    fn map<S: crate::lanes::Lanes>(self, s: S, x: S::F32) -> S::F32;
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32;
 }
 
 /// `to[i] = map(from[i])` for `len` elements; `to` may be `from`.
@@ -77,7 +52,7 @@ pub(crate) trait Map: Copy {
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
 #[inline(always)]
-pub(crate) unsafe fn sweep<S: crate::lanes::Lanes, M: Map>(
+pub(crate) unsafe fn sweep<S: Lanes, M: Map>(
     s: S,
     map: M,
     from: *const f32,

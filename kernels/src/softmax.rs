@@ -14,24 +14,16 @@
 
 mod passes;
 
+pub use crate::mask::FullyMasked;
 pub(crate) use passes::block_max;
 
-use crate::matrix::SharedMut;
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
-use crate::{Isa, Matrix, MatrixMut, Parallelism};
+use crate::shared::SharedMut;
 use core::fmt;
 use passes::{Form, LogSumExpRows, SoftmaxRows};
-
-/// What softmax makes of a row with no valid entry, where the formula is 0 / 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FullyMasked {
-    /// Every probability 0 (logarithm negative infinity): nothing is attended to.
-    #[default]
-    Zeros,
-    /// Every one of the row's columns, masked or not, gets `1 / columns`: what comes of filling
-    /// masked scores with a large negative number, as textbooks do.
-    Uniform,
-}
 
 /// Why a softmax could not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,13 @@
 //! Both read a row once and compare vectors with the smallest entry that still counts; only vectors
 //! that beat it are looked at entry by entry.
 
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
-use crate::rows::{Disjoint, UnitColumns, for_rows};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::matrix::Matrix;
+use crate::parallel::Parallelism;
+use crate::rows::{UnitColumns, for_rows};
+use crate::shared::SharedMut;
 use crate::softmax::block_max;
-use crate::{Isa, Matrix, Parallelism};
 use core::fmt;
 
 /// Columns whose maximum is found at once by argmax.
@@ -159,7 +161,7 @@ pub fn argmax(
     if indices.len() != rows {
         return Err(TopKError::Indices { expected: rows, found: indices.len() });
     }
-    let indices = Disjoint::new(indices);
+    let indices = SharedMut::new(indices);
     for_rows(parallelism, rows, columns, &|range| {
         // SAFETY: one element for each row, and each task has its own rows.
         let out = unsafe { indices.part(range.start, range.len()) };
@@ -320,7 +322,7 @@ pub fn top_k(
     if k == 0 {
         return Ok(());
     }
-    let (values, indices) = (Disjoint::new(values), Disjoint::new(indices));
+    let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
     for_rows(parallelism, rows, columns, &|range| {
         for row in range {
             // SAFETY: `k` elements for each row, and each task has its own rows.

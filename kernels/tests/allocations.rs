@@ -6,9 +6,9 @@ mod support;
 
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut, Isa,
-    Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, Team, attention,
-    attention_cached, attention_scratch, attention_step, gemm, screen,
+    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
+    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Team,
+    attention, attention_cached, attention_scratch, attention_step, gemm, screen,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -122,13 +122,10 @@ impl Bench {
         let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
         attention(
             isa,
-            input,
-            input,
-            input,
+            Qkv { query: input, key: input, value: input },
             &SEQUENCES,
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room"),
-            None,
+            HeadsMut::new(&mut self.output, shape).expect("room").into(),
             &mut self.scratch,
             parallelism,
         )
@@ -143,17 +140,14 @@ impl Bench {
             &cache,
             &[CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS }],
             &options,
-            HeadsMut::new(&mut self.output, shape).expect("room"),
-            None,
+            HeadsMut::new(&mut self.output, shape).expect("room").into(),
             parallelism,
         )
         .expect("a fit");
         attention_step(
             input,
             &cache,
-            &self.lens,
-            &self.ancestry,
-            TOKENS,
+            Ancestry { lens: &self.lens, slots: &self.ancestry, stride: TOKENS },
             &options,
             HeadsMut::new(&mut self.output, shape).expect("room"),
             parallelism,

@@ -6,7 +6,7 @@ mod support;
 
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, FullyMasked, Heads, HeadsMut, Parallelism, Sequence, attention,
+    AttentionOptions, FullyMasked, Heads, HeadsMut, Parallelism, Qkv, Sequence, attention,
     attention_scratch, attention_scratch_bound, reference,
 };
 use support::batch::{Batch, OwnedBias};
@@ -265,13 +265,10 @@ fn a_fused_buffer_is_read_in_place() {
             let mut out = vec![POISON; tokens * heads * head_dim];
             attention(
                 isa,
-                query,
-                key,
-                value,
+                Qkv { query, key, value },
                 &sequences,
                 &options,
-                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("room"),
-                None,
+                HeadsMut::new(&mut out, [tokens, heads, head_dim]).expect("room").into(),
                 &mut scratch,
                 Parallelism::Serial,
             )

@@ -5,8 +5,8 @@
 mod support;
 
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism, Sequence,
-    attention_cached, attention_step,
+    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
+    Sequence, attention_cached, attention_step,
 };
 use support::batch::{Batch, OwnedBias};
 use support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
@@ -138,17 +138,14 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                     &cache.read(),
                     &[sequence],
                     &options,
-                    cached.view_mut(),
-                    None,
+                    cached.view_mut().into(),
                     Parallelism::Serial,
                 )
                 .expect("a fit");
                 attention_step(
                     query.view(),
                     &cache.read(),
-                    &[at as u32 + 1],
-                    &vec![1; at + 1],
-                    at + 1,
+                    Ancestry { lens: &[at as u32 + 1], slots: &vec![1; at + 1], stride: at + 1 },
                     &options,
                     stepped.view_mut(),
                     Parallelism::Serial,
@@ -173,8 +170,7 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                     &cache.read(),
                     &[sequence],
                     &options,
-                    rest.view_mut(),
-                    None,
+                    rest.view_mut().into(),
                     Parallelism::Serial,
                 )
                 .expect("a fit");
@@ -231,9 +227,7 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
         attention_step(
             query.view(),
             &Cache::new(isa, shape, &data).expect("the length"),
-            &lens,
-            &ancestry,
-            stride,
+            Ancestry { lens: &lens, slots: &ancestry, stride },
             &options,
             found.view_mut(),
             parallelism,
@@ -364,8 +358,7 @@ fn beams_may_share_a_slot() {
             &cache,
             &sequences,
             &batch.options(),
-            out.view_mut(),
-            None,
+            out.view_mut().into(),
             Parallelism::Serial,
         )
         .expect("a fit");
@@ -406,8 +399,7 @@ fn the_rest_of_a_cache_does_not_matter() {
                 &cache,
                 &sequences,
                 &batch.options(),
-                output.out.view_mut(),
-                None,
+                output.out.view_mut().into(),
                 Parallelism::Serial,
             )
             .expect("a fit");

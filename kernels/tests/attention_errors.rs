@@ -4,9 +4,10 @@
 mod support;
 
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, ViewError, Weights, attention,
-    attention_cached, attention_scratch, attention_scratch_bound, attention_step, reference,
+    Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, ViewError,
+    Weights, attention, attention_cached, attention_scratch, attention_scratch_bound,
+    attention_step, reference,
 };
 use std::collections::BTreeSet;
 use support::{POISON, all_isas};
@@ -64,19 +65,19 @@ impl Call<'_> {
         let mut weights = vec![POISON; self.weight_floats];
         let result = attention(
             isa,
-            self.query,
-            self.key,
-            self.value,
+            Qkv { query: self.query, key: self.key, value: self.value },
             &self.sequences,
             &self.options,
-            HeadsMut::new(&mut out, self.out).expect("room"),
-            self.weight_heads.map(|heads| Weights {
-                data: &mut weights,
-                heads,
-                head_stride: self.weight_strides.0,
-                query_stride: self.weight_strides.1,
-                keys: self.weight_keys,
-            }),
+            AttentionOutput {
+                weights: self.weight_heads.map(|heads| Weights {
+                    data: &mut weights,
+                    heads,
+                    head_stride: self.weight_strides.0,
+                    query_stride: self.weight_strides.1,
+                    keys: self.weight_keys,
+                }),
+                ..HeadsMut::new(&mut out, self.out).expect("room").into()
+            },
             &mut scratch,
             Parallelism::Serial,
         );
@@ -210,17 +211,17 @@ fn every_error_of_attention() {
             (
                 // Keys that have no column.
                 Call { weight_heads: Some(&[0]), weight_keys: 2, ..good.clone() },
-                E::Weights { expected: 22, found: 48 },
+                E::WeightsKeys { expected: 3, found: 2 },
             ),
             (
                 // Rows that run into each other.
                 Call { weight_heads: Some(&[0]), weight_strides: (24, 3), ..good.clone() },
-                E::Weights { expected: 19, found: 48 },
+                E::WeightsRows { expected: 4, found: 3 },
             ),
             (
                 // Heads that run into each other.
                 Call { weight_heads: Some(&[0, 1]), weight_strides: (23, 4), ..good.clone() },
-                E::Weights { expected: 47, found: 48 },
+                E::WeightsHeads { expected: 24, found: 23 },
             ),
             (
                 Call {
@@ -272,14 +273,14 @@ fn every_error_of_a_cache() {
         assert_eq!(cache.append(&[0, 0], &[0, 5], good, good), capacity(6));
         assert_eq!(
             cache.append(&[0, 0], &[0, u32::MAX], good, good),
-            capacity(u32::MAX as usize + 1)
+            capacity((u32::MAX as usize).saturating_add(1))
         );
         let places = |found| Err(E::Places { expected: 2, found });
         assert_eq!(cache.append(&[0], &[0, 0], good, good), places(1));
         assert_eq!(cache.append(&[0, 1], &[0, 0, 0], good, good), places(3));
         assert!(data.iter().all(|x| x.to_bits() == POISON.to_bits()), "the cache was written");
 
-        let huge = 1 << 40;
+        let huge = 1 << (usize::BITS / 2);
         for shape in [
             CacheShape { capacity: usize::MAX, ..SHAPE },
             CacheShape { head_dim: usize::MAX, ..SHAPE },
@@ -310,8 +311,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
                 &cache,
                 &[sequence],
                 &options,
-                view,
-                None,
+                view.into(),
                 Parallelism::Serial,
             );
             let untouched = out.iter().all(|x| x.to_bits() == POISON.to_bits());
@@ -350,9 +350,7 @@ fn every_error_of_cached_attention_and_of_a_step() {
             let result = attention_step(
                 query,
                 &cache,
-                lens,
-                ancestry,
-                stride,
+                Ancestry { lens, slots: ancestry, stride },
                 options,
                 view,
                 Parallelism::Serial,
@@ -385,8 +383,72 @@ fn every_error_of_cached_attention_and_of_a_step() {
         let bias = Bias { data: &ZEROS, head_stride: 0, query_stride: 0 };
         assert_eq!(
             step(&[1, 1], &[0; 2], 1, &AttentionOptions { bias: Some(bias), ..options }),
-            Err(E::Bias { expected: 0, found: 1 })
+            Err(E::StepBias)
         );
+    }
+}
+
+/// What is wrong is what the message names.
+#[test]
+fn messages_name_what_is_wrong() {
+    use AttentionError as E;
+    for isa in all_isas() {
+        let said = |call: Call<'_>| call.result(isa).expect_err("a misfit").to_string();
+        let weights = Call { weight_heads: Some(&[0, 1]), ..Call::good() };
+        assert_eq!(
+            said(Call { weight_strides: (24, 3), ..weights.clone() }),
+            "rows of weights have 4 columns; a query stride of 3 makes them overlap"
+        );
+        assert_eq!(
+            said(Call { weight_strides: (23, 4), ..weights.clone() }),
+            "heads of weights take 24 floats; a head stride of 23 makes them overlap"
+        );
+        assert_eq!(
+            said(Call { weight_keys: 2, ..weights.clone() }),
+            "the weights need a column for each of 3 keys; found 2"
+        );
+        assert_eq!(
+            said(Call { weight_floats: 47, ..weights.clone() }),
+            "the weights need 48 floats; found 47"
+        );
+        assert_eq!(
+            said(Call { weight_heads: Some(&[7]), ..weights }),
+            "weights of head 7 were asked for, but the query has 4 heads"
+        );
+
+        let data = vec![0.0; SHAPE.len(isa).expect("a small size")];
+        let cache = Cache::new(isa, SHAPE, &data).expect("the length");
+        let mut key = [POISON; 8];
+        let read =
+            |head, key: &mut [f32]| cache.read_key(0, 0, head, key).map_err(|e| (e, e.to_string()));
+        assert_eq!(read(1, &mut key), Ok(()));
+        assert_eq!(
+            read(2, &mut key),
+            Err((
+                E::CacheHead { heads: 2, found: 2 },
+                "head 2 was named, but the cache has 2 key-value heads".to_owned()
+            ))
+        );
+        assert_eq!(
+            read(1, &mut key[1..]),
+            Err((
+                E::KeyBuffer { expected: 8, found: 7 },
+                "a key of the cache has 8 elements; the buffer has 7".to_owned()
+            ))
+        );
+
+        let bias = Bias { data: &ZEROS, head_stride: 0, query_stride: 0 };
+        let mut out = [POISON; 8];
+        let step = attention_step(
+            heads(1, 1, 8),
+            &Cache::new(isa, CacheShape { heads: 1, ..SHAPE }, &data).expect("room"),
+            Ancestry { lens: &[1], slots: &[0], stride: 1 },
+            &AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) },
+            HeadsMut::new(&mut out, [1, 1, 8]).expect("room"),
+            Parallelism::Serial,
+        );
+        assert_eq!(step.expect_err("a bias").to_string(), "a decode step takes no bias");
+        assert!(out.iter().all(|x| x.to_bits() == POISON.to_bits()));
     }
 }
 
@@ -403,13 +465,10 @@ fn absurd_sizes_do_not_panic() {
             let out = HeadsMut::strided(&mut [], [0, heads, head_dim], MAX, MAX).expect("none");
             let result = attention(
                 isa,
-                none,
-                none,
-                none,
+                Qkv { query: none, key: none, value: none },
                 &[Sequence::default(); 2],
                 &AttentionOptions::new(8),
-                out,
-                None,
+                out.into(),
                 &mut [],
                 Parallelism::Serial,
             );
@@ -425,23 +484,23 @@ fn absurd_sizes_do_not_panic() {
             let mut data = [POISON; 1];
             let result = attention(
                 isa,
-                heads(2, 4, 8),
-                none,
-                none,
+                Qkv { query: heads(2, 4, 8), key: none, value: none },
                 &[Sequence { query_len: 2, ..Sequence::default() }],
                 &AttentionOptions {
                     bias: Some(Bias { data: &[], head_stride: MAX, query_stride: MAX }),
                     fully_masked,
                     ..AttentionOptions::new(8)
                 },
-                HeadsMut::new(&mut out, [2, 4, 8]).expect("room"),
-                Some(Weights {
-                    data: &mut data,
-                    heads: &[0, 1, 2],
-                    head_stride: MAX,
-                    query_stride: MAX,
-                    keys: 0,
-                }),
+                AttentionOutput {
+                    weights: Some(Weights {
+                        data: &mut data,
+                        heads: &[0, 1, 2],
+                        head_stride: MAX,
+                        query_stride: MAX,
+                        keys: 0,
+                    }),
+                    ..HeadsMut::new(&mut out, [2, 4, 8]).expect("room").into()
+                },
                 &mut [],
                 Parallelism::Serial,
             );
@@ -473,9 +532,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     let options = AttentionOptions::new(8);
     let run = |query, key, value, sequence, out: usize, weights: usize| {
         reference::attention::attention(
-            query,
-            key,
-            value,
+            Qkv { query, key, value },
             sequence,
             &options,
             &mut vec![0.0; out],
@@ -568,9 +625,9 @@ fn a_key_is_read_back_from_where_it_was_written() {
         let last = cache.read_key(0, usize::MAX, 0, &mut out);
         assert_eq!(last, Err(E::Capacity { capacity: 21, found: usize::MAX }));
         let head = cache.read_key(0, 0, 3, &mut out);
-        assert_eq!(head, Err(E::WeightsHead { heads: 3, found: 3 }));
+        assert_eq!(head, Err(E::CacheHead { heads: 3, found: 3 }));
         let dim = cache.read_key(0, 0, 0, &mut out[1..]);
-        assert_eq!(dim, Err(E::HeadDim { expected: 5, found: 4 }));
+        assert_eq!(dim, Err(E::KeyBuffer { expected: 5, found: 4 }));
         assert_eq!(out, [7.0; 5]);
     }
 }

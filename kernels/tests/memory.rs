@@ -5,9 +5,10 @@
 mod support;
 
 use simdformer_kernels::{
-    AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, FullyMasked, Heads,
-    HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Sequence, Weights, attention,
-    attention_cached, attention_scratch, attention_step, gemm,
+    Ancestry, AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence,
+    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
+    gemm,
 };
 use support::batch::{Batch, with_bias};
 use support::gemm::multiply;
@@ -103,19 +104,25 @@ mod guard {
                             };
                             attention(
                                 isa,
-                                Heads::new(&query, batch.query.shape).expect("queries"),
-                                Heads::new(&key, batch.key.shape).expect("keys"),
-                                Heads::new(&value, batch.value.shape).expect("values"),
+                                Qkv {
+                                    query: Heads::new(&query, batch.query.shape).expect("queries"),
+                                    key: Heads::new(&key, batch.key.shape).expect("keys"),
+                                    value: Heads::new(&value, batch.value.shape).expect("values"),
+                                },
                                 &batch.sequences,
                                 &options,
-                                HeadsMut::new(&mut out, batch.query.shape).expect("room"),
-                                Some(Weights {
-                                    data: &mut weights,
-                                    heads: &heads,
-                                    head_stride: query_len * key_len,
-                                    query_stride: key_len,
-                                    keys: key_len,
-                                }),
+                                AttentionOutput {
+                                    weights: Some(Weights {
+                                        data: &mut weights,
+                                        heads: &heads,
+                                        head_stride: query_len * key_len,
+                                        query_stride: key_len,
+                                        keys: key_len,
+                                    }),
+                                    ..HeadsMut::new(&mut out, batch.query.shape)
+                                        .expect("room")
+                                        .into()
+                                },
                                 &mut scratch,
                                 Parallelism::Serial,
                             )
@@ -167,8 +174,7 @@ mod guard {
                             &cache,
                             &[sequence],
                             &options,
-                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("room"),
-                            None,
+                            HeadsMut::new(&mut cached, [1, 2, head_dim]).expect("room").into(),
                             Parallelism::Serial,
                         )
                         .expect("a fit");
@@ -177,9 +183,7 @@ mod guard {
                         attention_step(
                             query,
                             &cache,
-                            &[capacity as u32],
-                            &past,
-                            0,
+                            Ancestry { lens: &[capacity as u32], slots: &past, stride: 0 },
                             &options,
                             HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("room"),
                             Parallelism::Serial,
@@ -235,13 +239,10 @@ mod guard {
                 let mut scratch = vec![POISON; floats];
                 attention(
                     isa,
-                    tensor,
-                    tensor,
-                    tensor,
+                    Qkv { query: tensor, key: tensor, value: tensor },
                     &sequences,
                     &options,
-                    out,
-                    None,
+                    out.into(),
                     &mut scratch,
                     Parallelism::Serial,
                 )
@@ -302,13 +303,10 @@ fn any_alignment_gives_the_same_bits() {
             let mut out = vec![POISON; shift + 9 * 16];
             attention(
                 isa,
-                view(0, 9),
-                view(1, 40),
-                view(2, 40),
+                Qkv { query: view(0, 9), key: view(1, 40), value: view(2, 40) },
                 &batch.sequences,
                 &batch.options(),
-                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("room"),
-                None,
+                HeadsMut::new(&mut out[shift..], [9, 1, 16]).expect("room").into(),
                 &mut scratch[shift..],
                 Parallelism::Serial,
             )
@@ -365,13 +363,10 @@ fn zero_strides_repeat_what_they_point_at() {
         let mut out = vec![POISON; tokens * heads * head_dim];
         attention(
             isa,
-            query,
-            key,
-            key,
+            Qkv { query, key, value: key },
             &repeated.sequences,
             &repeated.options(),
-            HeadsMut::new(&mut out, shape).expect("room"),
-            None,
+            HeadsMut::new(&mut out, shape).expect("room").into(),
             &mut scratch,
             Parallelism::Serial,
         )

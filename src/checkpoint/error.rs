@@ -2,8 +2,8 @@ use core::fmt;
 use core::ops::Range;
 use std::io;
 
-use super::Role;
 use crate::config::{ConfigError, Side};
+use crate::network::Role;
 
 /// Why a checkpoint could not be opened or a tensor not be read.
 ///

@@ -17,15 +17,10 @@
 //! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
 //! ```
 
-mod bart;
 mod container;
 mod error;
 mod file;
-mod hugging_face;
-mod m2m100;
-mod marian;
 mod names;
-mod nn_transformer;
 mod tensor;
 
 use std::borrow::Cow;
@@ -35,10 +30,11 @@ use std::path::{Component, Path};
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, Ties};
+use crate::network::tree::{Tensor, each_tensor};
+pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use container::Entry;
 pub use error::CheckpointError;
 use file::{Source, read_json};
-pub use names::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 
@@ -132,13 +128,14 @@ impl Checkpoint {
                 }
             }
         }
-        for role in Role::all(&checkpoint.config) {
-            if role == Role::OutputBias {
-                checkpoint.optional(role)?;
-            } else {
-                checkpoint.tensor(role)?;
+        // Ends at the first tensor that is not there, however many layers a file claims.
+        each_tensor(&checkpoint.config, |Tensor { role, .. }| {
+            let found = checkpoint.optional(role)?;
+            if found.is_none() && !role.may_be_absent() {
+                return Err(checkpoint.missing(role));
             }
-        }
+            Ok(())
+        })?;
         checkpoint.config.ties = Ties {
             source_target: checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
             target_output: checkpoint.same(Role::TargetEmbedding, Role::Output)?,
@@ -158,13 +155,15 @@ impl Checkpoint {
     /// The model has no such part, or the tensor is missing, of another shape or not of floats. After
     /// [`Checkpoint::open`] only the first can happen, and the second for [`Role::OutputBias`].
     pub fn tensor(&self, role: Role) -> Result<TensorView<'_>, CheckpointError> {
-        self.optional(role)?.ok_or_else(|| {
-            let locations = names::locate(self.config.family, role);
-            let tried: Vec<String> = locations.into_iter().map(|location| location.name).collect();
-            let names = self.tensors.keys().map(String::as_str);
-            let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
-            CheckpointError::MissingTensor { role, tried, nearest: nearest.unwrap_or_default() }
-        })
+        self.optional(role)?.ok_or_else(|| self.missing(role))
+    }
+
+    fn missing(&self, role: Role) -> CheckpointError {
+        let locations = names::locate(self.config.family, role);
+        let tried: Vec<String> = locations.into_iter().map(|location| location.name).collect();
+        let names = self.tensors.keys().map(String::as_str);
+        let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
+        CheckpointError::MissingTensor { role, tried, nearest: nearest.unwrap_or_default() }
     }
 
     /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role.

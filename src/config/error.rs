@@ -1,6 +1,6 @@
 use core::fmt;
 
-use super::{Family, Side};
+use super::choices::{Family, Side};
 
 /// Why a configuration could not be read, or does not describe a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,3 +181,15 @@ impl fmt::Display for ConfigError {
 }
 
 impl core::error::Error for ConfigError {}
+
+/// Every id is below `vocabulary`.
+pub(super) fn ids_inside(
+    what: &'static str,
+    ids: &[u32],
+    vocabulary: usize,
+) -> Result<(), ConfigError> {
+    match ids.iter().find(|&&id| id as usize >= vocabulary) {
+        Some(&id) => Err(ConfigError::IdOutsideVocabulary { what, id, vocabulary }),
+        None => Ok(()),
+    }
+}

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::choices::SpecialTokens;
+use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
-use super::{ConfigError, SpecialTokens, ids_inside};
 
 /// When beam search stops looking for better hypotheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,9 +22,9 @@
 use super::error::SearchError;
 use super::logits::{Shift, TopK, argmax, length_norm, log_softmax, normalizer};
 use super::options::{BeamOptions, EarlyStopping};
-use super::pipeline::{Hooks, Pipeline};
+use super::pipeline::{Hooks, Pipeline, Token};
 use super::processors::Context;
-use super::search::{ACTIVE, Finish, NONE, Search, Token};
+use super::search::{ACTIVE, Finish, NONE, Search};
 
 impl Search<'_> {
     /// One token for every beam of sentence `s`; `rows` holds their logits.

@@ -9,8 +9,6 @@ use std::sync::OnceLock;
 
 use simdformer_kernels::{Isa, Work};
 
-use super::SearchOptions;
-
 const LANES: usize = 16;
 /// Scores taken at once: several vectors of any instruction set. For [`TopK::scan`], most blocks hold
 /// nothing that enters the heap.
@@ -408,24 +406,6 @@ impl<'m> TopK<'m> {
         }
         self.len
     }
-}
-
-/// Whether the rules that hold at every step leave no token of `row.len()`; overwrites `row`.
-pub(super) fn all_banned(options: &SearchOptions, row: &mut [f32]) -> bool {
-    row.fill(0.0);
-    let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
-    let bad = options
-        .bad_words
-        .iter()
-        .filter(|word| !matches!(word[..], [id] if options.eos.contains(&id)));
-    let sequences = biased.map(|entry| &entry.0).chain(bad);
-    let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
-    for &token in single.chain(&options.suppress) {
-        if let Some(score) = row.get_mut(token as usize) {
-            *score = f32::NEG_INFINITY;
-        }
-    }
-    argmax(row).is_none()
 }
 
 #[cfg(test)]

@@ -100,11 +100,11 @@ pub use filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
 };
-pub use pipeline::Hooks;
+pub use pipeline::{Hooks, Token};
 pub use processors::{
     AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
     ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
     RepetitionPenalty, SequenceBias, Suppress, scratch_words,
 };
 pub use scoring::score_targets;
-pub use search::{Finish, Hypothesis, Progress, Request, Row, Rows, Search, Token, words};
+pub use search::{Finish, Hypothesis, Progress, Request, Row, Rows, Search, words};

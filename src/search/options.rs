@@ -1,7 +1,7 @@
 //! The settings of a search: plain data, checked once before the first step.
 
 use super::SearchError;
-use super::logits::all_banned;
+use super::logits::argmax;
 
 /// When beam search stops looking for better hypotheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -369,4 +369,22 @@ impl SampleOptions {
         }
         Ok(())
     }
+}
+
+/// Whether the rules that hold at every step leave no token of `row.len()`; overwrites `row`.
+fn all_banned(options: &SearchOptions, row: &mut [f32]) -> bool {
+    row.fill(0.0);
+    let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
+    let bad = options
+        .bad_words
+        .iter()
+        .filter(|word| !matches!(word[..], [id] if options.eos.contains(&id)));
+    let sequences = biased.map(|entry| &entry.0).chain(bad);
+    let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
+    for &token in single.chain(&options.suppress) {
+        if let Some(score) = row.get_mut(token as usize) {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+    argmax(row).is_none()
 }

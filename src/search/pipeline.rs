@@ -2,6 +2,7 @@
 
 use core::ops::ControlFlow;
 
+use super::error::SearchError;
 use super::filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
 use super::options::{SearchOptions, Strategy};
 use super::processors::{
@@ -9,7 +10,22 @@ use super::processors::{
     ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
     RepetitionPenalty, SequenceBias, Suppress,
 };
-use super::{SearchError, Token};
+
+/// A token that is certain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Token {
+    /// The slot of the sentence.
+    pub sentence: u32,
+    /// Which sample of the sentence; 0 for greedy and for the best hypothesis of beam search.
+    pub sequence: u32,
+    /// Its place among the generated tokens, from 0.
+    pub index: u32,
+    /// The token.
+    pub token: u32,
+    /// Its log-probability after all processors. `None` in beam search, and in greedy search without
+    /// [`SearchOptions::scores`].
+    pub log_probability: Option<f32>,
+}
 
 /// What the caller brings to a step. The default brings nothing.
 #[derive(Default)]

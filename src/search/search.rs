@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use super::error::SearchError;
 use super::memory::{Memory, Shape};
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
-use super::pipeline::Hooks;
+use super::pipeline::{Hooks, Token};
 
 /// No token, no row, no slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -111,22 +111,6 @@ pub struct Progress {
     pub rows: usize,
     /// Sentences that finished in this step.
     pub finished: usize,
-}
-
-/// A token that is certain.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Token {
-    /// The slot of the sentence.
-    pub sentence: u32,
-    /// Which sample of the sentence; 0 for greedy and for the best hypothesis of beam search.
-    pub sequence: u32,
-    /// Its place among the generated tokens, from 0.
-    pub index: u32,
-    /// The token.
-    pub token: u32,
-    /// Its log-probability after all processors. `None` in beam search, and in greedy search without
-    /// [`SearchOptions::scores`].
-    pub log_probability: Option<f32>,
 }
 
 /// A finished sequence.

@@ -5,10 +5,10 @@ use super::error::SearchError;
 use super::filters::{draw, most_probable};
 use super::logits::{argmax, below_infinity};
 use super::options::Strategy;
-use super::pipeline::{Hooks, Pipeline};
+use super::pipeline::{Hooks, Pipeline, Token};
 use super::processors::Context;
 use super::random::uniform;
-use super::search::{Finish, NONE, Search, Token};
+use super::search::{Finish, NONE, Search};
 
 impl Search<'_> {
     /// One token for each live sequence of sentence `s`; `rows` holds its scores, unless `best` has the

@@ -4,76 +4,12 @@
 //! best token of a row is found without them (see [`simdformer_kernels::screen`]), the same token
 //! that the logits would give; rows for which that is not certain get their logits after all.
 
-use super::{Session, StepRow, beyond};
-use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
+use super::error::SessionError;
+use super::screening::{Banned, Stepped};
+use super::session::{Session, beyond};
+use super::step::StepRow;
+use crate::model::tap::NoTap;
 use crate::search::UNDECIDED;
-use crate::trace::NoTap;
-
-/// Whether a token must not come next in a row.
-pub(crate) type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
-
-/// What a step gives.
-pub(crate) struct Stepped<'s> {
-    /// `[rows]`: the best token, or [`UNDECIDED`].
-    pub(crate) best: &'s mut [u32],
-    /// `[rows, vocabulary]`: of the undecided rows.
-    pub(crate) logits: &'s mut [f32],
-}
-
-/// Rows that get their logits one by one; if there are more, all rows do.
-const ONE_BY_ONE: usize = 2;
-
-/// Steps without a screen after one that decided too little.
-const PAUSE: u32 = 4;
-
-/// When to try a screen. It changes nothing but the speed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Screening {
-    /// Steps to go without.
-    pause: u32,
-}
-
-impl Screening {
-    /// What this step is to use, if it is to use a screen.
-    pub(super) fn of<S, B>(&mut self, screen: Option<S>, banned: Option<B>) -> Option<(S, B)> {
-        let both = screen.zip(banned)?;
-        if self.pause > 0 {
-            self.pause -= 1;
-            return None;
-        }
-        Some(both)
-    }
-
-    /// Learns from a step: where half of the rows need their logits, a screen is time lost.
-    pub(super) fn came_to(&mut self, undecided: usize, rows: usize) {
-        if undecided * 2 > rows {
-            self.pause = PAUSE;
-        }
-    }
-}
-
-/// The logits of the rows that `best` does not decide; returns how many these are.
-pub(super) fn undecided_logits(
-    run: &Run<'_>,
-    best: &mut [u32],
-    x: &[f32],
-    logits: &mut [f32],
-) -> Result<usize, KernelError> {
-    let undecided = best.iter().filter(|&&token| token == UNDECIDED).count();
-    let decoder = run.model.decoder();
-    if undecided > ONE_BY_ONE {
-        best.fill(UNDECIDED);
-        decoder.logits(run, x, logits)?;
-        return Ok(undecided);
-    }
-    let (d, vocabulary) = (x.len() / best.len(), logits.len() / best.len());
-    for (row, _) in best.iter().enumerate().filter(|&(_, &token)| token == UNDECIDED) {
-        let logits = &mut logits[row * vocabulary..][..vocabulary];
-        decoder.logits(run, &x[row * d..][..d], logits)?;
-    }
-    Ok(undecided)
-}
 
 impl Session<'_> {
     /// Feeds one token to each of `rows` and returns the best next token of each: the one with the

@@ -4,13 +4,12 @@
 //! The tokens of all sentences go through the stack together, laid end to end. Requests are checked
 //! in full before anything runs: one that is refused has changed nothing.
 
-use super::{Sentence, Session, beyond, check_tokens};
-use crate::arena::{cut, words_mut};
-use crate::cache::Caches;
-use crate::encoder;
-use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
-use crate::trace::{NoTap, Tap};
+use super::error::SessionError;
+use super::session::{Session, beyond, check_tokens};
+use super::slots::Sentence;
+use crate::memory::{Caches, cut, words_mut};
+use crate::model::pass::{SourcePass, Tokens, Workspace};
+use crate::model::tap::{NoTap, Tap};
 
 /// Sources that one call of the encoder takes.
 pub(crate) const SOURCES_PER_CALL: usize = 64;
@@ -153,22 +152,20 @@ impl Session<'_> {
             start += source.len();
         }
         let mut caches = Caches { shape: plan.caches, own, cross };
+        let tokens = Tokens { ids: tokens, positions: at, position_table: positions };
+        let pass = SourcePass { tokens, lengths, slots };
+        let mut work = Workspace {
+            x: &mut x[..count * d],
+            h: &mut h[..count * d],
+            context: &mut context[..count * d],
+            qkv: &mut qkv[..count * 3 * d],
+            hidden,
+            scratch,
+        };
         self.threads.run(|parallelism| {
-            let run = Run { model, parallelism };
-            let x = &mut x[..count * d];
-            let work = encoder::Workspace {
-                x,
-                h: &mut h[..count * d],
-                context: &mut context[..count * d],
-                qkv: &mut qkv[..count * 3 * d],
-                hidden,
-                scratch,
-            };
-            model.encoder().run(&run, positions, tokens, at, lengths, slots, work, tap)?;
-            if let Some(slots) = slots {
-                model.decoder().keep_memory(&run, x, lengths, slots, &mut caches, qkv, tap)?;
-            }
-            Ok::<(), KernelError>(())
+            let run = model.run(parallelism);
+            model.encoder().run(&run, &pass, &mut work, tap)?;
+            model.decoder().keep_memory(&run, &pass, &mut caches, &mut work, tap)
         })?;
         Ok(())
     }

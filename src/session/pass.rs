@@ -1,24 +1,24 @@
 //! The planned memory of one pass through the decoder, cut up alike for a step and for a prefill:
 //! both fill in the same description of their tokens and leave the rest to the decoder.
 
-use crate::arena::{Buffer, cut, words, words_mut};
-use crate::cache::Caches;
-use crate::decoder;
-use crate::error::SessionError;
-use crate::plan::Plan;
+use super::error::SessionError;
+use super::plan::Plan;
+use crate::memory::{Buffer, Caches, cut, words, words_mut};
+use crate::model::blocks::Best;
+use crate::model::pass::Workspace;
 
 /// What a pass of `count` tokens reads and writes.
 pub(super) struct PassMemory<'m> {
     pub(super) position_table: &'m [f32],
     /// Of `count` tokens.
-    pub(super) work: decoder::Workspace<'m>,
+    pub(super) work: Workspace<'m>,
     pub(super) caches: Caches<'m>,
     /// `[rows, vocabulary]`.
     pub(super) logits: &'m mut [f32],
     /// Of the planned rows.
-    pub(super) best: decoder::Best<'m>,
+    pub(super) best: Best<'m>,
 
-    /// `[count]`: to be filled in, see [`decoder::Pass`].
+    /// `[count]`: to be filled in, see [`crate::model::pass::TargetPass`].
     pub(super) tokens: &'m mut [u32],
     pub(super) positions: &'m mut [u32],
     pub(super) slots: &'m mut [u32],
@@ -49,6 +49,7 @@ impl<'m> PassMemory<'m> {
             context,
             qkv,
             hidden,
+            scratch,
             logits,
             best_tokens,
             best_values,
@@ -73,6 +74,7 @@ impl<'m> PassMemory<'m> {
                 &plan.context,
                 &plan.qkv,
                 &plan.hidden,
+                &plan.scratch,
                 &plan.logits,
                 &plan.best_tokens,
                 &plan.best_values,
@@ -92,16 +94,17 @@ impl<'m> PassMemory<'m> {
         )?;
         Ok(Self {
             position_table,
-            work: decoder::Workspace {
+            work: Workspace {
                 x: &mut x[..count * d],
                 h: &mut h[..count * d],
                 context: &mut context[..count * d],
                 qkv: &mut qkv[..count * 3 * d],
                 hidden,
+                scratch,
             },
             caches: Caches { shape: plan.caches, own, cross },
             logits,
-            best: decoder::Best {
+            best: Best {
                 tokens: words_mut(best_tokens),
                 values: best_values,
                 scratch: best_scratch,

@@ -3,12 +3,13 @@
 //! They follow each other in one slot, and attention reads their past there without a table of
 //! ancestors; a hypothesis with a past in another slot can only be stepped.
 
+use super::error::SessionError;
 use super::pass::PassMemory;
-use super::{Row, Session, beyond, check_tokens};
-use crate::decoder::{Pass, Past};
-use crate::error::SessionError;
-use crate::layers::Run;
-use crate::trace::{NoTap, Tap};
+use super::session::{Session, beyond, check_tokens};
+use super::slots::Row;
+use crate::model::pass::{Past, TargetPass, Tokens};
+use crate::model::tap::{NoTap, Tap};
+use simdformer_kernels::Parallelism;
 
 /// Called with each position and its logits, `[vocabulary]`.
 pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
@@ -85,10 +86,8 @@ impl Session<'_> {
         slots.fill(slot as u32);
         sentences.fill((slot / plan.limits.beams) as u32);
         row_ancestry[slot * stride + len..][..count].fill(slot as u32);
-        let pass = Pass {
-            position_table,
-            tokens,
-            positions,
+        let pass = TargetPass {
+            tokens: Tokens { ids: tokens, positions, position_table },
             slots,
             sentences,
             source_lens,
@@ -96,23 +95,18 @@ impl Session<'_> {
         };
         let decoder = model.decoder();
         self.threads.run(|parallelism| {
-            decoder.run(&Run { model, parallelism }, &pass, &mut caches, &mut work, tap)
+            decoder.run(&model.run(parallelism), &pass, &mut caches, &mut work, tap)
         })?;
         row_len[slot] += count as u32;
         if let Some(each) = each {
             let mut position = len;
             for x in work.x.chunks(plan.rows * d) {
-                let logits = &mut logits[..x.len() / d * vocabulary];
+                let (first, rows) = (position - len, x.len() / d);
+                let logits = &mut logits[..rows * vocabulary];
                 self.threads
-                    .run(|parallelism| decoder.logits(&Run { model, parallelism }, x, logits))?;
-                if let Some(mut watch) = tap.watch() {
-                    watch.logits(
-                        model.isa(),
-                        &pass.skip(position - len).at(),
-                        logits,
-                        vocabulary,
-                    )?;
-                }
+                    .run(|parallelism| decoder.logits(&model.run(parallelism), x, logits))?;
+                let rows = pass.rows().of(first..first + rows);
+                tap.logits(&model.run(Parallelism::Serial), rows, logits)?;
                 for logits in logits.chunks(vocabulary) {
                     each(position, logits);
                     position += 1;

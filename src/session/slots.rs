@@ -5,10 +5,9 @@
 //! released is refused, whoever is in its slot by then. The decoding loop knows what it has released
 //! and goes by the slots alone.
 
-use super::Session;
-use crate::arena::words_mut;
-use crate::error::SessionError;
-use crate::plan::Plan;
+use super::error::SessionError;
+use super::plan::Plan;
+use super::session::Session;
 
 /// An encoded source sentence of one session. The default names none, and a sentence that was
 /// released is not mistaken for the one that came into its slot.
@@ -43,14 +42,6 @@ impl Row {
 }
 
 impl Session<'_> {
-    /// Forgets every sentence and hypothesis.
-    pub fn clear(&mut self) {
-        let Plan { row_live, sentence_len, .. } = self.plan.clone();
-        let floats = self.buffer.floats_mut();
-        words_mut(&mut floats[row_live]).fill(0);
-        words_mut(&mut floats[sentence_len]).fill(0);
-    }
-
     /// A ticket that no tenant of any slot has, until four billion others have come.
     fn next_ticket(&mut self) -> u32 {
         self.ticket = self.ticket.wrapping_add(1).max(1);

@@ -3,14 +3,15 @@
 //! What each of them sees is copied from its row of the ancestry table first, so that hypotheses of
 //! any length come in any order, and beams read the past that they share where it lies.
 
-use super::best::{Banned, Stepped, undecided_logits};
+use super::error::SessionError;
 use super::pass::PassMemory;
-use super::{Row, Session, beyond};
-use crate::decoder::{Best, Pass, Past};
-use crate::error::{KernelError, SessionError};
-use crate::layers::Run;
+use super::screening::{Banned, Stepped, undecided_logits};
+use super::session::{Session, beyond};
+use super::slots::Row;
+use crate::model::blocks::Best;
+use crate::model::pass::{Past, TargetPass, Tokens};
+use crate::model::tap::{NoTap, Tap};
 use crate::search::UNDECIDED;
-use crate::trace::{NoTap, Tap};
 
 /// One hypothesis of a step and the token it is continued with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,10 +99,8 @@ impl Session<'_> {
             let past = &row_ancestry[slot * stride..][..len + 1];
             step_ancestry[i * stride..][..len + 1].copy_from_slice(past);
         }
-        let pass = Pass {
-            position_table,
-            tokens,
-            positions,
+        let pass = TargetPass {
+            tokens: Tokens { ids: tokens, positions, position_table },
             slots,
             sentences,
             source_lens,
@@ -111,14 +110,14 @@ impl Session<'_> {
         let decoder = model.decoder();
         let tokens = &mut best.tokens[..count];
         let mut best = Best { tokens, values: &mut best.values[..count], scratch: best.scratch };
-        let screen = self.screening.of(decoder.screen.as_ref(), banned);
+        let banned = self.screening.of(decoder.has_screen(), banned);
         self.threads.run(|parallelism| {
-            let run = Run { model, parallelism };
+            let run = model.run(parallelism);
             decoder.run(&run, &pass, &mut caches, &mut work, tap)?;
-            match screen {
-                Some((screen, banned)) => {
-                    decoder.best(&run, screen, work.x, banned, &mut best)?;
-                    let undecided = undecided_logits(&run, best.tokens, work.x, logits)?;
+            match banned {
+                Some(banned) => {
+                    decoder.best(&run, work.x, banned, &mut best)?;
+                    let undecided = undecided_logits(decoder, &run, best.tokens, work.x, logits)?;
                     self.screening.came_to(undecided, count);
                 }
                 None => {
@@ -126,10 +125,7 @@ impl Session<'_> {
                     decoder.logits(&run, work.x, logits)?;
                 }
             }
-            if let Some(mut watch) = tap.watch() {
-                watch.logits(model.isa(), &pass.at(), logits, vocabulary)?;
-            }
-            Ok::<(), KernelError>(())
+            tap.logits(&run, pass.rows(), logits)
         })?;
         for &slot in pass.slots {
             row_len[slot as usize] += 1;

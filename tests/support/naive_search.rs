@@ -147,6 +147,16 @@ pub(crate) struct Beams {
     pub(crate) diversity: f32,
 }
 
+/// One beam search: what is searched, by which rules.
+struct Task<'t> {
+    model: Model<'t>,
+    rules: &'t Rules,
+    /// Tokens of the prompt.
+    prompt: usize,
+    max_length: usize,
+    beams: Beams,
+}
+
 #[derive(Clone)]
 struct Running {
     text: Vec<u32>,
@@ -176,13 +186,14 @@ pub(crate) fn beam_search(
     max_length: usize,
     beams: Beams,
 ) -> Vec<(Vec<u32>, f32)> {
+    let task = Task { model, rules, prompt: prompt.len(), max_length, beams };
     let size = beams.beams / beams.groups;
     let mut groups: Vec<Group> = (0..beams.groups).map(|_| Group::new(prompt, size)).collect();
     for len in prompt.len()..max_length {
         let mut chosen: Vec<u32> = vec![];
         for group in &mut groups {
             if !group.done {
-                group.step(model, rules, prompt.len(), len, max_length, beams, &chosen);
+                group.step(&task, len, &chosen);
             }
             if !group.done {
                 chosen.extend(group.running.iter().filter_map(|r| r.text.last()));
@@ -225,17 +236,9 @@ impl Group {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn step(
-        &mut self,
-        model: Model<'_>,
-        rules: &Rules,
-        prompt: usize,
-        len: usize,
-        max_length: usize,
-        beams: Beams,
-        chosen: &[u32],
-    ) {
+    /// From `len` tokens to one more; earlier groups have `chosen` theirs.
+    fn step(&mut self, task: &Task<'_>, len: usize, chosen: &[u32]) {
+        let &Task { model, rules, prompt, max_length, beams } = task;
         let size = self.running.len();
         let mut sums = vec![];
         let mut vocabulary = 0;

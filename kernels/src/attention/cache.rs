@@ -5,11 +5,12 @@
 //! writing into its own slot and remembers, position by position, which slot holds its past: see
 //! [`super::attention_step`].
 
-use super::panels::{key_panels, value_row, value_rows, write_keys, write_values};
-use super::{AttentionError, Heads};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LINE, Lanes};
-use crate::matrix::SharedMut;
+use super::error::AttentionError;
+use super::heads::Heads;
+use super::panels::{head_floats, value_row, write_keys, write_values};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes};
+use crate::shared::SharedMut;
 
 /// The dimensions of a cache of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,7 @@ impl CacheShape {
     /// # Errors
     /// The product overflows.
     pub fn len(self, isa: Isa) -> Result<usize, AttentionError> {
-        let keys = key_panels(isa.lanes(), self.capacity, self.head_dim);
-        let values = value_rows(isa.lanes(), self.capacity, self.head_dim);
-        keys.zip(values)
-            .and_then(|(keys, values)| keys.checked_add(values))
+        head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
             .and_then(|slot| slot.checked_mul(self.slots))
             .filter(|&floats| floats <= isize::MAX as usize / 4)
@@ -120,10 +118,10 @@ impl<'a> Cache<'a> {
             return Err(AttentionError::Capacity { capacity, found: position.saturating_add(1) });
         }
         if head >= heads {
-            return Err(AttentionError::WeightsHead { heads, found: head });
+            return Err(AttentionError::CacheHead { heads, found: head });
         }
         if out.len() != head_dim {
-            return Err(AttentionError::HeadDim { expected: head_dim, found: out.len() });
+            return Err(AttentionError::KeyBuffer { expected: head_dim, found: out.len() });
         }
         let lanes = self.isa.lanes();
         let panel = self.shape.keys_at(self.isa, slot, head) + position / lanes * lanes * head_dim;

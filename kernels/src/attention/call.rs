@@ -2,13 +2,17 @@
 //! rows times heads of a decode step. Tasks write disjoint rows of output.
 
 use super::cache::Cache;
-use super::flash::{Head, MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
-use super::panels::{write_keys, write_values};
+use super::error::AttentionError;
+use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
+use super::head::Head;
+use super::heads::{Heads, HeadsMut};
+use super::online_softmax::Lines;
+use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
-use super::{AttentionOptions, Heads, HeadsMut, Sequence, Weights};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{Lanes, PanelKernel};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes, PanelKernel};
 use crate::parallel::Parallelism;
+use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more than it brings.
 pub(super) const MIN_WORK_TO_FORK: usize = 1 << 18;
@@ -21,7 +25,7 @@ pub(super) fn chunked(
     tasks: usize,
     work: usize,
     parallelism: Parallelism<'_>,
-    chunk: &(dyn Fn(core::ops::Range<usize>) + Sync),
+    chunk: &(dyn Fn(Range<usize>) + Sync),
 ) {
     let threads = parallelism.threads();
     if tasks == 0 {
@@ -34,40 +38,32 @@ pub(super) fn chunked(
     parallelism.for_each(chunks, &|index| chunk(crate::gemm::share(tasks, chunks, index)));
 }
 
-/// Where a head's row starts. Strides that were not checked because there is nothing to read may
-/// overflow; then the address is not used.
-fn offset(head: usize, head_stride: usize, row: usize, row_stride: usize) -> usize {
-    head.wrapping_mul(head_stride).wrapping_add(row.wrapping_mul(row_stride))
+/// Most tasks that a call on `sequences` sequences can be cut into, of which the longest has `longest`
+/// queries: what everything that counts tasks stays within.
+///
+/// # Errors
+/// They cannot be counted.
+pub(super) fn count_tasks(
+    sequences: usize,
+    heads: usize,
+    longest: usize,
+) -> Result<usize, AttentionError> {
+    sequences
+        .checked_mul(heads)
+        .and_then(|pairs| pairs.checked_mul(longest.div_ceil(MIN_QUERY_BLOCK).max(1)))
+        .ok_or(AttentionError::TooLarge)
 }
 
-/// Puts the keys of one head of one sequence into panels, and its values into rows.
-pub(super) struct Prepare<'a> {
-    pub(super) key: Heads<'a>,
-    pub(super) value: Heads<'a>,
-    pub(super) head: usize,
-    pub(super) sequence: Sequence,
-    /// Value rows wanted.
-    pub(super) value_len: usize,
-    pub(super) keys: *mut f32,
-    /// Null when values are read in place.
-    pub(super) values: *mut f32,
-}
-
-impl Kernel for Prepare<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        let Self { key, value, head, sequence, value_len, keys, values } = self;
-        let start = sequence.key_start;
-        // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
-        unsafe {
-            write_keys(s, &key, head, start..start + sequence.key_len, 0, keys);
-            if !values.is_null() {
-                write_values(s, &value, head, start..start + value_len, values);
-            }
-        }
-    }
+/// Multiply-adds of sequences of `(queries, keys)` over `elements` elements of all heads, or as many
+/// as can be counted: enough to decide who computes.
+pub(super) fn estimate_work(
+    sequences: impl Iterator<Item = (usize, usize)>,
+    elements: [usize; 2],
+) -> usize {
+    sequences
+        .map(|(queries, keys)| queries.saturating_mul(keys))
+        .fold(0, usize::saturating_add)
+        .saturating_mul(elements[0].saturating_mul(elements[1]))
 }
 
 /// Where one key-value head of one sequence is.
@@ -141,14 +137,14 @@ impl<'a> Call<'a> {
         let start = source.query_start;
         let (bias, bias_row) = match self.options.bias {
             Some(bias) => {
-                let at = offset(head, bias.head_stride, start, bias.query_stride);
+                let at = head * bias.head_stride + start * bias.query_stride;
                 (bias.data.as_ptr().wrapping_add(at), bias.query_stride)
             }
             None => (core::ptr::null(), 0),
         };
         let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
         let weights = chosen.map_or(core::ptr::null_mut(), |index| {
-            self.weights.wrapping_add(offset(index, self.weights_head, start, self.weights_query))
+            self.weights.wrapping_add(index * self.weights_head + start * self.weights_query)
         });
         let (first_limit, limit_step) = if self.options.causal {
             (source.key_len as isize - source.query_len as isize + 1, 1)
@@ -192,7 +188,8 @@ impl<'a> Call<'a> {
         let longest = (0..sequences).map(query_len).max().unwrap_or(0);
         let heads = self.query.heads();
         // The larger the blocks, the fewer times keys and values come from outer caches; but each
-        // thread wants several. The bits are the same.
+        // thread wants several. The bits are the same. Even the smallest blocks have been counted.
+        const { assert!(QUERY_BLOCK.is_multiple_of(MIN_QUERY_BLOCK)) };
         let mut block = QUERY_BLOCK;
         while block > MIN_QUERY_BLOCK
             && sequences * heads * longest.div_ceil(block) < 2 * parallelism.threads()
@@ -205,12 +202,12 @@ impl<'a> Call<'a> {
         });
     }
 
-    /// Attends with every query of sequence `index` that reads key-value head `head`.
-    pub(super) fn run_head(&self, isa: Isa, index: usize, head: usize, source: Source) {
+    /// Attends with every query of one sequence that reads key-value head `head`.
+    pub(super) fn run_head(&self, isa: Isa, head: usize, source: Source) {
         let heads = self.query.heads();
         let block = QUERY_BLOCK;
         let blocks = source.query_len.div_ceil(block);
-        let first = (index * heads + head * self.group) * blocks;
+        let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
         let source = &|_, _| source;
         isa.dispatch(Blocks { call: self, source, heads, block, blocks, range });
@@ -225,7 +222,7 @@ struct Blocks<'a> {
     /// Queries in a block, and blocks of the longest sequence.
     block: usize,
     blocks: usize,
-    range: core::ops::Range<usize>,
+    range: Range<usize>,
 }
 
 impl Kernel for Blocks<'_> {
@@ -262,8 +259,7 @@ impl PanelKernel for Blocks<'_> {
 pub(super) struct Steps<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) cache: Cache<'a>,
-    pub(super) lens: &'a [u32],
-    pub(super) past: &'a dyn Fn(usize) -> Option<&'a [u32]>,
+    pub(super) ancestry: Ancestry<'a>,
     pub(super) range: core::ops::Range<usize>,
 }
 
@@ -282,32 +278,76 @@ impl PanelKernel for Steps<'_> {
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         let heads = self.call.query.heads();
-        let mut scores = Scores::new();
+        let rows = self.ancestry.lens.len();
+        let mut lines = Lines::new();
         for task in self.range {
             let (row, head) = (task / heads, task % heads);
+            let slots = |row: usize| self.ancestry.past(row).unwrap_or(&[]);
+            let past = slots(row);
             let source = Source {
                 query_start: row,
                 query_len: 1,
-                key_len: self.lens[row] as usize,
-                padded_len: 0,
+                key_len: past.len(),
+                padded_len: past.len(),
                 keys: core::ptr::null(),
                 next_keys: core::ptr::null(),
                 values: core::ptr::null(),
                 value_row: 0,
             };
-            let slots = |row: usize| (self.past)(row).unwrap_or(&[]);
             let next = if head + 1 < heads { (row, head + 1) } else { (row + 1, 0) };
             let past = Past {
                 head: self.call.head(&source, head),
                 cache: self.cache,
                 kv_head: head / self.call.group,
-                slots: slots(row),
+                slots: past,
                 next_kv_head: next.1 / self.call.group,
-                next_slots: if next.0 < self.lens.len() { slots(next.0) } else { &[] },
+                next_slots: if next.0 < rows { slots(next.0) } else { &[] },
             };
             // SAFETY: slots and lengths were checked against the cache; this task alone writes
             // this row and head.
-            unsafe { past.attend::<S, NV>(s, &mut scores) };
+            unsafe { past.attend::<S, NV>(s, &mut lines) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What wrapped would be few tasks, of which two write one row.
+    #[test]
+    fn tasks_that_cannot_be_counted_are_refused() {
+        const MAX: usize = usize::MAX;
+        let half = 1 << (usize::BITS / 2);
+        let block = MIN_QUERY_BLOCK;
+        for (sequences, heads, longest) in [
+            (half, half, 1),
+            (half, half / 2, block + 1),
+            (MAX, 2, 0),
+            (1, MAX, block + 1),
+            (block + 1, 1, MAX),
+        ] {
+            let found = count_tasks(sequences, heads, longest);
+            let expected = Err(AttentionError::TooLarge);
+            assert_eq!(found, expected, "{sequences} x {heads} x {longest}");
+        }
+        assert_eq!(count_tasks(3, 4, 0), Ok(12));
+        assert_eq!(count_tasks(3, 4, QUERY_BLOCK), Ok(12 * QUERY_BLOCK / block));
+        assert_eq!(count_tasks(0, MAX, MAX), Ok(0));
+        assert_eq!(count_tasks(MAX, 1, block), Ok(MAX));
+    }
+
+    #[test]
+    fn work_that_cannot_be_counted_is_much() {
+        const MAX: usize = usize::MAX;
+        assert_eq!(estimate_work([(2, 3), (4, 5)].into_iter(), [6, 7]), 26 * 42);
+        for (sequences, elements) in [
+            ([(MAX, MAX), (1, 1)], [1, 1]),
+            ([(MAX, 1), (MAX, 1)], [1, 1]),
+            ([(1, 1), (1, 1)], [MAX, MAX]),
+            ([(1 << (usize::BITS / 2), 1 << (usize::BITS / 2 - 1)), (0, MAX)], [1, 2]),
+        ] {
+            assert_eq!(estimate_work(sequences.into_iter(), elements), MAX);
         }
     }
 }

@@ -87,11 +87,34 @@ pub enum AttentionError {
         /// Floats in its slice.
         found: usize,
     },
-    /// The weights have no room for the queries, the heads or the keys.
+    /// A bias was handed to a decode step, which takes none.
+    StepBias,
+    /// The weights' slice has no room for the queries, the heads or the columns.
     Weights {
         /// Floats needed.
         expected: usize,
         /// Floats given.
+        found: usize,
+    },
+    /// The weights have too few columns for a sequence's keys.
+    WeightsKeys {
+        /// Keys of the longest sequence.
+        expected: usize,
+        /// Columns of the weights.
+        found: usize,
+    },
+    /// The rows of the weights run into each other.
+    WeightsRows {
+        /// Columns of a row.
+        expected: usize,
+        /// The query stride.
+        found: usize,
+    },
+    /// The heads of the weights run into each other.
+    WeightsHeads {
+        /// Floats from the first row of a head to the end of its last, a whole stride each.
+        expected: usize,
+        /// The head stride.
         found: usize,
     },
     /// The weights of a head that does not exist were asked for.
@@ -104,6 +127,20 @@ pub enum AttentionError {
     /// The weights of one head were asked for twice.
     WeightsRepeated {
         /// The head.
+        found: usize,
+    },
+    /// A head that the cache does not have.
+    CacheHead {
+        /// Key-value heads of the cache.
+        heads: usize,
+        /// The head asked for.
+        found: usize,
+    },
+    /// The buffer for one key of a cache has another length.
+    KeyBuffer {
+        /// Elements of a head.
+        expected: usize,
+        /// Floats in the buffer.
         found: usize,
     },
     /// The buffer of a cache is too short.
@@ -188,11 +225,29 @@ impl fmt::Display for AttentionError {
             Self::Weights { expected, found } => {
                 write!(f, "the weights need {expected} floats; found {found}")
             }
+            Self::StepBias => f.write_str("a decode step takes no bias"),
+            Self::WeightsKeys { expected, found } => {
+                write!(f, "the weights need a column for each of {expected} keys; found {found}")
+            }
+            Self::WeightsRows { expected, found } => write!(
+                f,
+                "rows of weights have {expected} columns; a query stride of {found} makes them overlap"
+            ),
+            Self::WeightsHeads { expected, found } => write!(
+                f,
+                "heads of weights take {expected} floats; a head stride of {found} makes them overlap"
+            ),
             Self::WeightsHead { heads, found } => {
-                write!(f, "head {found} was asked for, but there are {heads} heads")
+                write!(f, "weights of head {found} were asked for, but the query has {heads} heads")
             }
             Self::WeightsRepeated { found } => {
                 write!(f, "weights of head {found} were asked for twice")
+            }
+            Self::CacheHead { heads, found } => {
+                write!(f, "head {found} was named, but the cache has {heads} key-value heads")
+            }
+            Self::KeyBuffer { expected, found } => {
+                write!(f, "a key of the cache has {expected} elements; the buffer has {found}")
             }
             Self::CacheLength { expected, found } => {
                 write!(f, "the cache takes {expected} floats; the buffer has {found}")

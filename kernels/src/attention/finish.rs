@@ -1,32 +1,37 @@
-//! What comes after the last key: rows that saw none, and the weights for whoever wants to look at
-//! them.
+//! What comes after the last key: rows that had nothing to weigh, and the weights for whoever wants
+//! to look at them.
 
-use super::flash::{Head, biased};
-use super::weights::{Running, base};
+use super::head::Head;
+use super::online_softmax::{Running, base, biased};
 use crate::gemm::{Operands, tile};
 use crate::lanes::Lanes;
+use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
-use crate::softmax::FullyMasked;
 
 impl Head {
-    /// Gives a row that saw no key what such rows get; then writes the weights if they are wanted.
+    /// Gives a row that weighed nothing what such rows get; then writes the weights if they are
+    /// wanted. `value(key)` is where the value row of a key starts.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// Every pointer of the head is valid for what its field says, value rows up to `padded_len`, for
+    /// the instruction set of `S`; nobody else touches the output and the weights of this row.
     #[inline(always)]
-    pub(super) unsafe fn finish<S: Lanes>(&self, s: S, row: usize, running: Running) {
-        let Running { maximum, sum } = running;
-        // The largest weight is 1, so a row that saw a key has a sum of at least 1, or NaN.
-        if sum == 0.0 {
+    pub(super) unsafe fn finish<S: Lanes>(
+        &self,
+        s: S,
+        row: usize,
+        running: Running,
+        value: impl Fn(usize) -> *const f32,
+    ) {
+        if running.is_fully_masked() {
             let mut column = 0;
             while column < self.head_dim {
                 let mut x = s.splat(0.0);
-                // SAFETY: the caller's contract; value rows exist up to `padded_len`.
+                // SAFETY: the caller's contract.
                 unsafe {
                     if self.fully_masked == FullyMasked::Uniform {
                         for key in 0..self.padded_len {
-                            let at = self.values.add(key * self.value_row + column);
-                            x = s.add(x, s.load(at));
+                            x = s.add(x, s.load(value(key).add(column)));
                         }
                         x = s.div(x, s.splat(self.padded_len.max(1) as f32));
                     }
@@ -37,7 +42,7 @@ impl Head {
         }
         if !self.weights.is_null() {
             // SAFETY: the caller's contract.
-            unsafe { self.write_weights(s, row, maximum, sum) };
+            unsafe { self.write_weights(s, row, running) };
         }
     }
 
@@ -45,12 +50,13 @@ impl Head {
     /// nobody looks at never form them.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// As [`Head::finish`].
     #[inline(always)]
-    unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, maximum: f32, sum: f32) {
-        // Without columns the stride is not checked, and the address not used.
-        let to = self.weights.wrapping_add(row.wrapping_mul(self.weights_row));
-        let uniform = sum == 0.0 && self.fully_masked == FullyMasked::Uniform;
+    unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, running: Running) {
+        let Running { maximum, sum } = running;
+        let to = self.weights.wrapping_add(row * self.weights_row);
+        let masked = running.is_fully_masked();
+        let uniform = masked && self.fully_masked == FullyMasked::Uniform;
         let limit = self.limit(row);
         let panel = self.head_dim * S::LANES;
         let mut first = 0;
@@ -61,7 +67,7 @@ impl Head {
                 let share = s.splat(1.0 / self.padded_len as f32);
                 let visible = s.first(self.padded_len.saturating_sub(first));
                 x = s.select(visible, share, x);
-            } else if first < limit && sum != 0.0 {
+            } else if first < limit && !masked {
                 let operands = Operands {
                     a: self.query.wrapping_add(row * self.query_row),
                     a_row: 0,

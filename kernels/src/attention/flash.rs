@@ -10,23 +10,21 @@
 //! values row by row past the smallest one, so that the value of a hidden key is never read for a
 //! query that may not see it: zero times NaN does not happen.
 
+use super::head::Head;
+use super::online_softmax::{
+    Block, Factors, KEY_BLOCK, Lines, Running, biased, exponentials, hides,
+};
 use super::product::{ALONE, Stream, streamed};
-use super::weights::{Running, exponentials};
 use crate::gemm::{MAX_ROWS, Operands, share};
 use crate::lanes::{LINE, Lanes};
-use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
-
-/// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
-/// second-level cache; most sentences are one block, which never rescales.
-pub(crate) const KEY_BLOCK: usize = 256;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and
 /// values from outer caches.
-pub(crate) const QUERY_BLOCK: usize = 192;
+pub(super) const QUERY_BLOCK: usize = 192;
 
 /// Fewest queries that are worth a pass of their own.
-pub(crate) const MIN_QUERY_BLOCK: usize = 48;
+pub(super) const MIN_QUERY_BLOCK: usize = 48;
 
 /// Vectors of scores in flight for a query that is alone, where a panel is narrow.
 const WIDE: usize = 8;
@@ -38,8 +36,7 @@ const QUERY_ROW: usize = 528;
 /// What one tile of queries needs for one block of keys.
 #[repr(align(64))]
 pub(super) struct Scores {
-    /// A line of scores, then weights, for each query.
-    pub(super) lines: [f32; MAX_ROWS * KEY_BLOCK],
+    lines: Lines,
     /// The queries side by side. In place their rows may lie a power of two apart, and at a stride
     /// that the innermost loop has no register for.
     queries: [MaybeUninit<f32>; MAX_ROWS * QUERY_ROW],
@@ -47,55 +44,11 @@ pub(super) struct Scores {
 
 impl Scores {
     pub(super) const fn new() -> Self {
-        Self {
-            lines: [0.0; MAX_ROWS * KEY_BLOCK],
-            queries: [MaybeUninit::uninit(); MAX_ROWS * QUERY_ROW],
-        }
+        Self { lines: Lines::new(), queries: [MaybeUninit::uninit(); MAX_ROWS * QUERY_ROW] }
     }
-}
-
-/// Where the data of one head of one sequence is, in elements.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    pub(super) query: *const f32,
-    pub(super) query_row: usize,
-    /// `[ceil(keys / LANES)][head_dim][LANES]`, zero past the last key.
-    pub(super) keys: *const f32,
-    /// Probably the keys that are needed after these: a query that is alone asks memory for them.
-    pub(super) next_keys: *const f32,
-    /// Rows of `head_dim` rounded up to whole vectors.
-    pub(super) values: *const f32,
-    pub(super) value_row: usize,
-    pub(super) out: *mut f32,
-    pub(super) out_row: usize,
-    pub(super) head_dim: usize,
-    pub(super) scale: f32,
-    /// Valid keys.
-    pub(super) key_len: usize,
-    /// Key rows that exist, valid or padding.
-    pub(super) padded_len: usize,
-    /// Keys that query 0 sees, before clamping to `0..=key_len`.
-    pub(super) first_limit: isize,
-    /// Keys that each further query sees more: 1 under a causal mask, else 0.
-    pub(super) limit_step: isize,
-    /// Added to the scores, `[queries][bias_row]`; null when there is none.
-    pub(super) bias: *const f32,
-    pub(super) bias_row: usize,
-    pub(super) fully_masked: FullyMasked,
-    /// Receives the normalised weights, `[queries][weights_row]`; null when nobody asked.
-    pub(super) weights: *mut f32,
-    pub(super) weights_row: usize,
-    pub(super) weights_len: usize,
 }
 
 impl Head {
-    /// Keys that query `row` sees.
-    #[inline(always)]
-    pub(super) fn limit(&self, row: usize) -> usize {
-        let limit = self.first_limit + self.limit_step * row as isize;
-        (limit.max(0) as usize).min(self.key_len)
-    }
-
     /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`. What `scores` holds does not
     /// matter.
     ///
@@ -132,7 +85,11 @@ impl Head {
                         3 => self.tile::<S, 3, NV>(s, block, row, running, scores),
                         4 => self.tile::<S, 4, NV>(s, block, row, running, scores),
                         5 => self.tile::<S, 5, NV>(s, block, row, running, scores),
-                        _ => self.tile::<S, 6, NV>(s, block, row, running, scores),
+                        rows => {
+                            const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                            debug_assert_eq!(rows, MAX_ROWS);
+                            self.tile::<S, MAX_ROWS, NV>(s, block, row, running, scores);
+                        }
                     }
                 }
             }
@@ -140,7 +97,11 @@ impl Head {
         }
         for i in 0..count {
             // SAFETY: the caller's contract.
-            unsafe { self.finish(s, start + i, running[i]) };
+            unsafe {
+                self.finish(s, start + i, running[i], |key| {
+                    self.values.wrapping_add(key * self.value_row)
+                });
+            }
         }
     }
 
@@ -206,11 +167,12 @@ impl Head {
         // SAFETY: the caller's contract.
         unsafe {
             if self.bias.is_null() {
-                self.values::<S, MR, NV>(s, block, row, &seen, &factors, scores);
+                let rows = Rows { block, first: row, seen: &seen, factors: &factors };
+                self.values::<S, MR, NV>(s, rows, &scores.lines);
             } else {
                 for i in 0..MR {
                     self.values_where_seen(s, block, row + i, seen[i], factors[i], {
-                        &scores.lines[i * KEY_BLOCK..][..KEY_BLOCK]
+                        &scores.lines.0[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
             }
@@ -267,7 +229,6 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`]; the panels exist.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     unsafe fn scores<S: Lanes, const MR: usize, const G: usize>(
         &self,
         s: S,
@@ -322,7 +283,7 @@ impl Head {
                 }
                 highest[i] = s.max(x, highest[i]);
                 // SAFETY: `first + LANES <= KEY_BLOCK`.
-                unsafe { s.store(scores.lines.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
+                unsafe { s.store(scores.lines.0.as_mut_ptr().add(i * KEY_BLOCK + first), x) };
             }
         }
     }
@@ -332,15 +293,11 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     unsafe fn values<S: Lanes, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        block: Block,
-        row: usize,
-        seen: &[usize; MR],
-        factors: &[Factors; MR],
-        scores: &Scores,
+        rows: Rows<'_, MR>,
+        weights: &Lines,
     ) {
         let mut column = 0;
         while column < self.head_dim {
@@ -348,13 +305,13 @@ impl Head {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, MR, NV>(s, block, row, column, seen, factors, scores);
+                    self.columns::<S, MR, NV>(s, rows, column, weights);
                     column += NV * S::LANES;
                 } else if NV > 2 && left >= 2 {
-                    self.columns::<S, MR, 2>(s, block, row, column, seen, factors, scores);
+                    self.columns::<S, MR, 2>(s, rows, column, weights);
                     column += 2 * S::LANES;
                 } else {
-                    self.columns::<S, MR, 1>(s, block, row, column, seen, factors, scores);
+                    self.columns::<S, MR, 1>(s, rows, column, weights);
                     column += S::LANES;
                 }
             }
@@ -367,17 +324,14 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     unsafe fn columns<S: Lanes, const MR: usize, const G: usize>(
         &self,
         s: S,
-        block: Block,
-        row: usize,
+        rows: Rows<'_, MR>,
         column: usize,
-        seen: &[usize; MR],
-        factors: &[Factors; MR],
-        scores: &Scores,
+        weights: &Lines,
     ) {
+        let Rows { block, first: row, seen, factors } = rows;
         let mut acc = [[s.splat(0.0); G]; MR];
         if block.key > 0 {
             for i in 0..MR {
@@ -389,7 +343,7 @@ impl Head {
             }
         }
         let operands = Operands {
-            a: scores.lines.as_ptr(),
+            a: weights.0.as_ptr(),
             a_row: KEY_BLOCK,
             a_step: 1,
             b: self.values.wrapping_add(block.key * self.value_row + column),
@@ -431,8 +385,8 @@ impl Head {
         }
     }
 
-    /// One query under an additive bias, which may hide any key: keys of weight zero are skipped, so
-    /// that their values are not read.
+    /// One query under an additive bias, which may hide any key: the values of hidden keys are not
+    /// read. A key that is only far off is multiplied like any other, even by 0.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -446,16 +400,17 @@ impl Head {
         factors: Factors,
         weights: &[f32],
     ) {
+        let bias = self.bias.wrapping_add(row * self.bias_row + block.key);
         let mut column = 0;
         while column < self.head_dim {
-            // SAFETY: the output row exists, and value rows of keys that the query sees.
+            // SAFETY: the output row exists, and value rows and bias of keys that the query sees.
             unsafe {
                 let mut acc = s.splat(0.0);
                 if block.key > 0 {
                     acc = s.mul(s.splat(factors.before), self.load_out(s, row, column));
                 }
                 for (key, &weight) in weights.iter().enumerate().take(seen) {
-                    if weight != 0.0 {
+                    if weight != 0.0 || !hides(*bias.add(key)) {
                         let at = (block.key + key) * self.value_row + column;
                         acc = s.mul_add(s.splat(weight), s.load(self.values.add(at)), acc);
                     }
@@ -465,53 +420,16 @@ impl Head {
             column += S::LANES;
         }
     }
-
-    /// # Safety
-    /// Output row `row` exists; `column < head_dim`.
-    #[inline(always)]
-    pub(super) unsafe fn load_out<S: Lanes>(&self, s: S, row: usize, column: usize) -> S::F32 {
-        let at = self.out.wrapping_add(row * self.out_row + column);
-        // SAFETY: the caller's contract, and the count stops at `head_dim`.
-        unsafe {
-            if column + S::LANES <= self.head_dim {
-                s.load(at)
-            } else {
-                s.load_first(at, self.head_dim - column)
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Head::load_out`].
-    #[inline(always)]
-    pub(super) unsafe fn store_out<S: Lanes>(&self, s: S, row: usize, column: usize, x: S::F32) {
-        let at = self.out.wrapping_add(row * self.out_row + column);
-        // SAFETY: the caller's contract, and the count stops at `head_dim`.
-        unsafe {
-            if column + S::LANES <= self.head_dim {
-                s.store(at, x);
-            } else {
-                s.store_first(at, x, self.head_dim - column);
-            }
-        }
-    }
 }
 
-/// `score + bias`, where a bias of minus infinity hides the key whatever its score is.
-#[inline(always)]
-pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
-    let hidden = s.less(bias, s.splat(f32::MIN));
-    s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
-}
-
-/// What a row of output is multiplied by.
+/// A tile of queries from `first` on, whose weights are to be multiplied with a block of values.
 #[derive(Clone, Copy)]
-pub(super) struct Factors {
-    /// Before a block's values are added: what the sums of earlier blocks are worth under the new
-    /// maximum.
-    pub(super) before: f32,
-    /// After it: with the last block, one over the sum of all weights, else 1.
-    pub(super) after: f32,
+struct Rows<'a, const MR: usize> {
+    block: Block,
+    first: usize,
+    /// Keys of the block that each query sees.
+    seen: &'a [usize; MR],
+    factors: &'a [Factors; MR],
 }
 
 /// Where a tile of scores lies: its first query, its first vector of the block's keys, and the
@@ -521,13 +439,4 @@ struct Place {
     row: usize,
     vector: usize,
     end: usize,
-}
-
-/// Keys `key..key + len` of a sequence.
-#[derive(Clone, Copy)]
-pub(super) struct Block {
-    pub(super) key: usize,
-    pub(super) len: usize,
-    /// Where the keys begin that are multiplied after these.
-    pub(super) next: usize,
 }

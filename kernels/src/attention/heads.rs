@@ -1,7 +1,8 @@
 //! Views of queries, keys and values as `[tokens, heads, head_dim]`, with strides: one fused
 //! `[tokens, 3 * heads * head_dim]` buffer is read in place.
 
-use crate::matrix::{SharedMut, ViewError};
+use crate::matrix::ViewError;
+use crate::shared::SharedMut;
 
 /// Elements a view reaches, or `None` on overflow.
 fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
@@ -13,6 +14,19 @@ fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<
     let heads_reach = (heads - 1).checked_mul(head_stride)?;
     let reach = tokens_reach.checked_add(heads_reach)?.checked_add(head_dim)?;
     (reach <= isize::MAX as usize / 4).then_some(reach)
+}
+
+/// The strides of a view that [`extent`] has checked, with those that are never stepped replaced by
+/// those of a dense one.
+fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize, usize) {
+    let [tokens, heads, head_dim] = shape;
+    if tokens == 0 || heads == 0 || head_dim == 0 {
+        return (0, 0);
+    }
+    let head_stride = if heads == 1 { head_dim } else { head_stride };
+    let token_stride =
+        if tokens == 1 { (heads - 1) * head_stride + head_dim } else { token_stride };
+    (token_stride, head_stride)
 }
 
 /// A read-only `[tokens, heads, head_dim]`: element `(t, h, i)` is
@@ -45,7 +59,8 @@ impl<'a> Heads<'a> {
         Self::strided(data, shape, token_stride, shape[2])
     }
 
-    /// Any strides, in elements; the elements of one head are adjacent.
+    /// Any strides, in elements; the elements of one head are adjacent. Strides that are never stepped
+    /// do not matter.
     ///
     /// # Errors
     /// The last element would lie outside `data`.
@@ -59,6 +74,7 @@ impl<'a> Heads<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
+        let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
         Ok(Self { data, shape, token_stride, head_stride })
     }
 
@@ -77,20 +93,20 @@ impl<'a> Heads<'a> {
         self.shape[2]
     }
 
-    /// Elements from one token to the next.
+    /// Elements from one token to the next; with one token, what it reaches.
     pub const fn token_stride(&self) -> usize {
         self.token_stride
     }
 
-    /// Elements from one head to the next.
+    /// Elements from one head to the next; with one head, its elements.
     pub const fn head_stride(&self) -> usize {
         self.head_stride
     }
 
-    /// The address of `(token, head, 0)`, which may lie outside when there is no such element.
+    /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`; it may lie outside
+    /// when there is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
-        let token = token.wrapping_mul(self.token_stride);
-        self.data.as_ptr().wrapping_add(token.wrapping_add(head.wrapping_mul(self.head_stride)))
+        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
     }
 
     /// The elements of head `head` of token `token`; `None` when there is no such token or head.
@@ -98,9 +114,56 @@ impl<'a> Heads<'a> {
         if token >= self.tokens() || head >= self.heads() {
             return None;
         }
-        let start = token.wrapping_mul(self.token_stride);
-        let start = start.wrapping_add(head.wrapping_mul(self.head_stride));
-        if self.head_dim() == 0 { Some(&[]) } else { self.data.get(start..start + self.head_dim()) }
+        let start = token * self.token_stride + head * self.head_stride;
+        self.data.get(start..start + self.head_dim())
+    }
+}
+
+/// The operands of attention: queries `[tokens, heads, head_dim]`, keys and values
+/// `[key tokens, kv_heads, head_dim]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Qkv<'a> {
+    /// What looks for something.
+    pub query: Heads<'a>,
+    /// What it is compared with.
+    pub key: Heads<'a>,
+    /// What it gets.
+    pub value: Heads<'a>,
+}
+
+impl<'a> Qkv<'a> {
+    /// The three parts of one fused projection, `[tokens, (query, key, value), heads, head_dim]`,
+    /// each `shape = [tokens, heads, head_dim]`.
+    ///
+    /// # Errors
+    /// The slice is shorter than `3 * tokens * heads * head_dim`.
+    ///
+    /// ```
+    /// use simdformer_kernels::Qkv;
+    ///
+    /// let fused = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // One token, one head of 2.
+    /// let Qkv { query, key, value } = Qkv::fused(&fused, [1, 1, 2])?;
+    /// assert_eq!([query, key, value].map(|part| part.row(0, 0)), [
+    ///     Some(&[1.0, 2.0][..]),
+    ///     Some(&[3.0, 4.0][..]),
+    ///     Some(&[5.0, 6.0][..]),
+    /// ]);
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub fn fused(data: &'a [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+        let [tokens, heads, head_dim] = shape;
+        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
+        let stride = width.checked_mul(3).ok_or(ViewError::Overflow)?;
+        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
+        if expected > data.len() {
+            return Err(ViewError::TooShort { expected, found: data.len() });
+        }
+        // Without tokens there may be no elements to skip.
+        let part = |index: usize| {
+            let data = data.get(index * width..).unwrap_or(&[]);
+            Heads::strided(data, shape, stride, head_dim)
+        };
+        Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
     }
 }
 
@@ -153,6 +216,7 @@ impl<'a> HeadsMut<'a> {
                 });
             }
         }
+        let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
         Ok(Self { data, shape, token_stride, head_stride })
     }
 
@@ -171,12 +235,12 @@ impl<'a> HeadsMut<'a> {
         self.shape[2]
     }
 
-    /// Elements from one token to the next.
+    /// Elements from one token to the next; with one token, what it reaches.
     pub const fn token_stride(&self) -> usize {
         self.token_stride
     }
 
-    /// Elements from one head to the next.
+    /// Elements from one head to the next; with one head, its elements.
     pub const fn head_stride(&self) -> usize {
         self.head_stride
     }

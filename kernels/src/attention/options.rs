@@ -1,6 +1,7 @@
 //! What a caller says about sequences, masks and weights.
 
-use crate::softmax::FullyMasked;
+use super::heads::HeadsMut;
+use crate::mask::FullyMasked;
 
 /// One sequence of a batch: which rows of the query (and the output) and of the key (and the value)
 /// are its own.
@@ -39,6 +40,30 @@ pub struct CachedSequence {
     pub key_len: usize,
 }
 
+/// The past of each row of a decode step: row `r` sees `lens[r]` keys, of which key `j` is position
+/// `j` of slot `slots[r * stride + j]` of the cache.
+///
+/// A row whose whole past lies in one slot has that slot `lens[r]` times. With a `stride` of 0 all
+/// rows share one line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Ancestry<'a> {
+    /// Keys that each row sees, `[rows]`.
+    pub lens: &'a [u32],
+    /// The slot of each key of each row.
+    pub slots: &'a [u32],
+    /// Entries of `slots` from one row to the next.
+    pub stride: usize,
+}
+
+impl<'a> Ancestry<'a> {
+    /// The slots of row `row`, or `None` where the table has no such row or ends before its last key.
+    pub(super) fn past(&self, row: usize) -> Option<&'a [u32]> {
+        let len = *self.lens.get(row)? as usize;
+        let start = row.checked_mul(self.stride)?;
+        self.slots.get(start..start.checked_add(len)?)
+    }
+}
+
 /// How to attend.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions<'a> {
@@ -48,7 +73,8 @@ pub struct AttentionOptions<'a> {
     pub causal: bool,
     /// Added to the scaled scores.
     pub bias: Option<Bias<'a>>,
-    /// What a query that sees no key gets.
+    /// What a query gets that sees no key, or only keys whose score is minus infinity: zeros, or the
+    /// mean of all values of the sequence, hidden ones and padding too.
     pub fully_masked: FullyMasked,
 }
 
@@ -74,6 +100,22 @@ pub struct Bias<'a> {
     pub head_stride: usize,
     /// Elements from one query token to the next.
     pub query_stride: usize,
+}
+
+/// What attention writes. A [`HeadsMut`] turns into one with nothing but the context:
+/// `AttentionOutput { weights: Some(weights), ..context.into() }` asks for more.
+#[derive(Debug)]
+pub struct AttentionOutput<'a> {
+    /// `[tokens, heads, head_dim]`, the query's shape: the weighted means of the values.
+    pub context: HeadsMut<'a>,
+    /// The attention weights of chosen heads, for whoever wants to look at them.
+    pub weights: Option<Weights<'a>>,
+}
+
+impl<'a> From<HeadsMut<'a>> for AttentionOutput<'a> {
+    fn from(context: HeadsMut<'a>) -> Self {
+        Self { context, weights: None }
+    }
 }
 
 /// Where to put the attention weights of chosen heads: query token `t` and key `j` of its sequence

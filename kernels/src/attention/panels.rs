@@ -2,7 +2,7 @@
 //! `[tokens / LANES][head_dim][LANES]`, which makes them a packed operand of the GEMM tile, and
 //! values in rows of whole vectors.
 
-use super::Heads;
+use super::heads::Heads;
 use crate::lanes::Lanes;
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. A size that overflows, which
@@ -22,6 +22,12 @@ pub(super) fn value_rows(lanes: usize, tokens: usize, head_dim: usize) -> Option
 /// Elements of the key panels of one head with room for `tokens`, or `None` on overflow.
 pub(super) fn key_panels(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
     tokens.checked_next_multiple_of(lanes)?.checked_mul(head_dim)
+}
+
+/// Elements of the key panels and the value rows of one head with room for `tokens`, or `None` on
+/// overflow.
+pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Option<usize> {
+    key_panels(lanes, tokens, head_dim)?.checked_add(value_rows(lanes, tokens, head_dim)?)
 }
 
 /// Writes tokens `tokens` of `key` as positions `position..` of the panels at `to`.
@@ -50,7 +56,8 @@ pub(super) unsafe fn write_keys<S: Lanes>(
             if at.is_multiple_of(S::LANES) && tokens.end - token >= S::LANES {
                 let mut i = 0;
                 while i + S::LANES <= head_dim {
-                    ask_ahead(s, from.wrapping_add(S::LANES * stride + i), stride, S::LANES);
+                    let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
+                    ask_ahead(s, from.wrapping_add(next), stride, S::LANES);
                     s.transpose(from.add(i), stride, panel.add(i * S::LANES), S::LANES);
                     i += S::LANES;
                 }
@@ -73,7 +80,7 @@ pub(super) unsafe fn write_keys<S: Lanes>(
 /// Value rows between asking for one and reading it.
 const AHEAD: usize = 8;
 
-/// Asks for a line of each of `rows` rows: the short runs of one head in each token are too short
+/// Asks for a line of each of `rows` rows, any address: the short runs of one head in each token are too short
 /// for the CPU to see where they lead.
 #[inline(always)]
 fn ask_ahead<S: Lanes>(s: S, at: *const f32, stride: usize, rows: usize) {
@@ -102,7 +109,8 @@ pub(super) unsafe fn write_values<S: Lanes>(
         let to = to.wrapping_add(index * row);
         let mut i = 0;
         while i < head_dim {
-            ask_ahead(s, from.wrapping_add(AHEAD * value.token_stride() + i), 0, 1);
+            let next = AHEAD.wrapping_mul(value.token_stride()).wrapping_add(i);
+            ask_ahead(s, from.wrapping_add(next), 0, 1);
             // SAFETY: `load_first` stops at `head_dim`; the row has whole vectors.
             unsafe {
                 let count = (head_dim - i).min(S::LANES);

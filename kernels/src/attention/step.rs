@@ -7,10 +7,10 @@
 //! are those of a cache in which everything lies in one slot.
 
 use super::cache::Cache;
-use super::flash::{Block, Factors, Head, KEY_BLOCK, Scores};
+use super::head::Head;
+use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::panels::value_row;
 use super::product::ALONE;
-use super::weights::{Running, exponentials};
 use crate::gemm::{Operands, tile_ahead};
 use crate::lanes::Lanes;
 
@@ -30,31 +30,36 @@ pub(super) struct Past<'a> {
 }
 
 impl Past<'_> {
-    /// Attends with query row 0 of `head`.
+    /// Attends with query row 0 of `head`. What `lines` holds does not matter.
     ///
     /// # Safety
-    /// As [`Head::attend`]; `slots` has `key_len` entries, all slots of the cache, whose positions
-    /// have been written.
+    /// Every pointer of `head` but those to keys and values is valid for what its field says, for the
+    /// instruction set of `S`, and nobody else touches its output; `slots` has `key_len` entries, all
+    /// slots of the cache, whose positions have been written.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, scores: &mut Scores) {
+    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, lines: &mut Lines) {
         let mut running = [Running::START];
         let mut key = 0;
         while key < self.head.key_len {
             let block = Block { key, len: (self.head.key_len - key).min(KEY_BLOCK), next: key };
             // SAFETY: the caller's contract.
             unsafe {
-                let highest = self.scores::<S>(s, block, &mut scores.lines);
+                let highest = self.scores::<S>(s, block, &mut lines.0);
                 let vectors = block.len.div_ceil(S::LANES);
-                let lines = &mut scores.lines;
                 let [correction] = exponentials(s, lines, vectors, [highest], &mut running);
                 let last = key + block.len == self.head.key_len;
                 let after = if last { 1.0 / running[0].sum } else { 1.0 };
-                self.values::<S, NV>(s, block, lines, Factors { before: correction, after });
+                self.values::<S, NV>(s, block, &lines.0, Factors { before: correction, after });
             }
             key += block.len;
         }
-        // SAFETY: the caller's contract.
-        unsafe { self.head.finish(s, 0, running[0]) };
+        // SAFETY: the caller's contract; the head has no weights to write.
+        unsafe {
+            self.head.finish(s, 0, running[0], |key| {
+                let row = value_row(S::LANES, self.head.head_dim);
+                self.cache.values(self.slots[key] as usize, self.kv_head).wrapping_add(key * row)
+            });
+        }
     }
 
     /// Scores of one block; returns the highest of each lane.

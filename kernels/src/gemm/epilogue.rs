@@ -2,8 +2,7 @@
 
 use super::microkernel::{MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
-use crate::isa::Kernel;
-use crate::lanes::{LINE, Lanes, MAX_LANES, MAX_PANEL};
+use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 use core::mem::MaybeUninit;
 

@@ -17,10 +17,12 @@
 
 mod blocking;
 mod epilogue;
+mod error;
 mod microkernel;
 mod packing;
 
 pub use epilogue::{Epilogue, Residual};
+pub use error::GemmError;
 pub use packing::PackedMatrix;
 
 pub(crate) use blocking::share;
@@ -28,96 +30,6 @@ pub(crate) use microkernel::{MAX_ROWS, Operands, tile, tile_ahead};
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use core::fmt;
-
-/// Why a GEMM was refused. Nothing has been written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GemmError {
-    /// `A` has another number of columns than `W` has rows.
-    Depth {
-        /// Rows of `W`.
-        expected: usize,
-        /// Columns of `A`.
-        found: usize,
-    },
-    /// `C` has another number of rows than `A`.
-    Rows {
-        /// Rows of `A`.
-        expected: usize,
-        /// Rows of `C`.
-        found: usize,
-    },
-    /// `C` has another number of columns than `W`.
-    Columns {
-        /// Columns of `W`.
-        expected: usize,
-        /// Columns of `C`.
-        found: usize,
-    },
-    /// The bias has another length than `W` has columns.
-    Bias {
-        /// Columns of `W`.
-        expected: usize,
-        /// Length of the bias.
-        found: usize,
-    },
-    /// The residual has another shape than `C`.
-    ResidualShape {
-        /// Rows and columns of `C`.
-        expected: (usize, usize),
-        /// Rows and columns of the residual.
-        found: (usize, usize),
-    },
-    /// The buffer for the packed matrix is too short.
-    PackedLength {
-        /// Floats that the packed matrix takes.
-        expected: usize,
-        /// Floats in the buffer.
-        found: usize,
-    },
-    /// A block of columns to be packed does not fit into the packed matrix.
-    PackedBlock {
-        /// Depth and columns of the packed matrix.
-        expected: (usize, usize),
-        /// Depth of the block and the column after its last.
-        found: (usize, usize),
-    },
-    /// `depth * columns` overflows.
-    TooLarge,
-}
-
-impl fmt::Display for GemmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Depth { expected, found } => {
-                write!(f, "A must have {expected} columns, as W has rows; found {found}")
-            }
-            Self::Rows { expected, found } => {
-                write!(f, "C must have {expected} rows, as A has; found {found}")
-            }
-            Self::Columns { expected, found } => {
-                write!(f, "C must have {expected} columns, as W has; found {found}")
-            }
-            Self::Bias { expected, found } => {
-                write!(f, "the bias must have {expected} elements, one per column; found {found}")
-            }
-            Self::ResidualShape { expected, found } => {
-                write!(f, "the residual must have C's shape {expected:?}; found {found:?}")
-            }
-            Self::PackedLength { expected, found } => {
-                write!(f, "the packed matrix takes {expected} floats; the buffer has {found}")
-            }
-            Self::PackedBlock { expected, found } => write!(
-                f,
-                "a block reaching {found:?} does not fit a packed matrix of {expected:?} (depth, columns)"
-            ),
-            Self::TooLarge => f.write_str("depth times columns overflows"),
-        }
-    }
-}
-
-impl core::error::Error for GemmError {}
 
 /// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`.
 ///

@@ -1,8 +1,8 @@
 //! From a weight matrix to panels, once, into the caller's buffer.
 
-use super::GemmError;
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LINE, Lanes};
+use super::error::GemmError;
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
 
 /// Rows of contiguous columns that are asked for before they are needed.

@@ -1,7 +1,6 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
-use super::{Lanes, PanelKernel};
-use crate::isa::{Enter, Kernel};
+use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
 use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
@@ -28,7 +27,7 @@ unsafe impl Lanes for V3 {
 
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
-        kernel.run::<Self, 2>(self)
+        panels::<Self, K, 2>(self, kernel)
     }
 
     #[inline(always)]

@@ -1,7 +1,6 @@
 //! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
 
-use super::{Lanes, PanelKernel};
-use crate::isa::{Enter, Kernel};
+use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
 use core::arch::x86_64::{
     __m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
@@ -23,7 +22,7 @@ unsafe impl Lanes for V4 {
 
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
-        kernel.run::<Self, 4>(self)
+        panels::<Self, K, 4>(self, kernel)
     }
 
     #[inline(always)]

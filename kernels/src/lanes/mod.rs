@@ -16,128 +16,13 @@ pub(crate) mod bytes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+mod vector;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
-/// The widest vector of any instruction set, in f32 lanes: enough room for one vector on the stack.
-pub(crate) const MAX_LANES: usize = 16;
-
-/// Floats in a cache line.
-pub(crate) const LINE: usize = 16;
-
-/// Most columns in a packed panel of any instruction set.
-pub(crate) const MAX_PANEL: usize = 64;
-
-use crate::isa::Kernel;
-
-/// Vectors of f32 of one instruction set.
-///
-/// # Safety
-///
-/// `LANES <= MAX_LANES`, `LANES * NV <= MAX_PANEL` for the `NV` of `with_panels`, and the memory
-/// operations touch exactly the lanes they document.
-pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
-    /// Lanes in one vector.
-    const LANES: usize;
-    /// Columns in a packed panel: the width of the GEMM tile.
-    const PANEL: usize;
-    /// Whether `mul_add` rounds once.
-    const FUSED: bool;
-    /// Vector registers that the CPU has.
-    const REGISTERS: usize;
-    /// One vector of f32.
-    type F32: Copy;
-    /// One truth value per lane.
-    type Mask: Copy;
-
-    /// Runs `kernel` with the number of vectors in a panel as a constant.
-    fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output;
-    /// Runs `kernel` as a function of its own, compiled for this instruction set: for code that is
-    /// used in many places and long enough that a call does not matter.
-    fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
-
-    /// All lanes `x`.
-    fn splat(self, x: f32) -> Self::F32;
-    /// `LANES` floats from `from`, any alignment.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `LANES` floats.
-    unsafe fn load(self, from: *const f32) -> Self::F32;
-    /// The first `count <= LANES` floats from `from`, zero in the other lanes, whose memory is not touched.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `count` floats.
-    unsafe fn load_first(self, from: *const f32, count: usize) -> Self::F32;
-    /// Writes `LANES` floats, any alignment.
-    ///
-    /// # Safety
-    /// `to` is valid for writes of `LANES` floats.
-    unsafe fn store(self, to: *mut f32, v: Self::F32);
-    /// Writes the first `count <= LANES` lanes and touches nothing else.
-    ///
-    /// # Safety
-    /// `to` is valid for writes of `count` floats.
-    unsafe fn store_first(self, to: *mut f32, v: Self::F32, count: usize);
-    /// Asks for the cache line at `at`; any address is fine.
-    fn prefetch(self, at: *const f32);
-    /// As `prefetch`, into the second-level cache.
-    fn prefetch_outer(self, at: *const f32);
-
-    /// `a + b`.
-    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a - b`.
-    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a * b`.
-    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a / b`, correctly rounded.
-    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a * b + c`: one rounding where the CPU has FMA, two on the scalar path.
-    fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
-    /// `a > b ? a : b`: `b` when either is NaN.
-    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a < b ? a : b`: `b` when either is NaN.
-    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `|a|`.
-    fn abs(self, a: Self::F32) -> Self::F32;
-    /// The magnitude of `magnitude` with the sign bit of `sign`.
-    fn copy_sign(self, magnitude: Self::F32, sign: Self::F32) -> Self::F32;
-    /// `a * 2^n` for integral `n` in `-126..=127`.
-    fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32;
-    /// `mask ? a * 2^n : 0` for integral `n` in `-126..=127` where the mask is true and any `n`
-    /// elsewhere. Lanes that become zero never take the CPU's slow path for subnormal results.
-    fn scale_where(self, mask: Self::Mask, a: Self::F32, n: Self::F32) -> Self::F32;
-
-    /// `a < b`, false when either is NaN.
-    fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
-    /// `!(a < b)`: true when either is NaN.
-    fn not_less(self, a: Self::F32, b: Self::F32) -> Self::Mask;
-    /// The first `count` lanes true (all when `count >= LANES`).
-    fn first(self, count: usize) -> Self::Mask;
-    /// `mask ? yes : no` per lane.
-    fn select(self, mask: Self::Mask, yes: Self::F32, no: Self::F32) -> Self::F32;
-    /// Whether any lane is true.
-    fn any(self, mask: Self::Mask) -> bool;
-
-    /// Sum of all lanes in one fixed order.
-    fn reduce_add(self, a: Self::F32) -> f32;
-    /// Largest lane; unspecified among the lanes' values when one is NaN.
-    fn reduce_max(self, a: Self::F32) -> f32;
-
-    /// Reads a `LANES x LANES` block of rows and writes its transpose:
-    /// `to[j * to_stride + i] = from[i * from_stride + j]`.
-    ///
-    /// # Safety
-    /// `from` is valid for reads of `LANES` floats at each of `LANES` rows `from_stride` apart, `to`
-    /// for writes of as many `to_stride` apart, and they do not overlap.
-    unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
-}
-
-/// Work that wants the panel width of the instruction set as a constant, to unroll over.
-pub(crate) trait PanelKernel {
-    type Output;
-    /// `NV * S::LANES == S::PANEL`. Implementations are `#[inline(always)]`.
-    fn run<S: Lanes, const NV: usize>(self, lanes: S) -> Self::Output;
-}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use vector::Enter;
+pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,6 @@
 //! NEON: 4 lanes, 32 registers.
 
-use super::{Lanes, PanelKernel};
-use crate::isa::{Enter, Kernel};
+use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
 use pulp::aarch64::Neon;
 
@@ -18,7 +17,7 @@ unsafe impl Lanes for Neon {
 
     #[inline(always)]
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output {
-        kernel.run::<Self, 4>(self)
+        panels::<Self, K, 4>(self, kernel)
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Every operation of every instruction set of this machine against plain Rust.
 
-use super::{Lanes, MAX_LANES, MAX_PANEL};
-use crate::isa::{Isa, Kernel};
+use super::{Kernel, Lanes, MAX_LANES, MAX_PANEL};
+use crate::isa::Isa;
 
 struct Check;
 

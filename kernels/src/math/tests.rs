@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Isa;
-use crate::isa::Kernel;
+use crate::lanes::Kernel;
 use core::ops::RangeInclusive;
 
 #[derive(Clone, Copy)]

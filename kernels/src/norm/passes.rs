@@ -4,9 +4,8 @@
 //! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
 //! second row keeps the CPU busy while the first one's chain completes.
 
-use super::LayerNorm;
-use crate::isa::Kernel;
-use crate::lanes::{LINE, Lanes};
+use super::parameters::LayerNorm;
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::math;
 
 /// Vectors in flight in a reduction.
@@ -105,12 +104,13 @@ impl<const ADD: bool> NormRows<'_, ADD> {
         // SAFETY: the caller's contract.
         unsafe {
             if comfortable == [true; R] {
-                finish::<S, R>(s, norm, x, out, mean, scale, shift, ahead);
+                finish::<S, R>(s, norm, x, out, Standard { mean, scale, shift }, ahead);
             } else {
                 for i in 0..R {
                     if comfortable[i] {
-                        let (mean, scale, shift) = ([mean[i]], [scale[i]], [shift[i]]);
-                        finish(s, norm, [x[i]], [out[i]], mean, scale, shift, [ahead[i]]);
+                        let standard =
+                            Standard { mean: [mean[i]], scale: [scale[i]], shift: [shift[i]] };
+                        finish(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
                     } else {
                         norm_row_wide(norm, x[i], out[i]);
                     }
@@ -252,24 +252,32 @@ unsafe fn deviations<S: Lanes, const R: usize>(
     (reduce(s, total), reduce(s, squares))
 }
 
-/// Writes the results of `R` rows: `(x - mean) * scale + shift`, then weight and bias. `scale` is
-/// one over the standard deviation, `shift` the correction of the mean times that.
+/// What turns an element of each of `R` rows into its standard score: `(x - mean) * scale + shift`.
+#[derive(Clone, Copy)]
+struct Standard<const R: usize> {
+    /// The approximate mean.
+    mean: [f32; R],
+    /// One over the standard deviation.
+    scale: [f32; R],
+    /// The correction of the mean times that.
+    shift: [f32; R],
+}
+
+/// Writes the results of `R` rows: the standard scores, then weight and bias.
 ///
 /// # Safety
 /// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
 /// same or disjoint; `out` is disjoint from other rows.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
 unsafe fn finish<S: Lanes, const R: usize>(
     s: S,
     norm: &LayerNorm<'_>,
     x: [*mut f32; R],
     out: [*mut f32; R],
-    mean: [f32; R],
-    scale: [f32; R],
-    shift: [f32; R],
+    standard: Standard<R>,
     ahead: [*mut f32; R],
 ) {
+    let Standard { mean, scale, shift } = standard;
     let len = norm.weight.len();
     let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
     let zero = s.splat(0.0);

@@ -1,7 +1,8 @@
 //! Attention as equation 1 of "Attention Is All You Need" has it: all scores of a query, their
 //! softmax, the weighted mean of the values.
 
-use crate::{AttentionError, AttentionOptions, FullyMasked, Heads, Sequence};
+use crate::attention::{AttentionError, AttentionOptions, Heads, Qkv, Sequence};
+use crate::mask::FullyMasked;
 
 /// Keys that query `i` of `sequence` may see, counted from the sequence's first. Causality is
 /// aligned to the end: the last query sees every valid key, the one before it one fewer.
@@ -91,21 +92,21 @@ fn softmax(row: &mut [f64], hidden: impl Fn(usize) -> bool) -> bool {
 /// `[tokens, kv_heads, head_dim]`, and query head `h` reads key-value head `h / (heads / kv_heads)`.
 ///
 /// `out` receives `[query_len, heads, head_dim]`, `weights` `[heads, query_len, padded_len]`.
-/// A hidden key has weight 0 and its value is not looked at. A query that sees no key gets zeros,
-/// or under [`FullyMasked::Uniform`] the mean of all `padded_len` values.
+/// A hidden key has weight 0 and its value is not looked at. A query that sees no key, or only keys
+/// whose score is minus infinity, gets zeros, or under [`FullyMasked::Uniform`] the mean of all
+/// `padded_len` values.
 ///
 /// # Errors
 /// Heads that do not go together, a sequence that the tensors do not have, or outputs of another
 /// length.
 pub fn attention(
-    query: Heads<'_>,
-    key: Heads<'_>,
-    value: Heads<'_>,
+    qkv: Qkv<'_>,
     sequence: Sequence,
     options: &AttentionOptions<'_>,
     out: &mut [f64],
     weights: &mut [f64],
 ) -> Result<(), AttentionError> {
+    let Qkv { query, key, value } = qkv;
     let (heads, head_dim) = (query.heads(), query.head_dim());
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
     if heads > 0 && (key.heads() == 0 || !heads.is_multiple_of(key.heads())) {
@@ -155,7 +156,7 @@ pub fn attention(
             let mean = &mut out[(i * heads + head) * head_dim..][..head_dim];
             mean.fill(0.0);
             for (j, &weight) in row.iter().enumerate() {
-                if hidden(j) && !uniform {
+                if !(uniform || any && !hidden(j)) {
                     continue;
                 }
                 let values = value.row(key_start + j, head / group).unwrap_or(&[]);

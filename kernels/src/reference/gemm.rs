@@ -1,6 +1,7 @@
 //! The matrix product and its epilogue, three loops and one line.
 
-use crate::{Epilogue, GemmError, Matrix, Residual};
+use crate::gemm::{Epilogue, GemmError, Residual};
+use crate::matrix::Matrix;
 
 /// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])` for `a`
 /// `[rows, depth]` and `weight` `[depth, columns]`, into `out`, `[rows, columns]` end to end.

@@ -3,8 +3,7 @@
 use super::sweep::{Candidate, Job};
 use super::{CANDIDATES, PARTS, UNDECIDED};
 use crate::Matrix;
-use crate::isa::Kernel;
-use crate::lanes::{Lanes, MAX_LANES};
+use crate::lanes::{Kernel, Lanes, MAX_LANES};
 
 /// Candidates looked at together: the first ones usually rule out the rest.
 const GROUP: usize = 8;

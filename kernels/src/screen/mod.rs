@@ -143,8 +143,10 @@ pub fn largest(
     parallelism.for_each(PARTS, &|part| {
         isa.dispatch_bytes(sweep::Sweep { job: &job, part, panels: share(panels, PARTS, part) });
     });
-    let (columns, values) =
-        (crate::rows::Disjoint::new(columns), crate::rows::Disjoint::new(&mut values[..rows]));
+    let (columns, values) = (
+        crate::shared::SharedMut::new(columns),
+        crate::shared::SharedMut::new(&mut values[..rows]),
+    );
     parallelism.for_each(rows, &|row| {
         let (column, value) = isa.dispatch(decide::Decide { job: &job, x: &x, row });
         // SAFETY: one element for each row, and each task has its own row.

@@ -3,9 +3,8 @@
 //! Maximum and sum take turns, a block at a time, while the block is in the first-level cache. What
 //! is made of a score needs the sum of the whole row, and is a pass of its own.
 
-use super::FullyMasked;
-use crate::isa::Kernel;
-use crate::lanes::Lanes;
+use crate::lanes::{Kernel, Lanes};
+use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
 

@@ -3,9 +3,9 @@
 
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    FullyMasked, Isa, Parallelism, Sequence, Weights, attention, attention_cached,
-    attention_scratch, reference,
+    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
+    attention_cached, attention_scratch, reference,
 };
 
 /// An additive bias that owns its values.
@@ -168,13 +168,10 @@ impl Batch {
         let (out, weights) = self.weights(output);
         attention(
             isa,
-            self.query.view(),
-            self.key.view(),
-            self.value.view(),
+            Qkv { query: self.query.view(), key: self.key.view(), value: self.value.view() },
             &self.sequences,
             &self.options(),
-            out.view_mut(),
-            weights,
+            AttentionOutput { weights, ..out.view_mut().into() },
             &mut scratch,
             parallelism,
         )
@@ -232,8 +229,7 @@ impl Batch {
             &cache,
             &sequences,
             &self.options(),
-            out.view_mut(),
-            weights,
+            AttentionOutput { weights, ..out.view_mut().into() },
             parallelism,
         )
         .expect("a batch that fits");
@@ -249,9 +245,11 @@ impl Batch {
                 let mut out = vec![f64::NAN; rows * self.head_dim()];
                 let mut weights = vec![f64::NAN; rows * sequence.padded_len];
                 reference::attention::attention(
-                    self.query.view(),
-                    self.key.view(),
-                    self.value.view(),
+                    Qkv {
+                        query: self.query.view(),
+                        key: self.key.view(),
+                        value: self.value.view(),
+                    },
                     sequence,
                     &self.options(),
                     &mut out,

@@ -1,0 +1,199 @@
+//! Whether a call fits its tensors: everything that is refused is refused here, before anything is
+//! written.
+
+use super::cache::CacheShape;
+use super::error::AttentionError;
+use super::heads::{Heads, HeadsMut, Qkv};
+use super::options::{Ancestry, Bias, Sequence, Weights};
+
+/// Keys and values that belong together.
+pub(super) fn key_value(qkv: &Qkv<'_>) -> Result<(), AttentionError> {
+    let Qkv { key, value, .. } = qkv;
+    let expected = (key.heads(), key.head_dim());
+    let found = (value.heads(), value.head_dim());
+    if found != expected {
+        return Err(AttentionError::KeyValueShape { expected, found });
+    }
+    if key.tokens() != value.tokens() {
+        return Err(AttentionError::ValueTokens { expected: key.tokens(), found: value.tokens() });
+    }
+    Ok(())
+}
+
+/// A query that goes with the output and with `kv_heads` keys of `head_dim`.
+pub(super) fn query(
+    query: &Heads<'_>,
+    out: &HeadsMut<'_>,
+    kv_heads: usize,
+    head_dim: usize,
+) -> Result<(), AttentionError> {
+    let expected = [query.tokens(), query.heads(), query.head_dim()];
+    let found = [out.tokens(), out.heads(), out.head_dim()];
+    if expected != found {
+        return Err(AttentionError::OutputShape { expected, found });
+    }
+    if query.head_dim() != head_dim {
+        return Err(AttentionError::HeadDim { expected: head_dim, found: query.head_dim() });
+    }
+    if query.heads() > 0 && (kv_heads == 0 || !query.heads().is_multiple_of(kv_heads)) {
+        return Err(AttentionError::HeadGroups { query: query.heads(), key: kv_heads });
+    }
+    Ok(())
+}
+
+/// How far the sequences of a call reach.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// Query heads.
+    pub(super) heads: usize,
+    /// The query after the last one.
+    pub(super) queries: usize,
+    /// Keys of the sequence that has most.
+    pub(super) keys: usize,
+}
+
+impl Reach {
+    /// Elements from the first to the last of `[heads, queries, keys]` under these strides.
+    fn floats(
+        &self,
+        heads: usize,
+        head_stride: usize,
+        query_stride: usize,
+        keys: usize,
+    ) -> Result<usize, AttentionError> {
+        if heads == 0 || self.queries == 0 || keys == 0 {
+            return Ok(0);
+        }
+        let heads = (heads - 1).checked_mul(head_stride);
+        let queries = (self.queries - 1).checked_mul(query_stride);
+        heads
+            .zip(queries)
+            .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
+            .ok_or(AttentionError::TooLarge)
+    }
+}
+
+/// Query ranges `(query_start, query_len, key_len)` that are in order and inside `tokens`.
+pub(super) fn sequences(
+    sequences: impl Iterator<Item = (usize, usize, usize)>,
+    query: &Heads<'_>,
+) -> Result<Reach, AttentionError> {
+    let mut reach = Reach { heads: query.heads(), queries: 0, keys: 0 };
+    let tokens = query.tokens();
+    for (index, (start, len, keys)) in sequences.enumerate() {
+        if start < reach.queries {
+            return Err(AttentionError::QueryOverlap { sequence: index });
+        }
+        reach.queries = start.saturating_add(len);
+        if reach.queries > tokens {
+            let found = reach.queries;
+            return Err(AttentionError::QueryRange { sequence: index, tokens, found });
+        }
+        reach.keys = reach.keys.max(keys);
+    }
+    Ok(reach)
+}
+
+/// Key ranges inside `tokens`, with at least as many keys as valid ones.
+pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), AttentionError> {
+    for (index, sequence) in sequences.iter().enumerate() {
+        let Sequence { key_start, key_len, padded_len, .. } = *sequence;
+        if key_len > padded_len {
+            let found = key_len;
+            return Err(AttentionError::KeyLength { sequence: index, padded: padded_len, found });
+        }
+        let found = key_start.saturating_add(padded_len);
+        if found > tokens {
+            return Err(AttentionError::KeyRange { sequence: index, tokens, found });
+        }
+    }
+    Ok(())
+}
+
+/// A bias that covers the reach; none where there is nothing to add it to, and its strides may be
+/// anything.
+pub(super) fn bias<'a>(
+    bias: Option<Bias<'a>>,
+    reach: Reach,
+) -> Result<Option<Bias<'a>>, AttentionError> {
+    let Some(bias) = bias else { return Ok(None) };
+    let expected = reach.floats(reach.heads, bias.head_stride, bias.query_stride, reach.keys)?;
+    if bias.data.len() < expected {
+        return Err(AttentionError::Bias { expected, found: bias.data.len() });
+    }
+    Ok((expected > 0).then_some(bias))
+}
+
+/// Weights with room for the reach, whose rows are apart; none where there is nothing to write, and
+/// their strides may be anything.
+pub(super) fn weights<'a>(
+    weights: Option<Weights<'a>>,
+    reach: Reach,
+) -> Result<Option<Weights<'a>>, AttentionError> {
+    let Some(weights) = weights else { return Ok(None) };
+    let Weights { heads, head_stride, query_stride, keys, .. } = weights;
+    if let Some(&found) = heads.iter().find(|&&head| head >= reach.heads) {
+        return Err(AttentionError::WeightsHead { heads: reach.heads, found });
+    }
+    for (index, &found) in heads.iter().enumerate() {
+        if heads[..index].contains(&found) {
+            return Err(AttentionError::WeightsRepeated { found });
+        }
+    }
+    if keys < reach.keys {
+        return Err(AttentionError::WeightsKeys { expected: reach.keys, found: keys });
+    }
+    let expected = reach.floats(heads.len(), head_stride, query_stride, keys)?;
+    if expected == 0 {
+        return Ok(None);
+    }
+    if query_stride < keys {
+        return Err(AttentionError::WeightsRows { expected: keys, found: query_stride });
+    }
+    let head = reach.queries.saturating_mul(query_stride);
+    if heads.len() > 1 && head_stride < head {
+        return Err(AttentionError::WeightsHeads { expected: head, found: head_stride });
+    }
+    if weights.data.len() < expected {
+        return Err(AttentionError::Weights { expected, found: weights.data.len() });
+    }
+    Ok(Some(weights))
+}
+
+/// A slot of the cache with at least so many positions.
+pub(super) fn slot(
+    shape: &CacheShape,
+    slot: usize,
+    positions: usize,
+) -> Result<(), AttentionError> {
+    if slot >= shape.slots {
+        return Err(AttentionError::Slot { slots: shape.slots, found: slot });
+    }
+    if positions > shape.capacity {
+        return Err(AttentionError::Capacity { capacity: shape.capacity, found: positions });
+    }
+    Ok(())
+}
+
+/// A past for each of `rows` rows, in slots and at positions that the cache has.
+pub(super) fn ancestry(
+    ancestry: &Ancestry<'_>,
+    rows: usize,
+    shape: &CacheShape,
+) -> Result<(), AttentionError> {
+    let &Ancestry { lens, slots, stride } = ancestry;
+    if lens.len() != rows {
+        return Err(AttentionError::Places { expected: rows, found: lens.len() });
+    }
+    for (row, &len) in lens.iter().enumerate() {
+        let Some(past) = ancestry.past(row) else {
+            let expected = row.saturating_mul(stride).saturating_add(len as usize);
+            return Err(AttentionError::Ancestry { expected, found: slots.len() });
+        };
+        slot(shape, 0, past.len())?;
+        if let Some(&found) = past.iter().find(|&&slot| slot as usize >= shape.slots) {
+            return Err(AttentionError::Slot { slots: shape.slots, found: found as usize });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! One head of one sequence: where its data is, and which keys each of its queries sees.
+
+use crate::lanes::Lanes;
+use crate::mask::FullyMasked;
+
+/// Where the data of one head of one sequence is, in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) query: *const f32,
+    pub(super) query_row: usize,
+    /// `[ceil(keys / LANES)][head_dim][LANES]`; what the lanes past the last key hold is never used.
+    pub(super) keys: *const f32,
+    /// Probably the keys that are needed after these: a query that is alone asks memory for them.
+    pub(super) next_keys: *const f32,
+    /// Rows of `head_dim` rounded up to whole vectors.
+    pub(super) values: *const f32,
+    pub(super) value_row: usize,
+    pub(super) out: *mut f32,
+    pub(super) out_row: usize,
+    pub(super) head_dim: usize,
+    pub(super) scale: f32,
+    /// Valid keys.
+    pub(super) key_len: usize,
+    /// Key rows that exist, valid or padding.
+    pub(super) padded_len: usize,
+    /// Keys that query 0 sees, before clamping to `0..=key_len`.
+    pub(super) first_limit: isize,
+    /// Keys that each further query sees more: 1 under a causal mask, else 0.
+    pub(super) limit_step: isize,
+    /// Added to the scores, `[queries][bias_row]`; null when there is none.
+    pub(super) bias: *const f32,
+    pub(super) bias_row: usize,
+    pub(super) fully_masked: FullyMasked,
+    /// Receives the normalised weights, `[queries][weights_row]`; null when nobody asked.
+    pub(super) weights: *mut f32,
+    pub(super) weights_row: usize,
+    pub(super) weights_len: usize,
+}
+
+impl Head {
+    /// Keys that query `row` sees.
+    #[inline(always)]
+    pub(super) fn limit(&self, row: usize) -> usize {
+        let limit = self.first_limit + self.limit_step * row as isize;
+        (limit.max(0) as usize).min(self.key_len)
+    }
+
+    /// # Safety
+    /// Output row `row` exists; `column < head_dim`.
+    #[inline(always)]
+    pub(super) unsafe fn load_out<S: Lanes>(&self, s: S, row: usize, column: usize) -> S::F32 {
+        let at = self.out.wrapping_add(row * self.out_row + column);
+        // SAFETY: the caller's contract, and the count stops at `head_dim`.
+        unsafe {
+            if column + S::LANES <= self.head_dim {
+                s.load(at)
+            } else {
+                s.load_first(at, self.head_dim - column)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Head::load_out`].
+    #[inline(always)]
+    pub(super) unsafe fn store_out<S: Lanes>(&self, s: S, row: usize, column: usize, x: S::F32) {
+        let at = self.out.wrapping_add(row * self.out_row + column);
+        // SAFETY: the caller's contract, and the count stops at `head_dim`.
+        unsafe {
+            if column + S::LANES <= self.head_dim {
+                s.store(at, x);
+            } else {
+                s.store_first(at, x, self.head_dim - column);
+            }
+        }
+    }
+}

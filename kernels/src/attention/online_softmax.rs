@@ -1,0 +1,128 @@
+//! The online softmax: from scores to weights, one block of keys after the other, with the running
+//! maximum and sum that let an earlier block be put right when a later one has a larger maximum.
+
+use crate::gemm::MAX_ROWS;
+use crate::lanes::Lanes;
+use crate::math::exp_nonpositive;
+
+/// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
+/// second-level cache; most sentences are one block, which never rescales.
+pub(super) const KEY_BLOCK: usize = 256;
+
+/// Keys `key..key + len` of a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    pub(super) key: usize,
+    pub(super) len: usize,
+    /// Where the keys begin that are multiplied after these.
+    pub(super) next: usize,
+}
+
+/// A line of [`KEY_BLOCK`] scores, then weights, for each query of a tile.
+#[repr(align(64))]
+pub(super) struct Lines(pub(super) [f32; MAX_ROWS * KEY_BLOCK]);
+
+impl Lines {
+    pub(super) const fn new() -> Self {
+        Self([0.0; MAX_ROWS * KEY_BLOCK])
+    }
+}
+
+/// Running maximum and sum of the weights of one query.
+#[derive(Clone, Copy)]
+pub(super) struct Running {
+    pub(super) maximum: f32,
+    pub(super) sum: f32,
+}
+
+impl Running {
+    pub(super) const START: Self = Self { maximum: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// Whether nothing has been weighed: no key was seen, or none with a score above minus infinity.
+    /// The largest weight is 1, so any other sum is at least 1, or NaN.
+    #[inline(always)]
+    pub(super) fn is_fully_masked(self) -> bool {
+        self.sum == 0.0
+    }
+}
+
+/// What a row of output is multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    /// Before a block's values are added: what the sums of earlier blocks are worth under the new
+    /// maximum.
+    pub(super) before: f32,
+    /// After it: with the last block, one over the sum of all weights, else 1.
+    pub(super) after: f32,
+}
+
+/// Whether a bias hides its key, whatever the key's score is.
+#[inline(always)]
+pub(super) fn hides(bias: f32) -> bool {
+    bias < f32::MIN
+}
+
+/// `score + bias`, and minus infinity where the bias [`hides`] the key.
+#[inline(always)]
+pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
+    let hidden = s.less(bias, s.splat(f32::MIN));
+    s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
+}
+
+/// What exponents are taken relative to: 0 while no score was above minus infinity, since
+/// `-inf - -inf` is NaN.
+#[inline(always)]
+pub(super) fn base(maximum: f32) -> f32 {
+    if maximum == f32::NEG_INFINITY { 0.0 } else { maximum }
+}
+
+/// Turns the scores of `MR` queries into weights relative to their new maxima, adds them to the
+/// running sums, and returns the factors for what was accumulated under the old maxima.
+///
+/// Of the line of each query in `lines`, `vectors` vectors are scores.
+#[inline(always)]
+pub(super) fn exponentials<S: Lanes, const MR: usize>(
+    s: S,
+    lines: &mut Lines,
+    vectors: usize,
+    highest: [S::F32; MR],
+    running: &mut [Running],
+) -> [f32; MR] {
+    const { assert!(MR <= MAX_ROWS && KEY_BLOCK.is_multiple_of(S::LANES)) };
+    let lines = &mut lines.0;
+    let mut old = [f32::NEG_INFINITY; MR];
+    let mut relative_to = [s.splat(0.0); MR];
+    for (i, running) in running.iter_mut().take(MR).enumerate() {
+        old[i] = running.maximum;
+        let highest = s.reduce_max(highest[i]);
+        if highest > running.maximum {
+            running.maximum = highest;
+        }
+        relative_to[i] = s.splat(base(running.maximum));
+    }
+    let mut total = [s.splat(0.0); MR];
+    let vectors = vectors.min(KEY_BLOCK / S::LANES);
+    for v in 0..vectors {
+        for i in 0..MR {
+            // SAFETY: inside line `i`.
+            unsafe {
+                let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
+                let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
+                total[i] = s.add(total[i], x);
+                s.store(at, x);
+            }
+        }
+    }
+    let mut correction = [1.0; MR];
+    for (i, running) in running.iter_mut().take(MR).enumerate() {
+        if old[i] == f32::NEG_INFINITY {
+            // Nothing was accumulated before.
+            correction[i] = 0.0;
+        } else if running.maximum != old[i] {
+            let change = s.splat(old[i] - base(running.maximum));
+            correction[i] = s.reduce_max(exp_nonpositive(s, change));
+        }
+        running.sum = running.sum * correction[i] + s.reduce_add(total[i]);
+    }
+    correction
+}

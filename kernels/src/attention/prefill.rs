@@ -1,0 +1,186 @@
+//! [`super::attention`]: keys are put into panels and values into rows of the caller's scratch, then
+//! the queries attend to them.
+
+use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked};
+use super::heads::{Heads, Qkv};
+use super::options::Sequence;
+use super::panels::{head_floats, value_row, write_keys, write_values};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::mask::FullyMasked;
+use crate::parallel::Parallelism;
+use crate::shared::SharedMut;
+
+/// Heads for each thread from which on heads are not cut into blocks of queries.
+const HEADS_PER_THREAD: usize = 4;
+
+/// Queries for which values are copied together.
+const MIN_COPIED: usize = 12;
+
+/// One call, checked; no tensor is empty.
+pub(super) struct Prefill<'a> {
+    pub(super) isa: Isa,
+    pub(super) qkv: Qkv<'a>,
+    pub(super) sequences: &'a [Sequence],
+    pub(super) fully_masked: FullyMasked,
+    /// Panels and rows of each key-value head of each sequence, one after the other.
+    pub(super) scratch: SharedMut<'a>,
+}
+
+impl Prefill<'_> {
+    /// Attends with every query.
+    pub(super) fn run(&self, call: &Call<'_>, work: usize, parallelism: Parallelism<'_>) {
+        // Fewer than the tasks that were checked, of which each query head has one at least.
+        let tasks = self.sequences.len() * self.kv_heads();
+        let threads = parallelism.threads();
+        if threads == 1 || tasks / threads >= HEADS_PER_THREAD {
+            self.head_by_head(call, tasks, work, parallelism);
+        } else {
+            self.all_keys_first(call, tasks, work, parallelism);
+        }
+    }
+
+    /// One head after the other, in the place of the first: its panels and rows stay in cache.
+    fn head_by_head(
+        &self,
+        call: &Call<'_>,
+        tasks: usize,
+        work: usize,
+        parallelism: Parallelism<'_>,
+    ) {
+        chunked(tasks, work, parallelism, &|range| {
+            let at = self.place(range.start);
+            for task in range {
+                self.prepare(task, at);
+                let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+                call.run_head(self.isa, head, self.source(index, head, at));
+            }
+        });
+    }
+
+    /// Few heads: the keys and values of all of them, then their queries, block by block.
+    fn all_keys_first(
+        &self,
+        call: &Call<'_>,
+        tasks: usize,
+        work: usize,
+        parallelism: Parallelism<'_>,
+    ) {
+        let copied = self.sequences.iter().map(|s| s.padded_len).fold(0, usize::saturating_add);
+        let elements = self.kv_heads().saturating_mul(self.qkv.key.head_dim());
+        let threads = if copied.saturating_mul(elements) < MIN_WORK_TO_FORK {
+            Parallelism::Serial
+        } else {
+            parallelism
+        };
+        threads.for_each(tasks, &|task| self.prepare(task, self.place(task)));
+        call.run(
+            self.isa,
+            self.sequences.len(),
+            |index| self.sequences[index].query_len,
+            work,
+            parallelism,
+            &|index, head| self.source(index, head, self.place(index * self.kv_heads() + head)),
+        );
+    }
+
+    fn kv_heads(&self) -> usize {
+        self.qkv.key.heads()
+    }
+
+    /// Floats of the panels and rows of one head of sequence `index`; they fit the scratch.
+    fn floats(&self, index: usize) -> usize {
+        let tokens = self.sequences[index].padded_len;
+        head_floats(self.isa.lanes(), tokens, self.qkv.key.head_dim()).unwrap_or(0)
+    }
+
+    /// Where the panels and rows of a head of a sequence are in the scratch.
+    fn place(&self, task: usize) -> *mut f32 {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        let before: usize = (0..index).map(|index| self.kv_heads() * self.floats(index)).sum();
+        self.scratch.as_ptr().wrapping_add(before + head * self.floats(index))
+    }
+
+    /// Floats of the panels of one head of sequence `index`: the rows come after them.
+    fn panels(&self, index: usize) -> usize {
+        let tokens = self.sequences[index].padded_len;
+        tokens.next_multiple_of(self.isa.lanes()) * self.qkv.key.head_dim()
+    }
+
+    /// Whether the queries of sequence `index`, being few, read values where they are.
+    fn in_place(&self, index: usize) -> bool {
+        let group = self.qkv.query.heads() / self.kv_heads();
+        self.qkv.key.head_dim().is_multiple_of(self.isa.lanes())
+            && self.sequences[index].query_len * group < MIN_COPIED
+    }
+
+    /// Puts the keys of one head of one sequence into panels at `at`, and its values into rows after
+    /// them if they are wanted there.
+    fn prepare(&self, task: usize, at: *mut f32) {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        let sequence = self.sequences[index];
+        let value_len = match self.fully_masked {
+            FullyMasked::Uniform => sequence.padded_len,
+            FullyMasked::Zeros => sequence.key_len,
+        };
+        let values = if self.in_place(index) {
+            core::ptr::null_mut()
+        } else {
+            at.wrapping_add(self.panels(index))
+        };
+        let Qkv { key, value, .. } = self.qkv;
+        self.isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
+    }
+
+    /// What queries read of one head of one sequence that [`Prefill::prepare`] has put at `at`.
+    fn source(&self, index: usize, head: usize, at: *mut f32) -> Source {
+        let sequence = self.sequences[index];
+        let (values, value_row) = if self.in_place(index) {
+            let value = self.qkv.value;
+            (value.at(sequence.key_start, head), value.token_stride())
+        } else {
+            let values = at.wrapping_add(self.panels(index));
+            (values.cast_const(), value_row(self.isa.lanes(), self.qkv.key.head_dim()))
+        };
+        Source {
+            query_start: sequence.query_start,
+            query_len: sequence.query_len,
+            key_len: sequence.key_len,
+            padded_len: sequence.padded_len,
+            keys: at,
+            next_keys: at,
+            values,
+            value_row,
+        }
+    }
+}
+
+/// Puts the keys of one head of one sequence into panels, and its values into rows.
+struct Prepare<'a> {
+    key: Heads<'a>,
+    value: Heads<'a>,
+    head: usize,
+    sequence: Sequence,
+    /// Value rows wanted.
+    value_len: usize,
+    keys: *mut f32,
+    /// Null when values are read in place.
+    values: *mut f32,
+}
+
+impl Kernel for Prepare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { key, value, head, sequence, value_len, keys, values } = self;
+        let start = sequence.key_start;
+        // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
+        unsafe {
+            write_keys(s, &key, head, start..start + sequence.key_len, 0, keys);
+            if !values.is_null() {
+                write_values(s, &value, head, start..start + value_len, values);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Memory that several tasks write, each its own part.
+
+use core::marker::PhantomData;
+
+/// A pointer into an exclusively borrowed slice, handed to several tasks of which each writes its
+/// own elements.
+pub(crate) struct SharedMut<'a, T = f32> {
+    start: *mut T,
+    owner: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T> SharedMut<'a, T> {
+    pub(crate) const fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), owner: PhantomData }
+    }
+
+    pub(crate) const fn as_ptr(self) -> *mut T {
+        self.start
+    }
+
+    /// The `len` elements from `start`.
+    ///
+    /// # Safety
+    /// They lie in the slice, and nobody else uses them while the result lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        // SAFETY: the caller's contract.
+        unsafe { core::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+}
+
+impl<T> Clone for SharedMut<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for SharedMut<'_, T> {}
+
+// SAFETY: the value is only a pointer; whoever dereferences it promises disjoint elements.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}

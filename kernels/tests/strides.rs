@@ -1,0 +1,246 @@
+//! Strides along axes that are never stepped: whatever they are, kernels give the bits that they give
+//! for dense tensors, and no arithmetic overflows.
+
+mod support;
+
+use simdformer_kernels::activation::{self, Activation};
+use simdformer_kernels::embedding::{Positions, embed};
+use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::position::{PositionEncoding, encode};
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::softmax::{FullyMasked, log_sum_exp, softmax};
+use simdformer_kernels::topk::{argmax, top_k};
+use simdformer_kernels::{
+    AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
+    PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+};
+use support::{POISON, Random, all_isas, difference};
+
+/// Strides that no two elements are apart.
+const STRIDES: [usize; 6] = [0, 1, 5, usize::MAX / 4, usize::MAX / 2 + 1, usize::MAX];
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+fn row(data: &[f32], stride: usize) -> Matrix<'_> {
+    Matrix::strided(data, 1, data.len(), stride, 1).expect("one row")
+}
+
+fn row_mut(data: &mut [f32], stride: usize) -> MatrixMut<'_> {
+    let columns = data.len();
+    MatrixMut::strided(data, 1, columns, stride, 1).expect("one row")
+}
+
+#[test]
+fn views_know_no_stride_that_is_never_stepped() {
+    let data = [1.0, 2.0, 3.0, 4.0];
+    for stride in STRIDES {
+        // Without elements, any block of rows and any transposition.
+        for (rows, columns) in [(4, 0), (0, 4), (0, 0), (usize::MAX, 0), (0, usize::MAX)] {
+            for (row_stride, column_stride) in [(stride, 1), (1, stride), (stride, stride)] {
+                let none = Matrix::strided(&[], rows, columns, row_stride, column_stride);
+                let none = none.expect("no element");
+                for none in [none, none.transposed()] {
+                    let rows = none.rows();
+                    let half = none.block(rows / 2, rows - rows / 2).expect("rows");
+                    assert_eq!(half.rows(), rows - rows / 2);
+                    assert_eq!(half.block(half.rows(), 0).map(|none| none.rows()), Ok(0));
+                }
+                let none = MatrixMut::strided(&mut [], rows, columns, row_stride, column_stride);
+                assert!(none.is_ok(), "{rows} x {columns}, {row_stride}, {column_stride}");
+            }
+        }
+        // One row is as wide as it is, one column has its elements side by side.
+        let one = Matrix::strided(&data, 1, 4, stride, 1).expect("one row");
+        assert_eq!((one.row_stride(), one.column_stride()), (4, 1));
+        assert_eq!(one.block(1, 0).map(|none| none.rows()), Ok(0));
+        let one = Matrix::strided(&data, 1, 2, stride, 3).expect("one row");
+        assert_eq!((one.row_stride(), one.column_stride()), (4, 3));
+        assert_eq!(one.transposed().at(1, 0), 4.0);
+        let one = Matrix::strided(&data, 4, 1, 1, stride).expect("one column");
+        assert_eq!((one.row_stride(), one.column_stride()), (1, 1));
+        let one = Matrix::strided(&data, 1, 1, stride, stride).expect("one element");
+        assert_eq!(one.transposed().at(0, 0), 1.0);
+        let mut copy = data;
+        let one = MatrixMut::strided(&mut copy, 1, 2, stride, 3).expect("one row");
+        assert_eq!((one.row_stride(), one.column_stride()), (4, 3));
+
+        let one = Heads::strided(&data, [1, 2, 2], stride, 2).expect("one token");
+        assert_eq!((one.token_stride(), one.head_stride()), (4, 2));
+        let one = Heads::strided(&data, [2, 1, 2], 2, stride).expect("one head");
+        assert_eq!((one.token_stride(), one.head_stride()), (2, 2));
+        assert_eq!(one.row(1, 0), Some(&data[2..]));
+        let mut copy = data;
+        let one = HeadsMut::strided(&mut copy, [1, 1, 3], stride, stride).expect("one head");
+        assert_eq!((one.token_stride(), one.head_stride()), (3, 3));
+        for shape in [[0, 3, 8], [3, 0, 8], [3, 8, 0], [0, usize::MAX, 2], [2, 2, 0]] {
+            let none = Heads::strided(&[], shape, stride, stride).expect("no element");
+            let empty = (shape.iter().all(|&n| n > 0) || shape == [2, 2, 0] || shape == [3, 8, 0])
+                .then_some(&[][..]);
+            assert_eq!(none.row(1, 1), empty, "{shape:?}");
+        }
+    }
+}
+
+/// `A W` with the given views, packed and multiplied.
+fn product(isa: Isa, a: Matrix<'_>, w: Matrix<'_>, stride: usize) -> Vec<f32> {
+    let floats = PackedMatrix::len(isa, w.rows(), w.columns()).expect("small");
+    let mut packed = vec![POISON; floats];
+    let packed = PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+    let mut out = vec![POISON; a.rows() * w.columns()];
+    let (rows, columns) = (a.rows(), w.columns());
+    let row_stride = if rows == 1 { stride } else { columns };
+    let c = MatrixMut::strided(&mut out, rows, columns, row_stride, 1).expect("C");
+    gemm(a, &packed, &Epilogue::default(), c, SERIAL).expect("a fit");
+    out
+}
+
+#[test]
+fn products_of_one_row_or_no_depth() {
+    let mut random = Random::new(5);
+    let (a, w) = (random.values(9), random.values(9 * 80));
+    for isa in all_isas() {
+        let dense = Matrix::new(&w, 9, 80).expect("W");
+        let expected = product(isa, row(&a, 9), dense, 80);
+        let outer = product(isa, Matrix::new(&a, 9, 1).expect("A"), row(&w[..80], 80), 80);
+        for stride in STRIDES {
+            let found = product(isa, row(&a, stride), dense, stride);
+            assert_eq!(difference(&found, &expected), None, "{isa}: one row, stride {stride}");
+            let column = Matrix::strided(&a, 9, 1, 1, stride).expect("A");
+            let found = product(isa, column, row(&w[..80], stride), stride);
+            assert_eq!(difference(&found, &outer), None, "{isa}: depth 1, stride {stride}");
+            for rows in [1, 3, 40] {
+                let a = Matrix::strided(&[], rows, 0, stride, stride).expect("A");
+                let w = Matrix::strided(&[], 0, 80, stride, stride).expect("W");
+                let found = product(isa, a, w, stride);
+                assert!(found.iter().all(|&x| x == 0.0), "{isa}: depth 0, stride {stride}");
+                let found = product(isa, a.block(0, rows).expect("rows"), w, stride);
+                assert!(found.iter().all(|&x| x == 0.0), "{isa}: depth 0, stride {stride}");
+            }
+            let residual = row(&w[..80], stride);
+            let mut out = [POISON; 80];
+            let mut packed = vec![POISON; PackedMatrix::len(isa, 0, 80).expect("small")];
+            let none = Matrix::strided(&[], 0, 80, stride, stride).expect("W");
+            let packed = PackedMatrix::pack(isa, none, &mut packed).expect("the length");
+            gemm(
+                Matrix::strided(&[], 1, 0, stride, stride).expect("A"),
+                &packed,
+                &Epilogue { residual: Residual::Matrix(residual), ..Epilogue::default() },
+                row_mut(&mut out, stride),
+                SERIAL,
+            )
+            .expect("a fit");
+            assert_eq!(difference(&out, &w[..80]), None, "{isa}: the residual, stride {stride}");
+        }
+    }
+}
+
+#[test]
+fn a_screen_of_no_depth() {
+    for isa in all_isas() {
+        let mut buffer = vec![POISON; PackedMatrix::len(isa, 0, 70).expect("small")];
+        let none = Matrix::new(&[], 0, 70).expect("W");
+        let packed = PackedMatrix::pack(isa, none, &mut buffer).expect("the length");
+        let mut buffer = vec![0.0; Screen::len(0, 70).expect("small")];
+        let screen = Screen::build(&packed, &mut buffer).expect("room");
+        let bias: Vec<f32> = (0..70).map(|j| (j * 3 % 70) as f32).collect();
+        for stride in STRIDES {
+            let by_column = Matrix::strided(&[], 70, 0, stride, stride).expect("the transpose");
+            let product = Product {
+                weight: &packed,
+                screen: &screen,
+                bias: Some(&bias),
+                by_column: Some(by_column),
+            };
+            let (mut columns, mut values) = ([u32::MAX; 2], [POISON; 2]);
+            let mut scratch = vec![0.0; screen::scratch(2, 0).expect("small")];
+            screen::largest(
+                &product,
+                Matrix::strided(&[], 2, 0, stride, stride).expect("x"),
+                &|_, _| false,
+                (&mut columns, &mut values),
+                &mut scratch,
+                SERIAL,
+            )
+            .expect("a fit");
+            assert_eq!((columns, values), ([23; 2], [69.0; 2]), "{isa}: stride {stride}");
+        }
+    }
+}
+
+#[test]
+fn attention_of_one_token_or_one_head() {
+    let mut random = Random::new(6);
+    let (query, key, value) = (random.values(8), random.values(8), random.values(8));
+    let options = AttentionOptions::new(8);
+    let sequences = [Sequence::packed(0, 1)];
+    for isa in all_isas() {
+        let run = |stride: usize| {
+            let floats = attention_scratch(isa, &sequences, 1, 8).expect("small");
+            let mut scratch = vec![POISON; floats];
+            let mut out = [POISON; 8];
+            let view = |data| Heads::strided(data, [1, 1, 8], stride, stride).expect("one head");
+            let qkv = Qkv { query: view(&query), key: view(&key), value: view(&value) };
+            let context = HeadsMut::strided(&mut out, [1, 1, 8], stride, stride).expect("one head");
+            attention(isa, qkv, &sequences, &options, context.into(), &mut scratch, SERIAL)
+                .expect("a fit");
+            let shape = CacheShape { slots: 1, capacity: 3, heads: 1, head_dim: 8 };
+            let mut data = vec![POISON; shape.len(isa).expect("small")];
+            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+            cache.write(0, 1, qkv.key, qkv.value).expect("a place");
+            cache.append(&[0], &[2], qkv.key, qkv.value).expect("a place");
+            (out, data)
+        };
+        let expected = run(8);
+        for stride in STRIDES {
+            let found = run(stride);
+            assert_eq!(difference(&found.0, &expected.0), None, "{isa}: stride {stride}");
+            assert_eq!(difference(&found.1, &expected.1), None, "{isa}: stride {stride}");
+        }
+    }
+}
+
+/// Everything that the row kernels make of one row whose stride is `stride`.
+fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
+    let mut outputs = Vec::new();
+    let mut out = vec![POISON; x.len()];
+    let norm = LayerNorm { weight: x, bias: x, eps: 0.1 };
+    layer_norm(isa, norm, row(x, stride), row_mut(&mut out, stride), SERIAL).expect("a fit");
+    outputs.extend(&out);
+    let mut sum = x.to_vec();
+    let to = row_mut(&mut out, stride);
+    add_into_layer_norm(isa, norm, row(x, stride), row_mut(&mut sum, stride), to, SERIAL)
+        .expect("a fit");
+    outputs.extend(out.iter().chain(&sum));
+    let to = row_mut(&mut out, stride);
+    softmax(isa, row(x, stride), None, FullyMasked::Zeros, to, SERIAL).expect("a fit");
+    outputs.extend(&out);
+    let mut one = [POISON];
+    log_sum_exp(isa, row(x, stride), None, &mut one, SERIAL).expect("a fit");
+    outputs.extend(one);
+    activation::apply(isa, Activation::Gelu, row_mut(&mut sum, stride), SERIAL).expect("a fit");
+    outputs.extend(&sum);
+    let positions = Some(Positions { table: row(x, stride), rows: &[0] });
+    embed(isa, row(x, stride), &[0], 3.0, positions, row_mut(&mut out, stride), SERIAL)
+        .expect("a fit");
+    outputs.extend(&out);
+    encode(PositionEncoding::Interleaved, 3, row_mut(&mut out, stride)).expect("a fit");
+    outputs.extend(&out);
+    let (mut values, mut indices, mut best) = ([POISON; 3], [u32::MAX; 3], [u32::MAX; 1]);
+    top_k(isa, row(x, stride), 3, &mut values, &mut indices, SERIAL).expect("a fit");
+    argmax(isa, row(x, stride), &mut best, SERIAL).expect("a fit");
+    outputs.extend(values);
+    outputs.extend(indices.iter().chain(&best).map(|&index| index as f32));
+    outputs
+}
+
+#[test]
+fn row_kernels_on_one_row() {
+    let mut random = Random::new(7);
+    let x = random.values(37);
+    for isa in all_isas() {
+        let expected = rows(isa, &x, 37);
+        for stride in STRIDES {
+            let found = rows(isa, &x, stride);
+            assert_eq!(difference(&found, &expected), None, "{isa}: stride {stride}");
+        }
+    }
+}

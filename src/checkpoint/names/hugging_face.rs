@@ -1,0 +1,64 @@
+//! The names that the Hugging Face families have in common.
+
+use super::location::Location;
+use crate::config::Side;
+use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+
+const SHARED: &str = "model.shared.weight";
+const ENCODER: &str = "model.encoder.embed_tokens.weight";
+const DECODER: &str = "model.decoder.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
+
+pub(super) const fn affine(affine: Affine) -> &'static str {
+    match affine {
+        Affine::Weight => "weight",
+        Affine::Bias => "bias",
+    }
+}
+
+/// Layers and embeddings. A matrix of its own is preferred; where there is none, the role is tied to the next name.
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    let names: &[&str] = match role {
+        Role::SourceEmbedding => &[ENCODER, SHARED, DECODER, HEAD],
+        Role::TargetEmbedding => &[DECODER, SHARED, HEAD, ENCODER],
+        Role::Output => &[HEAD, DECODER, SHARED, ENCODER],
+        Role::Layer(side, layer, part) => {
+            let part = layer_part(part);
+            return vec![Location::whole(format!("model.{}.layers.{layer}.{part}", side.name()))];
+        }
+        Role::OutputBias | Role::Positions(_) | Role::EmbeddingNorm(..) | Role::FinalNorm(..) => {
+            &[]
+        }
+    };
+    names.iter().map(|&name| Location::whole(name)).collect()
+}
+
+/// `model.{encoder,decoder}.{part}.{weight,bias}`.
+pub(super) fn stack_part(side: Side, part: &str, of: Affine) -> Vec<Location> {
+    vec![Location::whole(format!("model.{}.{part}.{}", side.name(), affine(of)))]
+}
+
+fn layer_part(part: LayerPart) -> String {
+    let block = |kind| match kind {
+        Attention::Own => "self_attn",
+        Attention::Cross => "encoder_attn",
+    };
+    let (stem, of) = match part {
+        LayerPart::Attention(kind, projection, of) => {
+            let projection = match projection {
+                Projection::Query => "q_proj",
+                Projection::Key => "k_proj",
+                Projection::Value => "v_proj",
+                Projection::Output => "out_proj",
+            };
+            return format!("{}.{projection}.{}", block(kind), affine(of));
+        }
+        LayerPart::AttentionNorm(kind, of) => {
+            return format!("{}_layer_norm.{}", block(kind), affine(of));
+        }
+        LayerPart::FeedForward(FeedForward::Inner, of) => ("fc1", of),
+        LayerPart::FeedForward(FeedForward::Outer, of) => ("fc2", of),
+        LayerPart::FeedForwardNorm(of) => ("final_layer_norm", of),
+    };
+    format!("{stem}.{}", affine(of))
+}

@@ -1,0 +1,13 @@
+//! `M2M100ForConditionalGeneration`, which is also NLLB: pre-norm with a norm after the last layer, no bias of the
+//! logits.
+
+use super::hugging_face::{self, stack_part};
+use super::location::Location;
+use crate::network::Role;
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    match role {
+        Role::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
+        _ => hugging_face::locate(role),
+    }
+}

@@ -1,0 +1,13 @@
+//! `MarianMTModel`: post-norm and sinusoidal, so nothing but layers, embeddings and the bias of the logits.
+
+use super::hugging_face;
+use super::location::Location;
+use crate::network::Role;
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    match role {
+        // `[1, vocabulary]`: a buffer of the library, not a parameter.
+        Role::OutputBias => vec![Location::whole("final_logits_bias")],
+        _ => hugging_face::locate(role),
+    }
+}

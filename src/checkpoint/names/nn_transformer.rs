@@ -1,0 +1,63 @@
+//! State dicts of `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` beside it.
+//!
+//! Query, key and value are one matrix, their rows in this order. All names may begin with `transformer.`, as they do
+//! when the transformer is a field of the saved module.
+
+use super::hugging_face::affine;
+use super::location::Location;
+use crate::config::Side;
+use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    let names: &[&str] = match role {
+        Role::SourceEmbedding => &["src_embed.weight", "tgt_embed.weight"],
+        Role::TargetEmbedding => &["tgt_embed.weight", "src_embed.weight"],
+        Role::Output => &["generator.weight", "tgt_embed.weight", "src_embed.weight"],
+        Role::OutputBias => &["generator.bias"],
+        Role::FinalNorm(side, of) => {
+            return inside(format!("{}.norm.{}", side.name(), affine(of)), (0, 1));
+        }
+        Role::Layer(side, layer, part) => {
+            let (part, block) = layer_part(side, part);
+            return inside(format!("{}.layers.{layer}.{part}", side.name()), block);
+        }
+        Role::Positions(_) | Role::EmbeddingNorm(..) => &[],
+    };
+    names.iter().map(|&name| Location::whole(name)).collect()
+}
+
+fn inside(name: String, block: (usize, usize)) -> Vec<Location> {
+    let prefixed = format!("transformer.{name}");
+    vec![Location { name, block }, Location { name: prefixed, block }]
+}
+
+fn layer_part(side: Side, part: LayerPart) -> (String, (usize, usize)) {
+    const WHOLE: (usize, usize) = (0, 1);
+    let block = |kind| match kind {
+        Attention::Own => "self_attn",
+        Attention::Cross => "multihead_attn",
+    };
+    // Norms are numbered in the order of the blocks: self, cross where there is one, feed-forward.
+    let (stem, of) = match part {
+        LayerPart::Attention(kind, projection, of) => {
+            let thirds = match projection {
+                Projection::Query => (0, 3),
+                Projection::Key => (1, 3),
+                Projection::Value => (2, 3),
+                Projection::Output => {
+                    return (format!("{}.out_proj.{}", block(kind), affine(of)), WHOLE);
+                }
+            };
+            return (format!("{}.in_proj_{}", block(kind), affine(of)), thirds);
+        }
+        LayerPart::AttentionNorm(Attention::Own, of) => ("norm1", of),
+        LayerPart::AttentionNorm(Attention::Cross, of) => ("norm2", of),
+        LayerPart::FeedForward(FeedForward::Inner, of) => ("linear1", of),
+        LayerPart::FeedForward(FeedForward::Outer, of) => ("linear2", of),
+        LayerPart::FeedForwardNorm(of) => match side {
+            Side::Encoder => ("norm2", of),
+            Side::Decoder => ("norm3", of),
+        },
+    };
+    (format!("{stem}.{}", affine(of)), WHOLE)
+}

@@ -1,0 +1,142 @@
+//! The choices in which published models differ, each a type of its own.
+
+use simdformer_kernels::Activation;
+
+/// The library whose names and conventions a checkpoint follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// Hugging Face `marian` (OPUS-MT): post-norm, half-split positions.
+    Marian,
+    /// Hugging Face `bart`: post-norm, learned positions, a norm after the embeddings.
+    Bart,
+    /// Hugging Face `mbart`: pre-norm, otherwise as BART.
+    MBart,
+    /// Hugging Face `m2m_100` (M2M100 and NLLB): pre-norm, half-split positions counted from an offset.
+    M2M100,
+    /// `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` around it.
+    NnTransformer,
+}
+
+impl Family {
+    /// Every family, in the order of the enum.
+    pub const ALL: [Self; 5] =
+        [Self::Marian, Self::Bart, Self::MBart, Self::M2M100, Self::NnTransformer];
+
+    /// The `model_type` of `config.json`.
+    pub const fn model_type(self) -> &'static str {
+        match self {
+            Self::Marian => "marian",
+            Self::Bart => "bart",
+            Self::MBart => "mbart",
+            Self::M2M100 => "m2m_100",
+            Self::NnTransformer => "nn_transformer",
+        }
+    }
+}
+
+/// One of the two halves of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Reads the source, writes the memory.
+    Encoder,
+    /// Reads the target so far and the memory, writes logits.
+    Decoder,
+}
+
+impl Side {
+    /// `"encoder"` or `"decoder"`, as checkpoints spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
+        }
+    }
+}
+
+/// The shape of one stack of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Number of layers.
+    pub layers: usize,
+    /// Attention heads of each layer; divides `d_model`.
+    pub heads: usize,
+    /// Width of the hidden layer of the feed-forward block.
+    pub ffn_dim: usize,
+    /// A LayerNorm right after embedding and position are added (BART, mBART).
+    pub embedding_norm: bool,
+    /// A LayerNorm after the last layer.
+    pub final_norm: bool,
+}
+
+/// Where LayerNorm stands in a block `f` (attention or feed-forward).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlacement {
+    /// `x + f(norm(x))`.
+    Pre,
+    /// `norm(x + f(x))`, as in the paper.
+    Post,
+}
+
+/// The activation that Hugging Face calls `name`; `None` for those that no supported layer uses.
+pub fn activation_from_name(name: &str) -> Option<Activation> {
+    match name {
+        "linear" => Some(Activation::Identity),
+        "relu" => Some(Activation::Relu),
+        "gelu" | "gelu_python" => Some(Activation::Gelu),
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh" => Some(Activation::GeluTanh),
+        "silu" | "swish" => Some(Activation::Silu),
+        _ => None,
+    }
+}
+
+/// How position `p = 0, 1, ...` of a sentence is written into a vector of `d = d_model` numbers, which is added to the
+/// scaled embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Positions {
+    /// First half `sin(p / 10000^(2k/d))`, second half the cosines of the same angles, `k = 0 .. d/2`; an odd `d` has
+    /// one sine more. Marian as Hugging Face runs it.
+    HalfSplit,
+    /// First half `sin(q / 10000^(k/(d/2-1)))`, second half the cosines, where `q = p + offset`; an odd `d` ends in a
+    /// zero. fairseq, M2M100 and NLLB with `offset` = pad id + 1, Marian's own C++ with 0.
+    HalfSplitOffset {
+        /// The position of the first token.
+        offset: usize,
+    },
+    /// `sin` at even and `cos` at odd places of the angle `p / 10000^(2k/d)`. Vaswani et al. 2017, section 3.5.
+    Interleaved,
+    /// Row `p + offset` of a trained table `[max_positions + offset, d]`. BART and mBART with `offset` 2.
+    Learned {
+        /// Rows of the table before the first position.
+        offset: usize,
+    },
+}
+
+/// Which of the three embedding matrices are one matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ties {
+    /// The decoder embeds with the encoder's matrix.
+    pub source_target: bool,
+    /// The output projection is the decoder's embedding.
+    pub target_output: bool,
+}
+
+/// Token ids with a meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Fills the results of sentences that end early.
+    pub pad: Option<u32>,
+    /// Any of these ends a sentence. May be empty: then only the length does.
+    pub eos: Vec<u32>,
+    /// Begins a sentence in some tokenizers; the search uses it nowhere.
+    pub bos: Option<u32>,
+    /// The token the decoder reads first. `None` in models that want a language here (mBART): the caller must say it.
+    pub decoder_start: Option<u32>,
+    /// The only token allowed first (M2M100, NLLB: the target language).
+    pub forced_bos: Option<u32>,
+    /// The only tokens allowed at the length limit; empty for no such rule.
+    pub forced_eos: Vec<u32>,
+    /// Never produced: the entries of `bad_words_ids` that are one token, end-of-sentence excepted.
+    pub banned: Vec<u32>,
+}

@@ -1,0 +1,64 @@
+//! Self-attention of the decoder: a token sees itself and its past, whose keys and values are in the
+//! cache.
+
+use super::{Run, add_and_norm};
+use crate::config::Side;
+use crate::error::KernelError;
+use crate::model::pass::{Past, TargetPass, Workspace};
+use crate::model::weights::SelfAttention;
+use simdformer_kernels::{
+    Activation, Ancestry, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, Qkv,
+    attention_cached, attention_step,
+};
+
+/// Appends keys and values of the tokens to `cache`, and adds what they find in their pasts to
+/// `work.x`, with its norm.
+pub(crate) fn cached_attention(
+    run: &Run<'_>,
+    block: &SelfAttention,
+    pass: &TargetPass<'_>,
+    cache: &mut CacheMut<'_>,
+    work: &mut Workspace<'_>,
+) -> Result<(), KernelError> {
+    let shape = run.heads(Side::Decoder, pass.tokens.ids.len());
+    let Workspace { x, h, context, qkv, .. } = work;
+    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
+        run.project(&block.query_key_value, input, qkv)?;
+        let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
+        cache.append(pass.slots, pass.tokens.positions, key, value)?;
+        attend(run, pass.past, query, cache, HeadsMut::new(context, shape)?)?;
+        run.linear(&block.output, context, Activation::Identity, residual, out)
+    })
+}
+
+fn attend(
+    run: &Run<'_>,
+    past: Past<'_>,
+    query: Heads<'_>,
+    cache: &CacheMut<'_>,
+    context: HeadsMut<'_>,
+) -> Result<(), KernelError> {
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(query.head_dim()) };
+    match past {
+        Past::Ancestry { lens, ancestry, stride } => attention_step(
+            query,
+            &cache.read(),
+            Ancestry { lens, slots: ancestry, stride },
+            &options,
+            context,
+            run.parallelism,
+        )?,
+        Past::Slot { slot, len } => {
+            let query_len = query.tokens();
+            attention_cached(
+                query,
+                &cache.read(),
+                &[CachedSequence { query_start: 0, query_len, slot, key_len: len }],
+                &options,
+                context.into(),
+                run.parallelism,
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Attention of the target to the source: keys and values are made once per sentence, and all its
+//! hypotheses read them.
+
+use super::{Run, add_and_norm};
+use crate::config::Side;
+use crate::error::KernelError;
+use crate::model::pass::{TargetPass, Workspace};
+use crate::model::weights::CrossAttention;
+use simdformer_kernels::{
+    Activation, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, attention_cached,
+};
+
+/// Sentences whose descriptions fit on the stack for one call of the attention kernel.
+const SENTENCES_PER_CALL: usize = 64;
+
+/// Adds what the tokens find in the source to `work.x`, with its norm.
+pub(crate) fn cross_attention(
+    run: &Run<'_>,
+    block: &CrossAttention,
+    pass: &TargetPass<'_>,
+    cache: &CacheMut<'_>,
+    work: &mut Workspace<'_>,
+) -> Result<(), KernelError> {
+    let Workspace { x, h, context, qkv, .. } = work;
+    let query = &mut qkv[..pass.tokens.ids.len() * run.config.d_model];
+    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
+        run.project(&block.query, input, query)?;
+        attend(run, pass, query, cache, context)?;
+        run.linear(&block.output, context, Activation::Identity, residual, out)
+    })
+}
+
+/// Rows of one sentence that lie side by side, its beams, read its keys and values together.
+fn attend(
+    run: &Run<'_>,
+    pass: &TargetPass<'_>,
+    query: &[f32],
+    cache: &CacheMut<'_>,
+    context: &mut [f32],
+) -> Result<(), KernelError> {
+    let rows = pass.sentences.len();
+    let shape = run.heads(Side::Decoder, rows);
+    let mut next = 0;
+    while next < rows {
+        let mut sequences = [CachedSequence::default(); SENTENCES_PER_CALL];
+        let mut count = 0;
+        while next < rows && count < SENTENCES_PER_CALL {
+            let sentence = pass.sentences[next];
+            let len = pass.sentences[next..].iter().take_while(|&&s| s == sentence).count();
+            sequences[count] = CachedSequence {
+                query_start: next,
+                query_len: len,
+                slot: sentence as usize,
+                key_len: pass.source_lens[sentence as usize] as usize,
+            };
+            count += 1;
+            next += len;
+        }
+        attention_cached(
+            Heads::new(query, shape)?,
+            &cache.read(),
+            &sequences[..count],
+            &AttentionOptions::new(shape[2]),
+            HeadsMut::new(context, shape)?.into(),
+            run.parallelism,
+        )?;
+    }
+    Ok(())
+}
+
+/// Projects the encoder's memory of several sentences laid end to end, `[tokens, d_model]`, to the
+/// keys and values of a layer, `[tokens, (key, value), d_model]`.
+pub(crate) fn project_memory(
+    run: &Run<'_>,
+    block: &CrossAttention,
+    memory: &[f32],
+    key_value: &mut [f32],
+) -> Result<(), KernelError> {
+    run.project(&block.key_value, memory, key_value)
+}
+
+/// Keeps sentence `i` of what [`project_memory`] made, `lengths[i]` tokens, in slot `slots[i]`.
+pub(crate) fn keep_memory(
+    run: &Run<'_>,
+    key_value: &[f32],
+    lengths: &[u32],
+    slots: &[u32],
+    cache: &mut CacheMut<'_>,
+) -> Result<(), KernelError> {
+    let d = run.config.d_model;
+    let mut start = 0;
+    for (&len, &slot) in lengths.iter().zip(slots) {
+        let shape @ [len, _, head_dim] = run.heads(Side::Decoder, len as usize);
+        let part = |i: usize| {
+            let from = &key_value[start * 2 * d + i * d..];
+            Heads::strided(from, shape, 2 * d, head_dim)
+        };
+        cache.write(slot as usize, 0, part(0)?, part(1)?)?;
+        start += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! The position-wise feed-forward block, `FFN(x) = activation(x W1 + b1) W2 + b2` (equation 2 of
+//! the paper).
+
+use super::{Run, add_and_norm};
+use crate::error::KernelError;
+use crate::model::pass::Workspace;
+use crate::model::weights::FeedForward;
+use simdformer_kernels::{Activation, Residual};
+
+/// Rows whose hidden activations are held at a time: 128 rows of 2048 are 1 MiB, which stays in the
+/// second-level cache between the two projections, and bounds the planned memory.
+pub(crate) const FEED_FORWARD_ROWS: usize = 128;
+
+/// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows, `each(first, input, hidden)` is
+/// called with the number of its first row, the input of all rows, and the chunk's hidden activations.
+pub(crate) fn feed_forward(
+    run: &Run<'_>,
+    block: &FeedForward,
+    work: &mut Workspace<'_>,
+    mut each: impl FnMut(usize, &[f32], &[f32]),
+) -> Result<(), KernelError> {
+    let Workspace { x, h, hidden, .. } = work;
+    let (d, inner) = (run.config.d_model, block.inner.columns());
+    let chunk = FEED_FORWARD_ROWS * d;
+    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
+        for (index, (x, out)) in input.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
+            let (first, rows) = (index * FEED_FORWARD_ROWS, x.len() / d);
+            let hidden = &mut hidden[..rows * inner];
+            run.linear(&block.inner, x, run.config.activation, Residual::None, hidden)?;
+            each(first, input, hidden);
+            let residual = match residual {
+                Residual::Matrix(all) => Residual::Matrix(all.block(first, rows)?),
+                other => other,
+            };
+            run.linear(&block.outer, hidden, Activation::Identity, residual, out)?;
+        }
+        Ok(())
+    })
+}

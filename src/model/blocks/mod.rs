@@ -1,0 +1,18 @@
+//! The blocks that encoder and decoder are made of, each a few kernel calls on weights and a
+//! workspace. What a block has made stays in its workspace until the next one runs.
+
+mod cached_attention;
+mod cross_attention;
+mod embedding;
+mod feed_forward;
+mod output;
+mod run;
+mod self_attention;
+
+pub(crate) use cached_attention::cached_attention;
+pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
+pub(crate) use embedding::embed;
+pub(crate) use feed_forward::{FEED_FORWARD_ROWS, feed_forward};
+pub(crate) use output::{Best, best, logits};
+pub(crate) use run::{Run, add_and_norm, sum_and_norm};
+pub(crate) use self_attention::self_attention;

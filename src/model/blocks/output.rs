@@ -1,0 +1,52 @@
+//! From hidden states to the vocabulary: logits, or their largest alone.
+
+use super::Run;
+use crate::error::KernelError;
+use crate::model::weights::Output;
+use simdformer_kernels::{Matrix, screen};
+
+/// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`.
+pub(crate) fn logits(
+    run: &Run<'_>,
+    block: &Output,
+    x: &[f32],
+    logits: &mut [f32],
+) -> Result<(), KernelError> {
+    run.project(&block.linear, x, logits)
+}
+
+/// The best tokens of hidden states.
+pub(crate) struct Best<'b> {
+    /// `[rows]`: tokens, or [`screen::UNDECIDED`].
+    pub(crate) tokens: &'b mut [u32],
+    /// `[rows]`.
+    pub(crate) values: &'b mut [f32],
+    /// Of [`screen::scratch`] floats.
+    pub(crate) scratch: &'b mut [f32],
+}
+
+/// For each row of `x`, `[rows, d_model]`, the token of the largest logit that is not banned, where it
+/// can be told from the screen; nowhere if there is none.
+pub(crate) fn best(
+    run: &Run<'_>,
+    block: &Output,
+    x: &[f32],
+    banned: &(dyn Fn(usize, u32) -> bool + Sync),
+    best: &mut Best<'_>,
+) -> Result<(), KernelError> {
+    let Best { tokens, values, scratch } = best;
+    let Some(screen) = run.weights.screen(block)? else {
+        tokens.fill(screen::UNDECIDED);
+        return Ok(());
+    };
+    let weight = run.weights.matrix(&block.linear)?;
+    let product = screen::Product {
+        weight: &weight,
+        screen: &screen,
+        bias: run.weights.bias(&block.linear),
+        by_column: block.by_column.as_ref().map(|table| run.weights.table(table)).transpose()?,
+    };
+    let x = Matrix::new(x, x.len() / weight.depth(), weight.depth())?;
+    screen::largest(&product, x, banned, (tokens, values), scratch, run.parallelism)?;
+    Ok(())
+}

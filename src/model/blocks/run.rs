@@ -1,0 +1,115 @@
+//! Linear maps and norms: what all blocks are made of.
+
+use crate::config::{Config, NormPlacement, Side};
+use crate::error::KernelError;
+use crate::model::pass::Workspace;
+use crate::model::weights::{Linear, Norm, Weights};
+use simdformer_kernels::{
+    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, norm,
+};
+
+/// What every block needs: the weights, the architecture, and who computes.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) weights: &'a Weights,
+    pub(crate) config: &'a Config,
+    pub(crate) parallelism: Parallelism<'a>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn isa(&self) -> Isa {
+        self.weights.isa()
+    }
+
+    /// `[rows, heads, head_dim]` of one side.
+    pub(crate) fn heads(&self, side: Side, rows: usize) -> [usize; 3] {
+        [rows, self.config.stack(side).heads, self.config.head_dim(side)]
+    }
+
+    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`.
+    pub(crate) fn linear(
+        &self,
+        layer: &Linear,
+        x: &[f32],
+        activation: Activation,
+        residual: Residual<'_>,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let weight = self.weights.matrix(layer)?;
+        let rows = x.len() / weight.depth();
+        let bias = self.weights.bias(layer);
+        gemm(
+            Matrix::new(x, rows, weight.depth())?,
+            &weight,
+            &Epilogue { bias, activation, residual, ..Epilogue::default() },
+            MatrixMut::new(out, rows, weight.columns())?,
+            self.parallelism,
+        )?;
+        Ok(())
+    }
+
+    /// `out = x W + bias`.
+    pub(crate) fn project(
+        &self,
+        layer: &Linear,
+        x: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        self.linear(layer, x, Activation::Identity, Residual::None, out)
+    }
+
+    /// `out = LayerNorm(x)`, both `[rows, d_model]`.
+    pub(crate) fn norm(&self, layer: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), KernelError> {
+        let layer = self.parameters(layer);
+        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
+        let (x, out) = (Matrix::new(x, rows, d)?, MatrixMut::new(out, rows, d)?);
+        norm::layer_norm(self.isa(), layer, x, out, self.parallelism)?;
+        Ok(())
+    }
+
+    /// `x = LayerNorm(x)`, `[rows, d_model]`.
+    pub(crate) fn norm_in_place(&self, layer: &Norm, x: &mut [f32]) -> Result<(), KernelError> {
+        let layer = self.parameters(layer);
+        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
+        let x = MatrixMut::new(x, rows, d)?;
+        norm::layer_norm_in_place(self.isa(), layer, x, self.parallelism)?;
+        Ok(())
+    }
+
+    fn parameters(&self, layer: &Norm) -> norm::LayerNorm<'a> {
+        let (weight, bias) = self.weights.norm(layer);
+        norm::LayerNorm { weight, bias, eps: self.config.layer_norm_eps }
+    }
+}
+
+/// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.
+///
+/// `x` is the residual stream; `h` is of the same shape. `f(input, residual, out)` must set
+/// `out = residual + f(input)`. What was made on the way stays: see [`sum_and_norm`].
+pub(crate) fn add_and_norm(
+    run: &Run<'_>,
+    norm: &Norm,
+    x: &mut [f32],
+    h: &mut [f32],
+    f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
+    match run.config.norm {
+        NormPlacement::Pre => {
+            run.norm(norm, x, h)?;
+            f(h, Residual::Output, x)
+        }
+        NormPlacement::Post => {
+            let d = run.config.d_model;
+            f(x, Residual::Matrix(Matrix::new(x, x.len() / d, d)?), h)?;
+            run.norm(norm, h, x)
+        }
+    }
+}
+
+/// After a block: the residual stream with the block's result added, and the block's norm.
+pub(crate) fn sum_and_norm<'w>(run: &Run<'_>, work: &'w Workspace<'_>) -> (&'w [f32], &'w [f32]) {
+    match run.config.norm {
+        NormPlacement::Pre => (work.x, work.h),
+        NormPlacement::Post => (work.h, work.x),
+    }
+}

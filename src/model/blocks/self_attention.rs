@@ -1,0 +1,57 @@
+//! Self-attention of the encoder (section 3.2 of the paper) over the tokens of all sentences laid end
+//! to end: the only block that tells sentences apart.
+
+use super::{Run, add_and_norm};
+use crate::config::Side;
+use crate::error::KernelError;
+use crate::model::pass::Workspace;
+use crate::model::weights::SelfAttention;
+use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
+
+/// Sentences whose descriptions fit on the stack for one call of the attention kernel.
+const SENTENCES_PER_CALL: usize = 64;
+
+/// Adds what the tokens find in their own sentences to `work.x`, with its norm.
+pub(crate) fn self_attention(
+    run: &Run<'_>,
+    block: &SelfAttention,
+    lengths: &[u32],
+    work: &mut Workspace<'_>,
+) -> Result<(), KernelError> {
+    let Workspace { x, h, context, qkv, scratch, .. } = work;
+    add_and_norm(run, &block.norm, x, h, |input, residual, out| {
+        run.project(&block.query_key_value, input, qkv)?;
+        attend(run, lengths, qkv, context, scratch)?;
+        run.linear(&block.output, context, Activation::Identity, residual, out)
+    })
+}
+
+/// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]`.
+fn attend(
+    run: &Run<'_>,
+    lengths: &[u32],
+    qkv: &[f32],
+    context: &mut [f32],
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    let shape = run.heads(Side::Encoder, context.len() / run.config.d_model);
+    let [_, _, head_dim] = shape;
+    let mut start = 0;
+    for lengths in lengths.chunks(SENTENCES_PER_CALL) {
+        let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
+        for (sequence, &len) in sequences.iter_mut().zip(lengths) {
+            *sequence = Sequence::packed(start, len as usize);
+            start += len as usize;
+        }
+        attention(
+            run.isa(),
+            Qkv::fused(qkv, shape)?,
+            &sequences[..lengths.len()],
+            &AttentionOptions::new(head_dim),
+            HeadsMut::new(context, shape)?.into(),
+            scratch,
+            run.parallelism,
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The decoder stack: one row per hypothesis in a step, or many rows of one hypothesis when a prefix
+//! is filled in. Both go through the same kernels and give the same bits.
+
+use super::blocks::{
+    Best, Run, best, cached_attention, cross_attention, embed, feed_forward, keep_memory, logits,
+    project_memory,
+};
+use super::pass::{SourcePass, TargetPass, Workspace};
+use super::tap::Tap;
+use super::weights::Decoder;
+use crate::error::KernelError;
+use crate::memory::Caches;
+
+impl Decoder {
+    /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and
+    /// values to the caches, and leaves the last hidden states, `[tokens, d_model]`, in `work.x`.
+    pub(crate) fn run<T: Tap>(
+        &self,
+        run: &Run<'_>,
+        pass: &TargetPass<'_>,
+        caches: &mut Caches<'_>,
+        work: &mut Workspace<'_>,
+        tap: &mut T,
+    ) -> Result<(), KernelError> {
+        embed(run, &self.embedding, &pass.tokens, work.x)?;
+        tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut own = caches.own(index)?;
+            cached_attention(run, &layer.self_attention, pass, &mut own, work)?;
+            tap.cached_attention(run, pass, index, &own, work)?;
+
+            let source = caches.cross(index)?;
+            cross_attention(run, &layer.cross_attention, pass, &source, work)?;
+            tap.cross_attention(run, pass, index, &source, work)?;
+
+            let at = pass.at(index);
+            feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
+                tap.hidden(run, at, first, input, hidden);
+            })?;
+            tap.feed_forward(run, at, work);
+        }
+        if let Some(norm) = &self.final_norm {
+            run.norm_in_place(norm, work.x)?;
+        }
+        tap.stack(run, pass.rows(), work);
+        Ok(())
+    }
+
+    /// Projects the encoder's memory, left in `work.x` by `pass`, to the keys and values of every
+    /// layer, and keeps them in the slots of its sentences, if it has any.
+    pub(crate) fn keep_memory<T: Tap>(
+        &self,
+        run: &Run<'_>,
+        pass: &SourcePass<'_>,
+        caches: &mut Caches<'_>,
+        work: &mut Workspace<'_>,
+        tap: &mut T,
+    ) -> Result<(), KernelError> {
+        let Some(slots) = pass.slots else { return Ok(()) };
+        let key_value = &mut work.qkv[..2 * work.x.len()];
+        for (index, layer) in self.layers.iter().enumerate() {
+            project_memory(run, &layer.cross_attention, work.x, key_value)?;
+            tap.memory(run, pass, index, key_value);
+            keep_memory(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;
+        }
+        Ok(())
+    }
+
+    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`.
+    pub(crate) fn logits(
+        &self,
+        run: &Run<'_>,
+        x: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        logits(run, &self.output, x, out)
+    }
+
+    /// Whether [`Decoder::best`] can tell anything.
+    pub(crate) fn has_screen(&self) -> bool {
+        self.output.screen.is_some()
+    }
+
+    /// The best token of each row of `x`, `[rows, d_model]`, where it can be told without logits.
+    pub(crate) fn best(
+        &self,
+        run: &Run<'_>,
+        x: &[f32],
+        banned: &(dyn Fn(usize, u32) -> bool + Sync),
+        out: &mut Best<'_>,
+    ) -> Result<(), KernelError> {
+        best(run, &self.output, x, banned, out)
+    }
+}

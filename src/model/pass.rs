@@ -1,0 +1,113 @@
+//! What goes through a stack in one pass: tokens, whose they are, and the memory to work in.
+
+use core::ops::Range;
+
+/// The tokens of a pass as the embedding reads them.
+#[derive(Clone, Copy)]
+pub(crate) struct Tokens<'p> {
+    pub(crate) ids: &'p [u32],
+    /// Position of each in its sequence.
+    pub(crate) positions: &'p [u32],
+    /// Row `p` is added at position `p`, `[positions, d_model]`.
+    pub(crate) position_table: &'p [f32],
+}
+
+/// A pass through the encoder: the tokens of whole sentences laid end to end.
+#[derive(Clone, Copy)]
+pub(crate) struct SourcePass<'p> {
+    pub(crate) tokens: Tokens<'p>,
+    /// Of each sentence.
+    pub(crate) lengths: &'p [u32],
+    /// Sentence slots that are to keep the memory; none if nothing is kept.
+    pub(crate) slots: Option<&'p [u32]>,
+}
+
+/// A pass through the decoder.
+#[derive(Clone, Copy)]
+pub(crate) struct TargetPass<'p> {
+    pub(crate) tokens: Tokens<'p>,
+    /// Row slot that keeps each token's key and value.
+    pub(crate) slots: &'p [u32],
+    /// Sentence slot of each token.
+    pub(crate) sentences: &'p [u32],
+    /// Source length of each sentence slot.
+    pub(crate) source_lens: &'p [u32],
+    pub(crate) past: Past<'p>,
+}
+
+/// Where the past of the tokens of a pass is.
+#[derive(Clone, Copy)]
+pub(crate) enum Past<'p> {
+    /// Each token is a hypothesis of its own: `lens[r]` keys, key `j` in slot
+    /// `ancestry[r * stride + j]`.
+    Ancestry { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
+    /// The tokens follow each other in one slot that holds their whole past.
+    Slot { slot: usize, len: usize },
+}
+
+/// Whose rows the tokens of a pass are.
+#[derive(Clone, Copy)]
+pub(crate) enum Rows<'p> {
+    /// Whole sources laid end to end; without slots, sentence `i` is source `i`.
+    Source { lengths: &'p [u32], slots: Option<&'p [u32]> },
+    /// Token `i` is position `positions[i]` of hypothesis `slots[i]` about sentence `sentences[i]`.
+    Target { slots: &'p [u32], sentences: &'p [u32], positions: &'p [u32] },
+}
+
+/// Rows in a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'p> {
+    pub(crate) rows: Rows<'p>,
+    pub(crate) layer: usize,
+}
+
+impl<'p> SourcePass<'p> {
+    pub(crate) fn rows(&self) -> Rows<'p> {
+        Rows::Source { lengths: self.lengths, slots: self.slots }
+    }
+
+    pub(crate) fn at(&self, layer: usize) -> At<'p> {
+        At { rows: self.rows(), layer }
+    }
+}
+
+impl<'p> TargetPass<'p> {
+    pub(crate) fn rows(&self) -> Rows<'p> {
+        let &Self { slots, sentences, tokens: Tokens { positions, .. }, .. } = self;
+        Rows::Target { slots, sentences, positions }
+    }
+
+    pub(crate) fn at(&self, layer: usize) -> At<'p> {
+        At { rows: self.rows(), layer }
+    }
+}
+
+impl Rows<'_> {
+    /// Those of some tokens of a target; all of a source.
+    pub(crate) fn of(self, tokens: Range<usize>) -> Self {
+        match self {
+            Self::Target { slots, sentences, positions } => Self::Target {
+                slots: &slots[tokens.clone()],
+                sentences: &sentences[tokens.clone()],
+                positions: &positions[tokens],
+            },
+            source @ Self::Source { .. } => source,
+        }
+    }
+}
+
+/// Memory of a stack for a pass of `rows` tokens. What a block has written stays until the next block.
+pub(crate) struct Workspace<'w> {
+    /// `[rows, d_model]`: the residual stream, and in the end the stack's output.
+    pub(crate) x: &'w mut [f32],
+    /// `[rows, d_model]`: the other half of an "Add & Norm".
+    pub(crate) h: &'w mut [f32],
+    /// `[rows, d_model]`: what the heads found, side by side.
+    pub(crate) context: &'w mut [f32],
+    /// `[rows, 3 d_model]`: query, key and value; in cross-attention `[rows, d_model]`, the query.
+    pub(crate) qkv: &'w mut [f32],
+    /// `[min(rows, FEED_FORWARD_ROWS), ffn_dim]`.
+    pub(crate) hidden: &'w mut [f32],
+    /// For the attention kernel of the encoder.
+    pub(crate) scratch: &'w mut [f32],
+}

@@ -1,0 +1,83 @@
+//! Where the stacks let somebody look on.
+//!
+//! After each block a stack makes one call here, with the memory in which the block has left its
+//! numbers. What of it is shown, under which name and to whom is not the stacks' business: see
+//! [`crate::trace`]. With [`NoTap`] the calls compile to nothing.
+
+use super::blocks::Run;
+use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
+use super::weights::Embedding;
+use crate::error::KernelError;
+use simdformer_kernels::CacheMut;
+
+/// Somebody who is called after each block. Nobody has to look at anything.
+#[allow(unused_variables, reason = "the names say what each call is given")]
+pub(crate) trait Tap: Send {
+    /// Embedding, position and norm; the sum is `work.x`.
+    fn embedding(
+        &mut self,
+        run: &Run<'_>,
+        rows: Rows<'_>,
+        block: &Embedding,
+        tokens: &Tokens<'_>,
+        work: &Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Self-attention of the encoder; its keys are in `work.qkv`.
+    fn self_attention(
+        &mut self,
+        run: &Run<'_>,
+        at: At<'_>,
+        work: &Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Self-attention of the decoder; its keys are in `cache`.
+    fn cached_attention(
+        &mut self,
+        run: &Run<'_>,
+        pass: &TargetPass<'_>,
+        layer: usize,
+        cache: &CacheMut<'_>,
+        work: &Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Cross-attention; its keys are in `cache`.
+    fn cross_attention(
+        &mut self,
+        run: &Run<'_>,
+        pass: &TargetPass<'_>,
+        layer: usize,
+        cache: &CacheMut<'_>,
+        work: &Workspace<'_>,
+    ) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Inside the feed-forward block: some rows of its `input`, from `first` on, were made `hidden`.
+    fn hidden(&mut self, run: &Run<'_>, at: At<'_>, first: usize, input: &[f32], hidden: &[f32]) {}
+
+    /// The feed-forward block.
+    fn feed_forward(&mut self, run: &Run<'_>, at: At<'_>, work: &Workspace<'_>) {}
+
+    /// The whole stack; its output is `work.x`.
+    fn stack(&mut self, run: &Run<'_>, rows: Rows<'_>, work: &Workspace<'_>) {}
+
+    /// A decoder layer's view of the source: `key_value` is `[tokens, 2 d_model]`.
+    fn memory(&mut self, run: &Run<'_>, pass: &SourcePass<'_>, layer: usize, key_value: &[f32]) {}
+
+    /// `[rows, vocabulary]`.
+    fn logits(&mut self, run: &Run<'_>, rows: Rows<'_>, logits: &[f32]) -> Result<(), KernelError> {
+        Ok(())
+    }
+}
+
+/// Nobody looks.
+pub(crate) struct NoTap;
+
+impl Tap for NoTap {}

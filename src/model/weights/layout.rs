@@ -1,0 +1,176 @@
+//! Decides where each weight goes: the walk over the network as ranges of memory.
+
+use super::form::{Panels, ScreenBytes};
+use super::parameter::{Parameter, Place};
+use crate::config::Config;
+use crate::memory::{MemoryError, Planner};
+use crate::model::error::ModelError;
+use crate::network::Role;
+use crate::network::tree::{self, AffineTensors, Network, Parts, TableTensor, Tensor};
+use core::ops::Range;
+use simdformer_kernels::Isa;
+
+/// Rows that are looked up by number, `[rows, columns]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) role: Role,
+    pub(crate) range: Range<usize>,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// Scale and shift of a LayerNorm.
+#[derive(Clone, Debug)]
+pub(crate) struct Norm {
+    pub(crate) weight: Range<usize>,
+    pub(crate) bias: Range<usize>,
+}
+
+/// `y = x W + b`.
+#[derive(Clone, Debug)]
+pub(crate) struct Linear {
+    pub(crate) matrix: Panels,
+    pub(crate) bias: Option<Range<usize>>,
+}
+
+impl Linear {
+    /// Length of a row of `y`.
+    pub(crate) fn columns(&self) -> usize {
+        self.matrix.columns
+    }
+}
+
+/// The linear map to the vocabulary, of which often the largest result alone is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) linear: Linear,
+    /// Where they pay.
+    pub(crate) screen: Option<ScreenBytes>,
+    /// Tied to the output, the embedding is its matrix by columns.
+    pub(crate) by_column: Option<Table>,
+}
+
+/// Hands out the memory of a model, and writes down what lies where.
+pub(crate) struct Layout {
+    isa: Isa,
+    planner: Planner,
+    parameters: Vec<Parameter>,
+}
+
+/// Where everything of a network is, and the table of all that is there.
+pub(crate) struct Placed {
+    pub(crate) network: Network<Layout>,
+    pub(crate) parameters: Vec<Parameter>,
+    /// Floats of memory.
+    pub(crate) floats: usize,
+}
+
+/// Places the network of `config`.
+pub(crate) fn place(config: &Config, isa: Isa) -> Result<Placed, ModelError> {
+    let mut layout = Layout { isa, planner: Planner::default(), parameters: Vec::new() };
+    let network = tree::walk(config, &mut layout)?;
+    Ok(Placed { network, parameters: layout.parameters, floats: layout.planner.floats() })
+}
+
+impl Layout {
+    /// Memory for `floats` floats, and how many these are with the padding after them.
+    fn take(&mut self, floats: usize) -> Result<(Range<usize>, usize), MemoryError> {
+        let before = self.planner.floats();
+        let range = self.planner.take(floats)?;
+        Ok((range, self.planner.floats() - before))
+    }
+
+    fn push(&mut self, tensor: Tensor, place: Place, floats: usize) {
+        let Tensor { role, shape } = tensor;
+        self.parameters.push(Parameter { role, shape, place, floats });
+    }
+
+    /// Memory for a tensor as it is.
+    fn rows(&mut self, tensor: Tensor, skip: usize) -> Result<Range<usize>, MemoryError> {
+        let (rows, columns) = rows_and_columns(&tensor);
+        let floats = rows.saturating_sub(skip).checked_mul(columns);
+        let (range, floats) = self.take(floats.ok_or(MemoryError::TooLarge)?)?;
+        self.push(tensor, Place::Rows { range: range.clone(), skip }, floats);
+        Ok(range)
+    }
+}
+
+impl Parts for Layout {
+    type Table = Table;
+    type Norm = Norm;
+    type Linear = Linear;
+    type Output = Output;
+    type Error = ModelError;
+
+    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, ModelError> {
+        let TableTensor { tensor, skip } = table;
+        let role = tensor.role;
+        if let Some(same) = same {
+            self.push(tensor, Place::Shared(same.role), 0);
+            return Ok(same.clone());
+        }
+        let (rows, columns) = rows_and_columns(&tensor);
+        let range = self.rows(tensor, skip)?;
+        Ok(Table { role, range, rows: rows.saturating_sub(skip), columns })
+    }
+
+    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, ModelError> {
+        let weight = self.rows(norm.weight, 0)?;
+        let bias = match norm.bias {
+            Some(bias) => self.rows(bias, 0)?,
+            // Zeros, as all memory at first.
+            None => self.take(weight.len())?.0,
+        };
+        Ok(Norm { weight, bias })
+    }
+
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, ModelError> {
+        let depth = maps.first().map_or(0, |map| rows_and_columns(&map.weight).1);
+        let columns = maps.iter().map(|map| rows_and_columns(&map.weight).0).sum();
+        let (range, mut matrix_left) = self.take(Panels::floats(self.isa, depth, columns)?)?;
+        let matrix = Panels { range, depth, columns };
+        let has_bias = maps.iter().any(|map| map.bias.is_some());
+        let (bias, mut bias_left) = self.take(if has_bias { columns } else { 0 })?;
+        let mut first = 0;
+        for AffineTensors { weight, bias: shift } in maps {
+            let end = first + rows_and_columns(&weight).0;
+            let share = |left: &mut usize, floats: usize| {
+                // The padding after all of them belongs to the last.
+                let share = if end == columns { *left } else { floats };
+                *left -= share;
+                share
+            };
+            let of_matrix = share(&mut matrix_left, depth * (end - first));
+            let of_bias = share(&mut bias_left, end - first);
+            self.push(weight, Place::Columns { matrix: matrix.clone(), first }, of_matrix);
+            if let Some(shift) = shift {
+                let range = bias.start + first..bias.start + end;
+                self.push(shift, Place::Rows { range, skip: 0 }, of_bias);
+            }
+            first = end;
+        }
+        Ok(Linear { matrix, bias: has_bias.then_some(bias) })
+    }
+
+    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Output, ModelError> {
+        let tensor = map.weight.clone();
+        let linear = self.linear(vec![map])?;
+        let of = &linear.matrix;
+        let screen = match ScreenBytes::floats(self.isa, of.depth, of.columns) {
+            Some(floats) => {
+                let (range, floats) = self.take(floats)?;
+                let screen = ScreenBytes { range, of: of.clone() };
+                self.push(tensor, Place::Screen(screen.clone()), floats);
+                Some(screen)
+            }
+            None => None,
+        };
+        Ok(Output { linear, screen, by_column: same.cloned() })
+    }
+}
+
+/// Of a tensor as a matrix: a vector has one column.
+fn rows_and_columns(tensor: &Tensor) -> (usize, usize) {
+    let mut shape = tensor.shape.iter();
+    (shape.next().copied().unwrap_or(0), shape.product())
+}

@@ -1,0 +1,96 @@
+//! The weights of a model: every tensor of the network in the form in which kernels read it.
+//!
+//! `layout.rs` gives each tensor a place and writes the table of [`Parameter`]s; `load.rs` goes over the
+//! table and fills them; blocks ask here for what their part of the network holds. In which form that
+//! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
+//! table, in a buffer of their own.
+
+mod form;
+mod layout;
+mod load;
+mod parameter;
+
+pub use form::Form;
+pub use parameter::Parameter;
+
+pub(crate) use layout::{Linear, Norm, Output, Table};
+
+use super::error::ModelError;
+use crate::checkpoint::Checkpoint;
+use crate::config::Config;
+use crate::memory::Buffer;
+use crate::network::tree;
+use layout::{Layout, Placed};
+use simdformer_kernels::screen::{Screen, ScreenError};
+use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, ViewError};
+
+/// Where the parts of each block are: the network as [`Layout`] placed it.
+pub(crate) type Network = tree::Network<Layout>;
+pub(crate) type Encoder = tree::Encoder<Layout>;
+pub(crate) type Decoder = tree::Decoder<Layout>;
+pub(crate) type Embedding = tree::Embedding<Layout>;
+pub(crate) type SelfAttention = tree::SelfAttention<Layout>;
+pub(crate) type CrossAttention = tree::CrossAttention<Layout>;
+pub(crate) type FeedForward = tree::FeedForward<Layout>;
+
+/// All weights, for one instruction set.
+pub(crate) struct Weights {
+    isa: Isa,
+    memory: Buffer<'static>,
+    parameters: Vec<Parameter>,
+}
+
+impl Weights {
+    /// Places and reads the weights of `checkpoint`; says where the parts of the network are.
+    pub(crate) fn load(
+        checkpoint: &Checkpoint,
+        config: &Config,
+        isa: Isa,
+    ) -> Result<(Self, Network), ModelError> {
+        let Placed { network, parameters, floats } = layout::place(config, isa)?;
+        let mut memory = Buffer::owned(floats)?;
+        load::load(checkpoint, isa, &parameters, memory.floats_mut())?;
+        Ok((Self { isa, memory, parameters }, network))
+    }
+
+    /// The instruction set that they are stored for.
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.memory.floats())
+    }
+
+    pub(crate) fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// All rows of a table, end to end.
+    pub(crate) fn rows(&self, table: &Table) -> &[f32] {
+        &self.memory.floats()[table.range.clone()]
+    }
+
+    pub(crate) fn table(&self, table: &Table) -> Result<Matrix<'_>, ViewError> {
+        Matrix::new(self.rows(table), table.rows, table.columns)
+    }
+
+    /// Factor and shift.
+    pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], &[f32]) {
+        let all = self.memory.floats();
+        (&all[norm.weight.clone()], &all[norm.bias.clone()])
+    }
+
+    pub(crate) fn matrix(&self, linear: &Linear) -> Result<PackedMatrix<'_>, GemmError> {
+        linear.matrix.read(self.isa, self.memory.floats())
+    }
+
+    pub(crate) fn bias(&self, linear: &Linear) -> Option<&[f32]> {
+        linear.bias.clone().map(|range| &self.memory.floats()[range])
+    }
+
+    /// The bytes of the output's matrix, where there are any.
+    pub(crate) fn screen(&self, output: &Output) -> Result<Option<Screen<'_>>, ScreenError> {
+        output.screen.as_ref().map(|screen| screen.read(self.memory.floats())).transpose()
+    }
+}

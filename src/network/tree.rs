@@ -1,0 +1,358 @@
+//! The network as a tree of parts, and the one walk over it.
+//!
+//! Figure 1 of the paper as types: stacks of layers, layers of blocks, blocks of linear maps, norms and
+//! tables. [`walk`] goes over the tree once, in the order of use, hands every tensor to a [`Parts`] and
+//! keeps what that makes of it. The weights' room makes ranges of memory of them, and thereby its table
+//! of parameters; a checkpoint only looks whether they are there ([`each_tensor`]). Nobody else lists
+//! parameters: a new one is a [`Role`], its shape in [`Role::shape`], and one line here.
+
+use super::{Affine, Attention, FeedForward as Half, LayerPart, Projection, Role};
+use crate::config::{Config, Positions, Side};
+use core::convert::Infallible;
+use core::marker::PhantomData;
+
+/// A tensor of the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tensor {
+    pub(crate) role: Role,
+    /// Of [`Role::shape`].
+    pub(crate) shape: Vec<usize>,
+}
+
+/// The tensor of rows that are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableTensor {
+    pub(crate) tensor: Tensor,
+    /// Rows before the first that is ever looked up.
+    pub(crate) skip: usize,
+}
+
+/// The tensors of a linear map, or of a norm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AffineTensors {
+    pub(crate) weight: Tensor,
+    /// Absent where the architecture has none.
+    pub(crate) bias: Option<Tensor>,
+}
+
+/// What a walk makes of the parts of a network.
+pub(crate) trait Parts {
+    /// Rows that are looked up by number.
+    type Table;
+    /// A norm over the width of the model.
+    type Norm;
+    /// Linear maps of one input, side by side.
+    type Linear;
+    /// The linear map to the vocabulary.
+    type Output;
+    /// Why the walk ends before its time.
+    type Error;
+
+    /// `same` holds the same numbers already.
+    fn table(
+        &mut self,
+        table: TableTensor,
+        same: Option<&Self::Table>,
+    ) -> Result<Self::Table, Self::Error>;
+
+    fn norm(&mut self, norm: AffineTensors) -> Result<Self::Norm, Self::Error>;
+
+    /// The maps read the same input: their matrices may be one.
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Self::Linear, Self::Error>;
+
+    /// `same` holds the rows of the map's matrix already.
+    fn output(
+        &mut self,
+        map: AffineTensors,
+        same: Option<&Self::Table>,
+    ) -> Result<Self::Output, Self::Error>;
+}
+
+/// Both stacks.
+pub(crate) struct Network<P: Parts> {
+    pub(crate) encoder: Encoder<P>,
+    pub(crate) decoder: Decoder<P>,
+}
+
+/// The left half of figure 1.
+pub(crate) struct Encoder<P: Parts> {
+    pub(crate) embedding: Embedding<P>,
+    pub(crate) layers: Vec<EncoderLayer<P>>,
+    pub(crate) final_norm: Option<P::Norm>,
+}
+
+pub(crate) struct EncoderLayer<P: Parts> {
+    pub(crate) self_attention: SelfAttention<P>,
+    pub(crate) feed_forward: FeedForward<P>,
+}
+
+/// The right half of figure 1.
+pub(crate) struct Decoder<P: Parts> {
+    pub(crate) embedding: Embedding<P>,
+    pub(crate) layers: Vec<DecoderLayer<P>>,
+    pub(crate) final_norm: Option<P::Norm>,
+    pub(crate) output: P::Output,
+}
+
+pub(crate) struct DecoderLayer<P: Parts> {
+    pub(crate) self_attention: SelfAttention<P>,
+    pub(crate) cross_attention: CrossAttention<P>,
+    pub(crate) feed_forward: FeedForward<P>,
+}
+
+pub(crate) struct Embedding<P: Parts> {
+    /// `[vocabulary, d_model]`.
+    pub(crate) table: P::Table,
+    /// Learned positions, `[max_positions, d_model]`; none where a formula gives them.
+    pub(crate) positions: Option<P::Table>,
+    pub(crate) norm: Option<P::Norm>,
+}
+
+/// Attention of the tokens of one side to each other.
+pub(crate) struct SelfAttention<P: Parts> {
+    /// Query, key and value side by side.
+    pub(crate) query_key_value: P::Linear,
+    pub(crate) output: P::Linear,
+    pub(crate) norm: P::Norm,
+}
+
+/// Attention of the target to the source.
+pub(crate) struct CrossAttention<P: Parts> {
+    pub(crate) query: P::Linear,
+    /// Key and value side by side, applied to the encoder's memory once.
+    pub(crate) key_value: P::Linear,
+    pub(crate) output: P::Linear,
+    pub(crate) norm: P::Norm,
+}
+
+/// The position-wise feed-forward block.
+pub(crate) struct FeedForward<P: Parts> {
+    pub(crate) inner: P::Linear,
+    pub(crate) outer: P::Linear,
+    pub(crate) norm: P::Norm,
+}
+
+/// Walks over the network of `config`.
+pub(crate) fn walk<P: Parts>(config: &Config, parts: &mut P) -> Result<Network<P>, P::Error> {
+    let mut walk = Walk { config, parts };
+    let source = walk.table(Role::SourceEmbedding, None)?;
+    let target = walk.table(Role::TargetEmbedding, config.ties.source_target.then_some(&source))?;
+    Ok(Network { encoder: walk.encoder(source)?, decoder: walk.decoder(target)? })
+}
+
+struct Walk<'w, P> {
+    config: &'w Config,
+    parts: &'w mut P,
+}
+
+/// Which layer the walk is in.
+#[derive(Clone, Copy)]
+struct Layer {
+    side: Side,
+    index: usize,
+}
+
+impl Layer {
+    fn role(self, part: LayerPart) -> Role {
+        Role::Layer(self.side, self.index, part)
+    }
+}
+
+impl<P: Parts> Walk<'_, P> {
+    fn encoder(&mut self, table: P::Table) -> Result<Encoder<P>, P::Error> {
+        let side = Side::Encoder;
+        let embedding = self.embedding(side, table)?;
+        let layers = (0..self.config.encoder.layers).map(|index| {
+            let layer = Layer { side, index };
+            Ok(EncoderLayer {
+                self_attention: self.self_attention(layer)?,
+                feed_forward: self.feed_forward(layer)?,
+            })
+        });
+        let layers = layers.collect::<Result<_, _>>()?;
+        let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
+        Ok(Encoder { embedding, layers, final_norm })
+    }
+
+    fn decoder(&mut self, table: P::Table) -> Result<Decoder<P>, P::Error> {
+        let side = Side::Decoder;
+        let embedding = self.embedding(side, table)?;
+        let layers = (0..self.config.decoder.layers).map(|index| {
+            let layer = Layer { side, index };
+            Ok(DecoderLayer {
+                self_attention: self.self_attention(layer)?,
+                cross_attention: self.cross_attention(layer)?,
+                feed_forward: self.feed_forward(layer)?,
+            })
+        });
+        let layers = layers.collect::<Result<_, _>>()?;
+        let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
+        let output = self.output(self.config.ties.target_output.then_some(&embedding.table))?;
+        Ok(Decoder { embedding, layers, final_norm, output })
+    }
+
+    fn embedding(&mut self, side: Side, table: P::Table) -> Result<Embedding<P>, P::Error> {
+        Ok(Embedding {
+            table,
+            positions: self.positions(side)?,
+            norm: self.optional_norm(|affine| Role::EmbeddingNorm(side, affine))?,
+        })
+    }
+
+    fn positions(&mut self, side: Side) -> Result<Option<P::Table>, P::Error> {
+        let skip = match self.config.positions {
+            Positions::Learned { offset } => offset,
+            _ => 0,
+        };
+        let tensor = self.optional_tensor(Role::Positions(side));
+        tensor.map(|tensor| self.parts.table(TableTensor { tensor, skip }, None)).transpose()
+    }
+
+    fn self_attention(&mut self, layer: Layer) -> Result<SelfAttention<P>, P::Error> {
+        use Projection::{Key, Output, Query, Value};
+        let own = Attention::Own;
+        Ok(SelfAttention {
+            query_key_value: self.projections(layer, own, &[Query, Key, Value])?,
+            output: self.projections(layer, own, &[Output])?,
+            norm: self.norm(|affine| layer.role(LayerPart::AttentionNorm(own, affine)))?,
+        })
+    }
+
+    fn cross_attention(&mut self, layer: Layer) -> Result<CrossAttention<P>, P::Error> {
+        use Projection::{Key, Output, Query, Value};
+        let cross = Attention::Cross;
+        Ok(CrossAttention {
+            query: self.projections(layer, cross, &[Query])?,
+            key_value: self.projections(layer, cross, &[Key, Value])?,
+            output: self.projections(layer, cross, &[Output])?,
+            norm: self.norm(|affine| layer.role(LayerPart::AttentionNorm(cross, affine)))?,
+        })
+    }
+
+    fn feed_forward(&mut self, layer: Layer) -> Result<FeedForward<P>, P::Error> {
+        let half = |half| move |affine| layer.role(LayerPart::FeedForward(half, affine));
+        Ok(FeedForward {
+            inner: self.linear(half(Half::Inner))?,
+            outer: self.linear(half(Half::Outer))?,
+            norm: self.norm(|affine| layer.role(LayerPart::FeedForwardNorm(affine)))?,
+        })
+    }
+
+    fn output(&mut self, same: Option<&P::Table>) -> Result<P::Output, P::Error> {
+        let map = self.affine(|affine| match affine {
+            Affine::Weight => Role::Output,
+            Affine::Bias => Role::OutputBias,
+        });
+        self.parts.output(map, same)
+    }
+
+    /// Projections of one input.
+    fn projections(
+        &mut self,
+        layer: Layer,
+        attention: Attention,
+        projections: &[Projection],
+    ) -> Result<P::Linear, P::Error> {
+        let role =
+            |projection, affine| layer.role(LayerPart::Attention(attention, projection, affine));
+        let maps = projections.iter().map(|&p| self.affine(|affine| role(p, affine))).collect();
+        self.parts.linear(maps)
+    }
+
+    fn table(&mut self, role: Role, same: Option<&P::Table>) -> Result<P::Table, P::Error> {
+        let tensor = self.tensor(role);
+        self.parts.table(TableTensor { tensor, skip: 0 }, same)
+    }
+
+    fn linear(&mut self, role: impl Fn(Affine) -> Role) -> Result<P::Linear, P::Error> {
+        self.parts.linear(vec![self.affine(role)])
+    }
+
+    fn norm(&mut self, role: impl Fn(Affine) -> Role) -> Result<P::Norm, P::Error> {
+        self.parts.norm(self.affine(role))
+    }
+
+    fn optional_norm(
+        &mut self,
+        role: impl Fn(Affine) -> Role,
+    ) -> Result<Option<P::Norm>, P::Error> {
+        let present = role(Affine::Weight).shape(self.config).is_some();
+        present.then(|| self.norm(role)).transpose()
+    }
+
+    fn affine(&self, role: impl Fn(Affine) -> Role) -> AffineTensors {
+        AffineTensors {
+            weight: self.tensor(role(Affine::Weight)),
+            bias: self.optional_tensor(role(Affine::Bias)),
+        }
+    }
+
+    /// What every network has. A role without a shape would be refused by name when it is read.
+    fn tensor(&self, role: Role) -> Tensor {
+        Tensor { role, shape: role.shape(self.config).unwrap_or_default() }
+    }
+
+    /// What this network may have.
+    fn optional_tensor(&self, role: Role) -> Option<Tensor> {
+        Some(Tensor { role, shape: role.shape(self.config)? })
+    }
+}
+
+/// Calls `look` with every tensor of the network of `config`, in the order of use, until it refuses one.
+pub(crate) fn each_tensor<E>(
+    config: &Config,
+    look: impl FnMut(Tensor) -> Result<(), E>,
+) -> Result<(), E> {
+    walk(config, &mut Each { look, error: PhantomData }).map(|_| ())
+}
+
+/// Keeps nothing.
+struct Each<F, E> {
+    look: F,
+    error: PhantomData<E>,
+}
+
+impl<F: FnMut(Tensor) -> Result<(), E>, E> Each<F, E> {
+    fn both(&mut self, tensors: AffineTensors) -> Result<(), E> {
+        (self.look)(tensors.weight)?;
+        tensors.bias.map_or(Ok(()), &mut self.look)
+    }
+}
+
+impl<F: FnMut(Tensor) -> Result<(), E>, E> Parts for Each<F, E> {
+    type Table = ();
+    type Norm = ();
+    type Linear = ();
+    type Output = ();
+    type Error = E;
+
+    fn table(&mut self, table: TableTensor, _: Option<&()>) -> Result<(), E> {
+        (self.look)(table.tensor)
+    }
+
+    fn norm(&mut self, norm: AffineTensors) -> Result<(), E> {
+        self.both(norm)
+    }
+
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<(), E> {
+        maps.into_iter().try_for_each(|map| self.both(map))
+    }
+
+    fn output(&mut self, map: AffineTensors, _: Option<&()>) -> Result<(), E> {
+        self.both(map)
+    }
+}
+
+impl Role {
+    /// Every role that a model of this configuration has, [`Role::OutputBias`] included, in the order of use.
+    pub fn all(config: &Config) -> impl Iterator<Item = Self> + use<> {
+        let mut roles = Vec::new();
+        let walked = each_tensor(config, |tensor| {
+            roles.push(tensor.role);
+            Ok::<(), Infallible>(())
+        });
+        match walked {
+            Ok(()) => roles.into_iter(),
+        }
+    }
+}

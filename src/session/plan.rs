@@ -1,0 +1,261 @@
+//! From limits to bytes: all the memory that a session will ever use, before the first request.
+
+use super::error::SessionError;
+use crate::config::Side;
+use crate::memory::{CachesShape, Planner};
+use crate::model::Model;
+use crate::model::blocks::FEED_FORWARD_ROWS;
+use crate::search::{self, SearchLimits};
+use core::ops::Range;
+use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
+
+/// The largest requests that a session must serve.
+///
+/// ```
+/// use simdformer::Limits;
+///
+/// let limits = Limits { beams: 4, ..Limits::new(8, 128, 128) };
+/// assert_eq!(limits.batch_tokens, 8 * 128);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sentences at a time.
+    pub sentences: usize,
+    /// Tokens of one source sentence.
+    pub source_tokens: usize,
+    /// Source tokens encoded in one call, of all sentences together.
+    pub batch_tokens: usize,
+    /// Tokens of one target sentence, the decoder start included.
+    pub target_tokens: usize,
+    /// Hypotheses of one sentence at a time: beams, or samples.
+    pub beams: usize,
+    /// Different end tokens that a search may have.
+    pub end_tokens: usize,
+}
+
+impl Limits {
+    /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
+    /// each of `target_tokens`.
+    pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
+        Self {
+            sentences,
+            source_tokens,
+            batch_tokens: sentences.saturating_mul(source_tokens),
+            target_tokens,
+            beams: 1,
+            end_tokens: 4,
+        }
+    }
+}
+
+/// Where everything lies in a session's memory, in floats.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) limits: Limits,
+    /// Row slots: hypotheses of all sentences.
+    pub(crate) rows: usize,
+    pub(crate) d_model: usize,
+    /// Tokens in one pass through a stack.
+    pub(crate) pass: usize,
+    pub(crate) caches: CachesShape,
+    pub(crate) search: SearchLimits,
+    pub(crate) floats: usize,
+
+    pub(crate) source_positions: Range<usize>,
+    pub(crate) target_positions: Range<usize>,
+    pub(crate) x: Range<usize>,
+    pub(crate) h: Range<usize>,
+    pub(crate) context: Range<usize>,
+    pub(crate) qkv: Range<usize>,
+    pub(crate) hidden: Range<usize>,
+    pub(crate) scratch: Range<usize>,
+    pub(crate) logits: Range<usize>,
+    /// The best token of each row, and what finding it takes.
+    pub(crate) best_tokens: Range<usize>,
+    pub(crate) best_values: Range<usize>,
+    pub(crate) best_scratch: Range<usize>,
+    pub(crate) own_cache: Range<usize>,
+    pub(crate) cross_cache: Range<usize>,
+
+    /// Tokens, positions, slots and sentences of the tokens of a pass.
+    pub(crate) pass_tokens: Range<usize>,
+    pub(crate) pass_positions: Range<usize>,
+    pub(crate) pass_slots: Range<usize>,
+    pub(crate) pass_sentences: Range<usize>,
+    /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
+    pub(crate) step_lens: Range<usize>,
+    pub(crate) step_ancestry: Range<usize>,
+    /// `[rows]`: the tickets of living hypotheses, 0 in free slots; their lengths and pasts.
+    pub(crate) row_live: Range<usize>,
+    pub(crate) row_len: Range<usize>,
+    pub(crate) row_ancestry: Range<usize>,
+    /// `[sentences]`: source length, 0 for a free slot, and ticket.
+    pub(crate) sentence_len: Range<usize>,
+    pub(crate) sentence_ticket: Range<usize>,
+
+    /// The memory of the decoding loop is a second part of the buffer, `search_floats` long, with
+    /// ranges of its own.
+    pub(crate) search_floats: usize,
+    pub(crate) search_words: Range<usize>,
+    /// `[rows]`.
+    pub(crate) search_now: Range<usize>,
+    pub(crate) search_before: Range<usize>,
+    pub(crate) search_children: Range<usize>,
+    /// `[sentences]`.
+    pub(crate) search_source: Range<usize>,
+    pub(crate) search_sentence: Range<usize>,
+    pub(crate) search_first_row: Range<usize>,
+}
+
+impl Plan {
+    /// The memory of a session of `model` within `limits`.
+    ///
+    /// # Errors
+    /// A limit is zero or beyond the model's positions, or the memory does not fit the address space.
+    pub fn new(model: &Model, limits: Limits) -> Result<Self, SessionError> {
+        let config = model.config();
+        for (limit, value) in [
+            ("sentences", limits.sentences),
+            ("source_tokens", limits.source_tokens),
+            ("batch_tokens", limits.batch_tokens),
+            ("target_tokens", limits.target_tokens),
+            ("beams", limits.beams),
+            // Zero is fine here: it means one.
+            ("end_tokens", limits.end_tokens.max(1)),
+        ] {
+            if value == 0 {
+                return Err(SessionError::ZeroLimit { limit });
+            }
+            if value >= u32::MAX as usize {
+                return Err(SessionError::TooLarge);
+            }
+        }
+        if let Some(expected_at_most) = config.max_positions {
+            for (limit, found) in
+                [("source_tokens", limits.source_tokens), ("target_tokens", limits.target_tokens)]
+            {
+                if found > expected_at_most {
+                    return Err(SessionError::LimitBeyondModel { limit, expected_at_most, found });
+                }
+            }
+        }
+        let isa = model.isa();
+        let d = config.d_model;
+        let rows = limits.sentences.checked_mul(limits.beams).ok_or(SessionError::TooLarge)?;
+        // Slots are numbered in words.
+        if rows >= u32::MAX as usize {
+            return Err(SessionError::TooLarge);
+        }
+        let pass = limits.batch_tokens.max(rows);
+        let ffn = config.encoder.ffn_dim.max(config.decoder.ffn_dim);
+        let caches = CachesShape {
+            isa,
+            layers: config.decoder.layers,
+            own: CacheShape {
+                slots: rows,
+                capacity: limits.target_tokens,
+                heads: config.decoder.heads,
+                head_dim: config.head_dim(Side::Decoder),
+            },
+            cross: CacheShape {
+                slots: limits.sentences,
+                capacity: limits.source_tokens,
+                heads: config.decoder.heads,
+                head_dim: config.head_dim(Side::Decoder),
+            },
+        };
+        let (own, cross) = caches.floats()?;
+        let scratch = attention_scratch_bound(
+            isa,
+            limits.sentences,
+            limits.batch_tokens,
+            config.encoder.heads,
+            config.head_dim(Side::Encoder),
+        )?;
+        let best_scratch = match model.decoder().has_screen() {
+            true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
+            false => 0,
+        };
+        let search = SearchLimits {
+            sentences: limits.sentences,
+            sequences: limits.beams,
+            max_target_length: limits.target_tokens + 1,
+            vocabulary: config.target_vocab,
+            end_tokens: limits.end_tokens.max(1),
+        };
+        let search_words = search::words(&search)?;
+        let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
+        let (mut planner, mut loop_planner) = (Planner::default(), Planner::default());
+        let mut plan = Self {
+            limits,
+            rows,
+            d_model: d,
+            pass,
+            caches,
+            search,
+            floats: 0,
+            source_positions: planner.take_product(limits.source_tokens, d)?,
+            target_positions: planner.take_product(limits.target_tokens, d)?,
+            x: planner.take_product(pass, d)?,
+            h: planner.take_product(pass, d)?,
+            context: planner.take_product(pass, d)?,
+            qkv: planner.take_product(pass, 3 * d)?,
+            hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
+            scratch: planner.take(scratch)?,
+            logits: planner.take_product(rows, config.target_vocab)?,
+            best_tokens: planner.take(rows)?,
+            best_values: planner.take(rows)?,
+            best_scratch: planner.take(best_scratch)?,
+            own_cache: planner.take(own)?,
+            cross_cache: planner.take(cross)?,
+            pass_tokens: planner.take(pass)?,
+            pass_positions: planner.take(pass)?,
+            pass_slots: planner.take(pass)?,
+            pass_sentences: planner.take(pass)?,
+            step_lens: planner.take(rows)?,
+            step_ancestry: planner.take(pasts)?,
+            row_live: planner.take(rows)?,
+            row_len: planner.take(rows)?,
+            row_ancestry: planner.take(pasts)?,
+            sentence_len: planner.take(limits.sentences)?,
+            sentence_ticket: planner.take(limits.sentences)?,
+            search_floats: 0,
+            search_words: loop_planner.take(search_words)?,
+            search_now: loop_planner.take(rows)?,
+            search_before: loop_planner.take(rows)?,
+            search_children: loop_planner.take(rows)?,
+            search_source: loop_planner.take(limits.sentences)?,
+            search_sentence: loop_planner.take(limits.sentences)?,
+            search_first_row: loop_planner.take(limits.sentences)?,
+        };
+        plan.search_floats = loop_planner.floats();
+        plan.floats =
+            planner.floats().checked_add(plan.search_floats).ok_or(SessionError::TooLarge)?;
+        Ok(plan)
+    }
+
+    /// Floats of memory: the length of the buffer for [`crate::Session::with_buffer`].
+    pub const fn floats(&self) -> usize {
+        self.floats
+    }
+
+    /// Bytes of memory.
+    pub const fn bytes(&self) -> usize {
+        self.floats * size_of::<f32>()
+    }
+
+    /// Floats of scratch that a probe must bring, see [`crate::Session::watch`]: the scores of one
+    /// head of the longest sentence, or one row of logits, or the embeddings of a sentence.
+    pub const fn trace_floats(&self) -> usize {
+        let Limits { source_tokens, target_tokens, .. } = self.limits;
+        let longest = if source_tokens > target_tokens { source_tokens } else { target_tokens };
+        let scores = longest.saturating_add(self.d_model).saturating_mul(longest);
+        let scores = scores.saturating_add(self.d_model);
+        if scores > self.search.vocabulary { scores } else { self.search.vocabulary }
+    }
+
+    /// The limits it was made for.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+}

@@ -1,0 +1,187 @@
+//! A session with a probe attached, and the alignments read through one.
+
+use super::error::SessionError;
+use super::prefill::EachLogits;
+use super::session::Session;
+use super::slots::{Row, Sentence};
+use super::step::StepRow;
+use crate::error::KernelError;
+use crate::trace::{Block, Probe, Stage, View, Watch};
+
+/// A session under the eyes of a [`Probe`]: the same calls, the same bits, and every intermediate is
+/// shown. See [`Session::watch`].
+pub struct Watched<'w, 'a> {
+    session: &'w mut Session<'a>,
+    watch: Watch<'w>,
+}
+
+impl<'a> Session<'a> {
+    /// Lends `probe` to the session, with a scratch of at least [`crate::Plan::trace_floats`] floats.
+    /// Nothing is allocated.
+    ///
+    /// # Errors
+    /// The scratch is too short.
+    ///
+    /// ```no_run
+    /// use simdformer::trace::{Probe, Stage, View};
+    /// use simdformer::{Limits, Model, Session};
+    ///
+    /// struct Norms;
+    ///
+    /// impl Probe for Norms {
+    ///     fn wants(&self, stage: Stage) -> bool {
+    ///         stage == Stage::Residual
+    ///     }
+    ///
+    ///     fn look(&mut self, view: &View<'_>) {
+    ///         for row in view.iter() {
+    ///             let square: f32 = row.iter().map(|x| x * x).sum();
+    ///             println!("{:?} {}", view.place.layer, square.sqrt());
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let model = Model::open("path/to/checkpoint")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 64, 64))?;
+    /// let mut scratch = vec![0.0; session.plan().trace_floats()];
+    /// session.watch(&mut Norms, &mut scratch)?.memory(&[&[5, 6, 0]])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn watch<'w>(
+        &'w mut self,
+        probe: &'w mut dyn Probe,
+        scratch: &'w mut [f32],
+    ) -> Result<Watched<'w, 'a>, SessionError> {
+        let (expected, found) = (self.plan().trace_floats(), scratch.len());
+        if found < expected {
+            return Err(KernelError::TraceScratch { expected, found }.into());
+        }
+        Ok(Watched { session: self, watch: Watch { probe, scratch } })
+    }
+
+    /// What each target token looks at in the source: the weights of cross-attention in `layer`, mean
+    /// over `heads`, to `out`, `[target.len(), source tokens]`.
+    ///
+    /// `target` is what the decoder reads, its start token first: row `i` belongs to the prediction of
+    /// the token after `target[i]`. To align a translation, encode its source again after
+    /// [`Session::generate`] and feed the start token and the winning hypothesis without its last
+    /// token. That is one teacher-forced pass; the search itself never forms a matrix of weights.
+    ///
+    /// Takes a free row slot of `sentence` and gives it back; `scratch` is that of
+    /// [`Session::watch`]. Allocates nothing. Returns the number of source tokens.
+    ///
+    /// # Errors
+    /// As [`Session::start`] and [`Session::prefill`]; a layer or head that the decoder does not have,
+    /// no heads; `scratch` or `out` is too short.
+    pub fn align(
+        &mut self,
+        sentence: Sentence,
+        target: &[u32],
+        (layer, heads): (usize, &[usize]),
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<usize, SessionError> {
+        let stack = self.model().config().decoder;
+        if layer >= stack.layers {
+            return Err(SessionError::Layer { layers: stack.layers, found: layer });
+        }
+        let wrong = heads.iter().copied().find(|&head| head >= stack.heads);
+        if let Some(found) = wrong.or(heads.is_empty().then_some(stack.heads)) {
+            return Err(SessionError::Head { heads: stack.heads, found });
+        }
+        let row = self.start(sentence)?;
+        let result = self.align_row(row, target, (layer, heads), scratch, out);
+        self.release(row)?;
+        result
+    }
+
+    fn align_row(
+        &mut self,
+        row: Row,
+        target: &[u32],
+        (layer, heads): (usize, &[usize]),
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<usize, SessionError> {
+        let sentence = row.slot() as usize / self.plan().limits().beams;
+        let keys = self.words(&self.plan.sentence_len)[sentence] as usize;
+        let (expected, found) = (target.len().saturating_mul(keys), out.len());
+        let out = out.get_mut(..expected).ok_or(SessionError::Alignment { expected, found })?;
+        out.fill(0.0);
+        let mut probe = Mean { layer, heads, keys, out };
+        self.watch(&mut probe, scratch)?.prefill(row, target, None)?;
+        Ok(keys)
+    }
+}
+
+/// Adds up the cross-attention weights of chosen heads.
+struct Mean<'m> {
+    layer: usize,
+    heads: &'m [usize],
+    keys: usize,
+    out: &'m mut [f32],
+}
+
+impl Probe for Mean<'_> {
+    fn wants(&self, stage: Stage) -> bool {
+        stage == Stage::Weights
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        let place = view.place;
+        if place.block != Some(Block::Cross) || place.layer != Some(self.layer) {
+            return;
+        }
+        let times = self.heads.iter().filter(|&&head| Some(head) == place.head).count();
+        let share = times as f32 / self.heads.len() as f32;
+        let out = self.out.chunks_mut(self.keys.max(1)).skip(view.position);
+        for (out, row) in out.zip(view.iter()) {
+            for (out, weight) in out.iter_mut().zip(row) {
+                *out += share * weight;
+            }
+        }
+    }
+}
+
+impl Watched<'_, '_> {
+    /// As [`Session::encode`].
+    ///
+    /// # Errors
+    /// As [`Session::encode`].
+    pub fn encode(
+        &mut self,
+        sources: &[&[u32]],
+        sentences: &mut [Sentence],
+    ) -> Result<(), SessionError> {
+        self.session.encode_with(sources, sentences, &mut self.watch)
+    }
+
+    /// As [`Session::memory`].
+    ///
+    /// # Errors
+    /// As [`Session::memory`].
+    pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+        self.session.memory_with(sources, &mut self.watch)
+    }
+
+    /// As [`Session::step`].
+    ///
+    /// # Errors
+    /// As [`Session::step`].
+    pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
+        self.session.step_with(rows, &mut self.watch)
+    }
+
+    /// As [`Session::prefill`]. Logits and probabilities are shown if `each` is given.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn prefill(
+        &mut self,
+        row: Row,
+        tokens: &[u32],
+        each: Option<EachLogits<'_>>,
+    ) -> Result<(), SessionError> {
+        self.session.prefill_with(row, tokens, each, &mut self.watch)
+    }
+}

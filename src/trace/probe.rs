@@ -1,0 +1,81 @@
+//! Who looks, and what at.
+
+use super::stage::{Place, Stage};
+
+/// An intermediate of one sentence, or of one hypothesis about it: a matrix of [`View::rows`] rows
+/// that may lie apart.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct View<'v> {
+    /// What it is.
+    pub stage: Stage,
+    /// Where it is.
+    pub place: Place,
+    /// Slot of the sentence ([`crate::Sentence::slot`]); in [`crate::Session::memory`], which fills
+    /// no slot, the index of the source in the request.
+    pub sentence: u32,
+    /// Slot of the hypothesis ([`crate::Row::slot`]); `None` for what belongs to the source.
+    pub row: Option<u32>,
+    /// Position of the first row in its sequence: the step, counted from 0, when a hypothesis is fed
+    /// token by token.
+    pub position: usize,
+    /// Rows: tokens that follow each other.
+    pub rows: usize,
+    /// Numbers in a row.
+    pub columns: usize,
+    pub(super) stride: usize,
+    pub(super) data: &'v [f32],
+}
+
+impl<'v> View<'v> {
+    /// Row `i`, `[columns]`; empty past the last.
+    pub fn row(&self, i: usize) -> &'v [f32] {
+        let start = i.saturating_mul(self.stride);
+        let end = start.saturating_add(self.columns);
+        if i < self.rows { self.data.get(start..end).unwrap_or(&[]) } else { &[] }
+    }
+
+    /// The rows in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'v [f32]> + use<'v> {
+        let view = *self;
+        (0..view.rows).map(move |i| view.row(i))
+    }
+}
+
+/// Watches the intermediates of a session.
+pub trait Probe: Send {
+    /// Whether to be shown `stage`. What takes extra work to show ([`Stage::Embedding`],
+    /// [`Stage::Scores`], [`Stage::Weights`], [`Stage::Probabilities`]) is not computed if not.
+    fn wants(&self, stage: Stage) -> bool {
+        let _ = stage;
+        true
+    }
+
+    /// Called with each wanted intermediate as soon as the block that made it is done.
+    fn look(&mut self, view: &View<'_>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Side;
+
+    #[test]
+    fn a_view_keeps_to_its_rows() {
+        let data = [1.0, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0];
+        let place = Place { side: Side::Encoder, layer: None, block: None, head: None };
+        let view = View {
+            stage: Stage::Query,
+            place,
+            sentence: 0,
+            row: None,
+            position: 0,
+            rows: 2,
+            columns: 2,
+            stride: 3,
+            data: &data,
+        };
+        assert_eq!(view.iter().collect::<Vec<_>>(), [[1.0, 2.0], [3.0, 4.0]]);
+        assert!(view.row(2).is_empty() && view.row(usize::MAX).is_empty());
+    }
+}

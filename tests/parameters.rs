@@ -1,0 +1,102 @@
+//! The table of parameters is whole: it adds up, and every tensor of a checkpoint is in it once.
+
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test writes files")]
+mod random_model;
+
+use random_model::Dims;
+use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::{Form, Model};
+use std::collections::{BTreeMap, HashSet};
+
+/// Every family, and both placements of the norm where the family leaves it open.
+fn models() -> impl Iterator<Item = Dims> {
+    Family::ALL
+        .into_iter()
+        .map(Dims::small)
+        .chain([Dims { norm_first: true, ..Dims::small(Family::NnTransformer) }])
+}
+
+#[test]
+fn parameters_add_up_to_the_bytes_of_the_model() {
+    for dims in models() {
+        let checkpoint = dims.checkpoint(1);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let all: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
+            assert_eq!(all, model.bytes(), "{dims:?} {isa}");
+            for parameter in model.parameters() {
+                let numbers: usize = parameter.shape().iter().product();
+                // Two rows of a table of learned positions are never read.
+                let read = match parameter.role() {
+                    Role::Positions(_) => numbers - 2 * dims.d_model,
+                    _ => numbers,
+                };
+                match parameter.form() {
+                    Form::Rows | Form::Panels => {
+                        assert!(parameter.bytes() >= 4 * read, "{dims:?} {isa}: {parameter}");
+                    }
+                    Form::Screen => {
+                        assert!(parameter.bytes() >= numbers, "{dims:?} {isa}: {parameter}");
+                    }
+                    Form::Shared => assert_eq!(parameter.bytes(), 0, "{dims:?} {isa}: {parameter}"),
+                    other => panic!("{dims:?} {isa}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
+    for dims in models() {
+        let checkpoint = dims.checkpoint(1);
+        let written: BTreeMap<String, Vec<usize>> = dims.tensors().into_iter().collect();
+        let model = Model::load(&checkpoint, Isa::best()).expect("a model");
+        let mut stored: BTreeMap<(String, &str), usize> = BTreeMap::new();
+        let mut seen = HashSet::new();
+        for parameter in model.parameters() {
+            let (role, form) = (parameter.role(), parameter.form());
+            assert!(seen.insert((role, form)), "{dims:?}: {parameter} comes twice");
+            assert_eq!(Some(parameter.shape().to_vec()), role.shape(model.config()), "{parameter}");
+            let Some(tensor) = checkpoint.optional(role).expect("readable") else {
+                assert_eq!(role, Role::OutputBias, "{dims:?}");
+                continue;
+            };
+            if let Some(other) = parameter.shared_with() {
+                assert_eq!(checkpoint.tensor(other).expect("there").name(), tensor.name());
+                assert_eq!(form, Form::Shared);
+            } else {
+                let numbers: usize = parameter.shape().iter().product();
+                *stored.entry((tensor.name().to_owned(), form.name())).or_default() += numbers;
+            }
+        }
+        // What the file has, all of it and nothing twice: a third of a matrix counts as a third.
+        for ((name, form), numbers) in &stored {
+            let expected: usize = written[name].iter().product();
+            assert_eq!(*numbers, expected, "{dims:?}: {name} as {form}");
+        }
+        let names: HashSet<&String> = stored.keys().map(|(name, _)| name).collect();
+        assert!(written.keys().all(|name| names.contains(name)), "{dims:?}: left out");
+        // In the order of use, and each role has a first form.
+        let first: Vec<Role> = model
+            .parameters()
+            .filter(|parameter| parameter.form() != Form::Screen)
+            .map(|parameter| parameter.role())
+            .collect();
+        assert_eq!(first, Role::all(model.config()).collect::<Vec<_>>(), "{dims:?}");
+    }
+}
+
+/// Nobody makes a list of what a file merely claims.
+#[test]
+fn a_claim_of_many_layers_ends_at_the_first_that_is_missing() {
+    let dims = Dims::small(Family::Marian);
+    let mut config = dims.config();
+    (config.encoder.layers, config.decoder.layers) = (1 << 24, 1 << 24);
+    let error = Checkpoint::from_bytes(config, dims.bytes(1)).expect_err("layers are missing");
+    let CheckpointError::MissingTensor { tried, .. } = &error else { panic!("{error}") };
+    assert_eq!(tried[..], ["model.encoder.layers.2.self_attn.q_proj.weight"], "{error}");
+}
