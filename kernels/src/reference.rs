@@ -52,6 +52,9 @@ pub fn log_sum_exp(row: &[f32]) -> f64 {
 }
 
 /// Element `column` of the log-softmax of a row whose first `length` columns are valid.
+///
+/// # Panics
+/// `length` is more than the row has.
 pub fn log_softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: usize) -> f64 {
     let total = log_sum_exp(&row[..length]);
     if total == f64::NEG_INFINITY {
@@ -67,13 +70,16 @@ pub fn log_softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column
 }
 
 /// Element `column` of the softmax of a row whose first `length` columns are valid.
+///
+/// # Panics
+/// As [`log_softmax`].
 pub fn softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: usize) -> f64 {
     libm::exp(log_softmax(row, length, fully_masked, column))
 }
 
 // ---- Layer norm ----
 
-/// Mean and variance (divided by n) of a row.
+/// Mean and variance (divided by n) of a row; NaN for a row without elements.
 pub fn moments(row: &[f32]) -> (f64, f64) {
     let n = row.len() as f64;
     let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
@@ -83,6 +89,9 @@ pub fn moments(row: &[f32]) -> (f64, f64) {
 }
 
 /// Element `column` of a normalised row, before weight and bias. 0 where the variance and eps are 0.
+///
+/// # Panics
+/// There is no such column.
 pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
     let (mean, variance) = moments(row);
     let deviation = f64::from(row[column]) - mean;
@@ -93,6 +102,9 @@ pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
 
 /// Column `column` of the encoding of `position` in `d` columns; for
 /// [`PositionEncoding::Learned`] the element of the learned table.
+///
+/// # Panics
+/// The learned table has no such row or column, or the position and an offset overflow.
 pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, d: usize) -> f64 {
     let half = d / 2;
     let angle = |p: usize, exponent: f64| p as f64 / libm::pow(10000.0, exponent);

@@ -568,6 +568,16 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     ] {
         assert_eq!(result, Err(error));
     }
+    // Strides of 0 make room for any shape.
+    let many = usize::MAX / 16 * 2;
+    let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
+    assert_eq!(run(view(many), view(many), view(many), FIRST, 64, 32), Err(E::TooLarge));
+    // A bias whose strides lead out of any slice has no element there.
+    let bias = Bias { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
+    let options = AttentionOptions { bias: Some(bias), ..options };
+    assert!(!reference::attention::hidden(FIRST, &options, 0, 0, 0));
+    assert!(reference::attention::hidden(FIRST, &options, 3, 1, 0));
+    assert_eq!(reference::attention::visible(FIRST, true, usize::MAX), 3);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Scaled dot-product attention, `softmax(scale * Q K^T + bias, masked) V`, without ever forming
 //! the matrix of scores.
 //!
-//! Three entries share one inner loop (`flash.rs`):
+//! Three entries share one online softmax (`online_softmax.rs`) and, but for the step, one inner loop
+//! (`flash.rs`):
 //!
 //! * [`attention`]: queries, keys and values in strided views, any number of sequences laid end to
 //!   end or padded; keys are put into panels and values into rows in the caller's scratch first.
@@ -19,6 +20,9 @@
 //! A query that sees no key, or only keys whose score is minus infinity, has nothing to weigh. It
 //! gets zeros, or with [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) the mean of all values of
 //! its sequence: of `padded_len` for [`attention`], of `key_len` in a cache.
+//!
+//! A call takes at most 32 KiB of the caller's stack when compiled with optimisation: the scores and
+//! the queries of one tile lie there. Nothing is allocated.
 //!
 //! Error: with `u = 2^-24`, each output is within
 //! `8 u (head_dim scale max|q| max|k| + key_len / 8 + 8) max|v|` of the exact value.

@@ -127,10 +127,11 @@ pub struct Weights<'a> {
     pub data: &'a mut [f32],
     /// The heads wanted, each once, in the order of their output.
     pub heads: &'a [usize],
-    /// Elements from one head to the next.
+    /// Elements from one head to the next; at least `query_stride` for each query token up to the last
+    /// sequence's end.
     pub head_stride: usize,
     /// Elements from one query token to the next; at least `keys`.
     pub query_stride: usize,
-    /// Columns written for each query.
+    /// Columns written for each query; at least the keys of the longest sequence.
     pub keys: usize,
 }

@@ -13,6 +13,9 @@
 //!   out, no bit lost.
 //! * The epilogue happens in registers, before the only store.
 //!
+//! A call takes at most 64 KiB of the caller's stack when compiled with optimisation: 48 KiB of it are
+//! the accumulators of 192 rows of a panel that wait between blocks of `k`. Nothing is allocated.
+//!
 //! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads.
 
 mod blocking;

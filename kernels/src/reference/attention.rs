@@ -8,7 +8,8 @@ use crate::mask::FullyMasked;
 /// aligned to the end: the last query sees every valid key, the one before it one fewer.
 pub fn visible(sequence: Sequence, causal: bool, i: usize) -> usize {
     if causal {
-        (i + 1 + sequence.key_len).saturating_sub(sequence.query_len).min(sequence.key_len)
+        let keys = i.saturating_add(1).saturating_add(sequence.key_len);
+        keys.saturating_sub(sequence.query_len).min(sequence.key_len)
     } else {
         sequence.key_len
     }
@@ -24,9 +25,12 @@ fn bias(
     j: usize,
 ) -> f32 {
     let Some(bias) = options.bias else { return 0.0 };
-    let token = sequence.query_start + i;
-    let at = head * bias.head_stride + token * bias.query_stride + j;
-    bias.data.get(at).copied().unwrap_or(f32::NEG_INFINITY)
+    let at = || {
+        let token = sequence.query_start.checked_add(i)?;
+        let row = token.checked_mul(bias.query_stride)?;
+        head.checked_mul(bias.head_stride)?.checked_add(row)?.checked_add(j)
+    };
+    at().and_then(|at| bias.data.get(at)).copied().unwrap_or(f32::NEG_INFINITY)
 }
 
 /// Whether key `j` is hidden from query `i` of `sequence` in query head `head`: past the sequence's
@@ -57,8 +61,8 @@ pub fn score(
         return None;
     }
     let group = query.heads() / key.heads().max(1);
-    let q = query.row(sequence.query_start + i, head)?;
-    let k = key.row(sequence.key_start + j, head / group.max(1))?;
+    let q = query.row(sequence.query_start.checked_add(i)?, head)?;
+    let k = key.row(sequence.key_start.checked_add(j)?, head / group.max(1))?;
     let dot: f64 = q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum();
     Some(f64::from(options.scale) * dot + f64::from(bias(sequence, options, head, i, j)))
 }
@@ -131,12 +135,16 @@ pub fn attention(
     if key_len > padded_len {
         return Err(AttentionError::KeyLength { sequence: 0, padded: padded_len, found: key_len });
     }
-    if out.len() != query_len * heads * head_dim {
+    let product = |factors: [usize; 3]| {
+        let all = factors.into_iter().try_fold(1usize, usize::checked_mul);
+        all.ok_or(AttentionError::TooLarge)
+    };
+    if out.len() != product([query_len, heads, head_dim])? {
         let expected = [query_len, heads, head_dim];
         return Err(AttentionError::OutputShape { expected, found: [out.len(), 1, 1] });
     }
-    if weights.len() != heads * query_len * padded_len {
-        let expected = heads * query_len * padded_len;
+    let expected = product([heads, query_len, padded_len])?;
+    if weights.len() != expected {
         return Err(AttentionError::Weights { expected, found: weights.len() });
     }
 

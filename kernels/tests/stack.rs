@@ -1,0 +1,269 @@
+//! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
+//! leaves of the filling is what it did not need. The figures are promised to whoever has a small
+//! stack, for builds with optimisation (`opt-level` 2 or 3).
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use simdformer_kernels::activation::{self, Activation};
+use simdformer_kernels::embedding::{Positions, embed};
+use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::position::{PositionEncoding, encode};
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::topk::{argmax, top_k};
+use simdformer_kernels::{
+    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
+    Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
+    gemm,
+};
+use support::{Random, all_isas};
+
+const KIB: usize = 1 << 10;
+/// What the crate's documentation promises.
+const GEMM: usize = 64 * KIB;
+const ATTENTION: usize = 32 * KIB;
+const OTHERS: usize = 16 * KIB;
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// Bytes of stack that `call` reaches down to on a thread of its own, the thread's included.
+fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
+    const LEN: usize = 1 << 20;
+    const FILLING: u8 = 0xa5;
+    type Call<'a> = &'a mut (dyn FnMut() + Send);
+    extern "C" fn start(call: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the pointer that was handed over below; its owner waits for this thread.
+        let call = unsafe { &mut *call.cast::<Call<'_>>() };
+        call();
+        core::ptr::null_mut()
+    }
+    let mut call: Call<'_> = call;
+    // SAFETY: the attributes and the memory live until the thread has been joined, nobody else uses
+    // the memory meanwhile, and `start` gets the type that it expects. A panic in `call` aborts.
+    unsafe {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let memory = libc::mmap(core::ptr::null_mut(), LEN, access, kind, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        memory.cast::<u8>().write_bytes(FILLING, LEN);
+        let mut attributes = core::mem::zeroed();
+        assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
+        assert_eq!(libc::pthread_attr_setstack(&mut attributes, memory, LEN), 0);
+        let mut thread = core::mem::zeroed();
+        let argument = (&raw mut call).cast();
+        assert_eq!(libc::pthread_create(&mut thread, &attributes, start, argument), 0);
+        assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
+        libc::pthread_attr_destroy(&mut attributes);
+        let bytes = core::slice::from_raw_parts(memory.cast::<u8>(), LEN);
+        let untouched = bytes.iter().take_while(|&&byte| byte == FILLING).count();
+        libc::munmap(memory, LEN);
+        LEN - untouched
+    }
+}
+
+/// Runs `call` and holds it to `most` bytes more than a thread takes that does nothing.
+fn check(isa: Isa, what: &str, most: usize, mut call: impl FnMut() + Send) {
+    let nothing = reach(&mut || {});
+    let used = reach(&mut call) - nothing;
+    println!("{isa}: {what} takes {used} bytes of stack");
+    assert!(used <= most, "{isa}: {what} takes {used} bytes of stack, and {most} are promised");
+}
+
+#[test]
+fn the_measure_sees_what_is_used() {
+    for used in [5000, 20_000] {
+        let found = match used {
+            5000 => reach(&mut || {
+                std::hint::black_box([1u8; 5000]);
+            }),
+            _ => reach(&mut || {
+                std::hint::black_box([1u8; 20_000]);
+            }),
+        };
+        assert!((used..used + 8 * KIB).contains(&found), "{used} bytes, found {found}");
+    }
+}
+
+#[test]
+fn products() {
+    // More than one block of rows, of panels and of the depth.
+    let (rows, depth, columns) = (300, 1100, 150);
+    let mut random = Random::new(1);
+    let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+    let mut c = vec![0.0; rows * columns];
+    for isa in all_isas() {
+        let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("small")];
+        for w in [
+            Matrix::new(&w, depth, columns).expect("W"),
+            Matrix::new(&w, columns, depth).expect("W").transposed(),
+        ] {
+            check(isa, "packing", OTHERS, || {
+                PackedMatrix::pack(isa, w, &mut packed).expect("the length");
+            });
+        }
+        let packed = PackedMatrix::from_packed(isa, depth, columns, &packed).expect("the length");
+        for rows in [1, 2, 6, 7, 36, 37, rows] {
+            for activation in [Activation::Identity, Activation::Gelu] {
+                let epilogue = Epilogue {
+                    bias: Some(&a[..columns]),
+                    residual: Residual::Output,
+                    activation,
+                    ..Epilogue::default()
+                };
+                let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
+                // Both ways of storing a tile.
+                for turned in [false, true] {
+                    let c = &mut c;
+                    check(isa, &format!("a product of {rows} rows"), GEMM, || {
+                        let c = if turned {
+                            MatrixMut::strided(c, rows, columns, 1, rows)
+                        } else {
+                            MatrixMut::new(c, rows, columns)
+                        };
+                        gemm(a, &packed, &epilogue, c.expect("C"), SERIAL).expect("a fit");
+                    });
+                }
+            }
+        }
+        let mut bytes = vec![0.0; Screen::len(depth, columns).expect("small")];
+        check(isa, "building a screen", OTHERS, || {
+            Screen::build(&packed, &mut bytes).expect("room");
+        });
+        let screen = Screen::from_built(depth, columns, &bytes).expect("the length");
+        let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+        let mut scratch = vec![0.0; screen::scratch(40, depth).expect("small")];
+        let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
+        for rows in [1, 13, 40] {
+            let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
+            check(isa, "a screen", OTHERS, || {
+                let out = (&mut best[..rows], &mut values[..rows]);
+                let banned = |_: usize, column: u32| column.is_multiple_of(7);
+                screen::largest(&product, x, &banned, out, &mut scratch, SERIAL).expect("a fit");
+            });
+        }
+    }
+}
+
+#[test]
+fn attentions() {
+    // More than one block of queries and of keys.
+    let (queries, keys, heads, kv_heads, head_dim) = (200, 300, 4, 2, 72);
+    let mut random = Random::new(2);
+    let query = random.values(queries * heads * head_dim);
+    let key = random.values(keys * kv_heads * head_dim);
+    let bias = random.values(queries * keys);
+    let mut out = vec![0.0; query.len()];
+    let mut weights = vec![0.0; heads * queries * keys];
+    let query = Heads::new(&query, [queries, heads, head_dim]).expect("queries");
+    let key = Heads::new(&key, [keys, kv_heads, head_dim]).expect("keys");
+    let qkv = Qkv { query, key, value: key };
+    let all: Vec<usize> = (0..heads).collect();
+    for isa in all_isas() {
+        let sequence = Sequence {
+            query_start: 0,
+            query_len: queries,
+            key_start: 0,
+            key_len: keys,
+            padded_len: keys,
+        };
+        let floats = attention_scratch(isa, &[sequence], kv_heads, head_dim).expect("small");
+        let mut scratch = vec![0.0; floats];
+        let shape = CacheShape { slots: 2, capacity: keys, heads: kv_heads, head_dim };
+        let mut data = vec![0.0; shape.len(isa).expect("small")];
+        let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+        for slot in 0..2 {
+            check(isa, "writing a cache", OTHERS, || {
+                cache.write(slot, 0, key, key).expect("a place");
+                cache.append(&[0; 300], &[7; 300], key, key).expect("places");
+            });
+        }
+        let cache = Cache::new(isa, shape, &data).expect("the length");
+        for (causal, biased) in [(false, false), (true, false), (true, true)] {
+            let bias = Bias { data: &bias, head_stride: 0, query_stride: keys };
+            let options = AttentionOptions {
+                causal,
+                bias: biased.then_some(bias),
+                fully_masked: FullyMasked::Uniform,
+                ..AttentionOptions::new(head_dim)
+            };
+            let (out, weights) = (&mut out, &mut weights);
+            let mut output = || AttentionOutput {
+                weights: Some(Weights {
+                    data: &mut *weights,
+                    heads: &all,
+                    head_stride: queries * keys,
+                    query_stride: keys,
+                    keys,
+                }),
+                ..HeadsMut::new(&mut *out, [queries, heads, head_dim]).expect("room").into()
+            };
+            // The closures' own frames hold little.
+            check(isa, "attention", ATTENTION, || {
+                attention(isa, qkv, &[sequence], &options, output(), &mut scratch, SERIAL)
+                    .expect("a fit");
+            });
+            let cached =
+                CachedSequence { query_start: 0, query_len: queries, slot: 1, key_len: keys };
+            check(isa, "attention from a cache", ATTENTION, || {
+                attention_cached(query, &cache, &[cached], &options, output(), SERIAL)
+                    .expect("a fit");
+            });
+        }
+        let lens = vec![keys as u32; queries];
+        let slots: Vec<u32> = (0..keys as u32).map(|j| j / 3 % 2).collect();
+        let out = &mut out;
+        check(isa, "a step of attention", ATTENTION, || {
+            let ancestry = Ancestry { lens: &lens, slots: &slots, stride: 0 };
+            let options = AttentionOptions::new(head_dim);
+            let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("room");
+            attention_step(query, &cache, ancestry, &options, out, SERIAL).expect("a fit");
+        });
+    }
+}
+
+#[test]
+fn kernels_of_rows() {
+    let mut random = Random::new(3);
+    for (rows, columns) in [(5, 70), (3, 9000)] {
+        let x = random.values(rows * columns);
+        let mut sum = x.clone();
+        let mut out = vec![0.0; rows * columns];
+        let mut some = vec![0.0; rows * 64];
+        let mut indices = vec![0; rows * 64];
+        let ids: Vec<u32> = (0..rows as u32).collect();
+        let norm = LayerNorm { weight: &x[..columns], bias: &x[..columns], eps: 1e-5 };
+        let zeros = FullyMasked::Zeros;
+        let x = Matrix::new(&x, rows, columns).expect("a matrix");
+        for isa in all_isas() {
+            let view = |out| MatrixMut::new(out, rows, columns).expect("a matrix");
+            check(isa, "layer norm", OTHERS, || {
+                layer_norm(isa, norm, x, view(&mut out), SERIAL).expect("a fit");
+                add_into_layer_norm(isa, norm, x, view(&mut sum), view(&mut out), SERIAL)
+                    .expect("a fit");
+            });
+            check(isa, "softmax", OTHERS, || {
+                softmax(isa, x, None, zeros, view(&mut out), SERIAL).expect("a fit");
+                log_softmax(isa, x, None, zeros, view(&mut out), SERIAL).expect("a fit");
+                log_sum_exp(isa, x, None, &mut some[..rows], SERIAL).expect("a fit");
+            });
+            check(isa, "activations", OTHERS, || {
+                for one in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
+                    activation::apply(isa, one, view(&mut out), SERIAL).expect("a fit");
+                }
+            });
+            check(isa, "embedding", OTHERS, || {
+                let positions = Some(Positions { table: x, rows: &ids });
+                embed(isa, x, &ids, 2.0, positions, view(&mut out), SERIAL).expect("a fit");
+            });
+            check(isa, "positions", OTHERS, || {
+                encode(PositionEncoding::Interleaved, 0, view(&mut out)).expect("a fit");
+            });
+            check(isa, "the best of each row", OTHERS, || {
+                top_k(isa, x, 64, &mut some, &mut indices, SERIAL).expect("a fit");
+                argmax(isa, x, &mut indices[..rows], SERIAL).expect("a fit");
+            });
+        }
+    }
+}
