@@ -45,7 +45,7 @@ impl Stride {
     /// For an axis of `length` whose elements are `dense` apart when laid end to end.
     fn of(self, length: usize, dense: usize) -> usize {
         if length < 2 {
-            return if self.kind % 4 == 0 { dense } else { self.wild() };
+            return if self.kind.is_multiple_of(4) { dense } else { self.wild() };
         }
         match self.kind % 16 {
             0 => self.wild(),
