@@ -2,15 +2,16 @@
 //!
 //! Finite results are held to the documented error bound against a softmax in f64; masked and padded
 //! keys hold NaN; three threads give the bits of one, and a sequence alone the bits that it has in the
-//! batch; nothing outside the sequences' own rows is written; and arbitrary views and sequences are
-//! refused or safe.
+//! batch; nothing outside the sequences' own rows is written; and views of arbitrary strides and
+//! sequences of arbitrary numbers are refused or right.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::wild::WildAttention;
 use simdformer_fuzz::{GAP, Rng, Values, pick_isa, pool, same_bits};
-use simdformer_kernels::{Qkv, 
-    AttentionOptions, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Sequence, attention,
+use simdformer_kernels::{
+    AttentionOptions, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
     attention_scratch,
 };
 
@@ -29,7 +30,7 @@ struct Case {
     threads: u8,
     alone: u8,
     seed: u64,
-    wild: Wild,
+    wild: WildAttention,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -40,21 +41,9 @@ struct Lengths {
     padding: u8,
 }
 
-/// Numbers that nobody checked before the kernel does.
-#[derive(Arbitrary, Debug)]
-struct Wild {
-    length: u8,
-    shapes: [[u8; 3]; 2],
-    strides: [[usize; 2]; 4],
-    sequences: [[usize; 5]; 2],
-    scratch: u16,
-    causal: bool,
-    uniform: bool,
-}
-
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    refused_or_safe(isa, &case.wild);
+    case.wild.run(isa);
     batch(isa, &case);
 });
 
@@ -149,7 +138,15 @@ fn batch(isa: Isa, case: &Case) {
         let needed = attention_scratch(isa, sequences, kv_heads, head_dim).expect("a small size");
         let mut scratch = vec![GAP; needed];
         let mut out = untouched.clone();
-        attention(isa, Qkv { query: query.view(), key: key.view(), value: value.view() }, sequences, &options, out.view_mut().into(), &mut scratch, parallelism)
+        attention(
+            isa,
+            Qkv { query: query.view(), key: key.view(), value: value.view() },
+            sequences,
+            &options,
+            out.view_mut().into(),
+            &mut scratch,
+            parallelism,
+        )
         .expect("shapes that fit");
         out
     };
@@ -258,31 +255,5 @@ fn check_head(
             "{isa} {sequence:?} query {i} head {head} element {d}: {found} instead of {expected}, \
              error {error:e}, bound {bound:e}"
         );
-    }
-}
-
-/// Whatever the numbers, the call is refused or touches only its slices.
-fn refused_or_safe(isa: Isa, wild: &Wild) {
-    let length = usize::from(wild.length);
-    let input = vec![1.0f32; length];
-    let mut output = vec![0.0f32; length];
-    let [query_shape, key_shape] = wild.shapes.map(|shape| shape.map(usize::from));
-    let [q, k, v, o] = wild.strides;
-    let query = Heads::strided(&input, query_shape, q[0], q[1]);
-    let key = Heads::strided(&input, key_shape, k[0], k[1]);
-    let value = Heads::strided(&input, key_shape, v[0], v[1]);
-    let out = HeadsMut::strided(&mut output, query_shape, o[0], o[1]);
-    let sequences =
-        wild.sequences.map(|[query_start, query_len, key_start, key_len, padded_len]| Sequence {
-            query_start,
-            query_len,
-            key_start,
-            key_len,
-            padded_len,
-        });
-    let mut scratch = vec![0.0f32; usize::from(wild.scratch)];
-    if let (Ok(query), Ok(key), Ok(value), Ok(out)) = (query, key, value, out) {
-        let options = options(key_shape[2], wild.causal, wild.uniform);
-        let _ = attention(isa, Qkv { query, key, value }, &sequences, &options, out.into(), &mut scratch, Parallelism::Serial);
     }
 }

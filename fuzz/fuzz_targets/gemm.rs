@@ -1,12 +1,13 @@
 //! GEMM of any shape, layout, epilogue and values.
 //!
 //! Finite results are held to the documented error bound against a sum in f64; three threads give the
-//! bits of one, and a row alone the bits that it has in the whole product; nothing outside the output is written, nothing outside the
-//! inputs is read; and views of arbitrary numbers are refused or safe.
+//! bits of one, and a row alone the bits that it has in the whole product; nothing outside the output
+//! is written, nothing outside the inputs is read; and views of arbitrary strides are refused or right.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::wild::WildProduct;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
@@ -27,7 +28,7 @@ struct Case {
     single_row: u8,
     threads: u8,
     seed: u64,
-    wild: Wild,
+    wild: WildProduct,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +38,9 @@ enum Add {
     Matrix,
 }
 
-/// Numbers that nobody checked before the views do.
-#[derive(Arbitrary, Debug)]
-struct Wild {
-    length: u8,
-    a: [usize; 4],
-    c: [usize; 4],
-    weight: [usize; 2],
-}
-
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    refused_or_safe(isa, &case.wild);
+    case.wild.run(isa);
     product(isa, &case);
 });
 
@@ -179,21 +171,5 @@ fn product(isa: Isa, case: &Case) {
                 "{isa}: row {row} of {rows}, column {column}: {batch:e} in the batch, {single:e} alone"
             );
         }
-    }
-}
-
-/// Whatever the numbers, a view is refused or lies in its slice, and a GEMM of such views returns.
-fn refused_or_safe(isa: Isa, wild: &Wild) {
-    let length = usize::from(wild.length);
-    let input = vec![1.0f32; length];
-    let mut output = vec![0.0f32; length];
-    let [rows, columns, row_stride, column_stride] = wild.a;
-    let a = Matrix::strided(&input, rows, columns, row_stride, column_stride);
-    let [rows, columns, row_stride, column_stride] = wild.c;
-    let c = MatrixMut::strided(&mut output, rows, columns, row_stride, column_stride);
-    let [depth, columns] = wild.weight;
-    let weight = PackedMatrix::from_packed(isa, depth, columns, &input);
-    if let (Ok(a), Ok(c), Ok(weight)) = (a, c, weight) {
-        let _ = gemm(a, &weight, &Epilogue::default(), c, Parallelism::Serial);
     }
 }

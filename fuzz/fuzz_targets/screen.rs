@@ -1,14 +1,15 @@
 //! The screen of a product against the product.
 //!
 //! Whatever a screen decides must be the first largest element of what GEMM computes, bit for bit, for
-//! any shape, values, bias and bans; three threads decide the same; screens of arbitrary bytes are
-//! refused or safe.
+//! any shape, values, bias and bans; three threads decide the same; screens of arbitrary words and
+//! views of arbitrary strides are refused or safe.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
-use simdformer_kernels::screen::{Product, Screen, UNDECIDED, largest, scratch};
+use simdformer_fuzz::wild::WildScreen;
+use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, check_largest, pick_isa, pool};
+use simdformer_kernels::screen::{Product, Screen, largest, scratch};
 use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
 
 #[derive(Arbitrary, Debug)]
@@ -32,12 +33,12 @@ struct Case {
     banned: u8,
     threads: u8,
     seed: u64,
-    wild: Vec<u32>,
+    wild: WildScreen,
 }
 
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    safe(isa, &case);
+    case.wild.run(isa);
     decides(isa, &case);
 });
 
@@ -101,51 +102,10 @@ fn decides(isa: Isa, case: &Case) {
         (found, values)
     };
     let check = |(found, values): (Vec<u32>, Vec<f32>)| {
-        for (row, (&column, &value)) in found.iter().zip(&values).enumerate() {
-            if column == UNDECIDED {
-                assert!(value.is_nan());
-                continue;
-            }
-            let mut best = (UNDECIDED, f32::NEG_INFINITY);
-            for (j, &logit) in (0u32..).zip(&logits[row * columns..][..columns]) {
-                if banned(row, j) {
-                    continue;
-                }
-                assert!(!logit.is_nan(), "{isa}: row {row} is decided, column {j} is NaN");
-                if logit > best.1 {
-                    best = (j, logit);
-                }
-            }
-            let found = (column, value.to_bits());
-            let expected = (best.0, best.1.to_bits());
-            // Zeros of either sign tie.
-            assert!(
-                found == expected || (found.0 == expected.0 && value == 0.0 && best.1 == 0.0),
-                "{isa}: row {row}: {found:?}, {value:e}, instead of {best:?}"
-            );
-        }
+        check_largest(isa, &logits, columns, &banned, (&found, &values));
     };
     check(decide(Parallelism::Serial));
     if case.threads % 8 == 0 {
         check(pool().install(|| decide(Parallelism::Rayon)));
     }
-}
-
-/// A screen of any words, and a product that it has nothing to do with, give an answer or an error.
-fn safe(isa: Isa, case: &Case) {
-    let words: Vec<f32> = case.wild.iter().map(|&word| f32::from_bits(word)).collect();
-    let (depth, columns) = (usize::from(case.depth) % 40, usize::from(case.columns) % 40);
-    let Ok(screen) = Screen::from_built(depth, columns, &words) else { return };
-    let mut buffer = vec![1.0; PackedMatrix::len(isa, depth, columns).expect("small")];
-    let weight = vec![1.0; depth * columns];
-    let weight = Matrix::new(&weight, depth, columns).expect("a dense matrix");
-    let packed = PackedMatrix::pack(isa, weight, &mut buffer).expect("a fit");
-    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
-    let x = vec![1.0; 3 * depth];
-    let x = Matrix::new(&x, 3, depth).expect("a dense matrix");
-    let (mut found, mut values) = ([0; 3], [0.0; 3]);
-    let mut room = vec![GAP; scratch(3, depth).expect("small")];
-    let outputs = (&mut found[..], &mut values[..]);
-    largest(&product, x, &|_, _| false, outputs, &mut room, Parallelism::Serial).expect("a fit");
-    assert!(found.iter().all(|&column| column == UNDECIDED || (column as usize) < columns));
 }

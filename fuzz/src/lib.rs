@@ -8,7 +8,10 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use simdformer_kernels::Isa;
+use simdformer_kernels::screen::UNDECIDED;
 use std::sync::OnceLock;
+
+pub mod wild;
 
 /// The NaN of memory that belongs to no element. Not the NaN that arithmetic makes.
 pub const GAP: f32 = f32::from_bits(0x7fab_cdef);
@@ -163,4 +166,38 @@ pub fn pool() -> &'static ThreadPool {
 /// Whether two results are the same; which NaN comes out is not promised.
 pub fn same_bits(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+/// Fails when what a screen has found is not the first largest of each row of `logits`, with its very
+/// bits: a zero has the sign that the product gives it.
+///
+/// # Panics
+/// A row that is decided is decided wrongly.
+pub fn check_largest(
+    isa: Isa,
+    logits: &[f32],
+    columns: usize,
+    banned: &dyn Fn(usize, u32) -> bool,
+    (found, values): (&[u32], &[f32]),
+) {
+    for (row, (&column, &value)) in found.iter().zip(values).enumerate() {
+        if column == UNDECIDED {
+            assert!(value.is_nan(), "{isa}: row {row} is not decided, and has the value {value:e}");
+            continue;
+        }
+        let mut best = (UNDECIDED, f32::NEG_INFINITY);
+        for (j, &logit) in (0u32..).zip(&logits[row * columns..][..columns]) {
+            if banned(row, j) {
+                continue;
+            }
+            assert!(!logit.is_nan(), "{isa}: row {row} is decided, column {j} is NaN");
+            if logit > best.1 {
+                best = (j, logit);
+            }
+        }
+        assert!(
+            (column, value.to_bits()) == (best.0, best.1.to_bits()),
+            "{isa}: row {row}: column {column}, {value:e}, instead of {best:?}"
+        );
+    }
 }

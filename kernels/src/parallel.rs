@@ -80,4 +80,11 @@ fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
 pub use team::Team;
 
 #[cfg(feature = "rayon")]
+mod batch;
+#[cfg(feature = "rayon")]
+mod sync;
+#[cfg(feature = "rayon")]
 mod team;
+
+#[cfg(all(test, feature = "rayon"))]
+mod tests;

@@ -80,7 +80,7 @@ fn every_error_is_reached_and_nothing_is_written() {
         for (depth, columns) in [
             (usize::MAX, 2),
             (2, usize::MAX),
-            (1 << 40, 1 << 40),
+            (1 << (usize::BITS / 2 + 8), 1 << (usize::BITS / 2 + 8)),
             (usize::MAX / 4, 1),
             (0, usize::MAX),
         ] {

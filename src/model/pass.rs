@@ -108,6 +108,6 @@ pub(crate) struct Workspace<'w> {
     pub(crate) qkv: &'w mut [f32],
     /// `[min(rows, FEED_FORWARD_ROWS), ffn_dim]`.
     pub(crate) hidden: &'w mut [f32],
-    /// For the attention kernel of the encoder.
+    /// For the attention kernel of the encoder; the decoder needs none.
     pub(crate) scratch: &'w mut [f32],
 }

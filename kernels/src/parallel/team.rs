@@ -1,21 +1,32 @@
 //! One entry into a rayon pool for many kernels.
 //!
-//! Entering a pool from outside costs microseconds and a fork inside it about one; a decode step
-//! makes some fifty forks. A [`Team`] asks rayon for helpers once. Each helper then watches a
-//! counter: the leader publishes a batch of numbered tasks, everybody takes numbers until none is
-//! left, and the leader goes on when all tasks are done. Nobody ever waits for a *helper*, only
-//! for *tasks already taken*: helpers that the pool never scheduled cost nothing but their help,
-//! so an oversubscribed or busy pool slows a team down and cannot stop it. When the closure of
-//! [`Team::run`] returns, the helpers go back to the pool; nothing spins between calls.
+//! Entering a pool from outside costs microseconds, and a fork inside it one or two, since a worker
+//! that finds nothing to steal goes to sleep; a decoding step makes some fifty forks. A [`Team`] asks
+//! rayon for helpers once. They watch for batches of tasks (`batch.rs`) for as long as these follow
+//! each other closely, and when the closure of [`Team::run`] returns, they are back in the pool.
+//!
+//! # Why not `rayon::join` alone
+//!
+//! It allocates nothing either, and is what [`Parallelism::Rayon`](super::Parallelism::Rayon) is.
+//! But a thread that waits in it for a stolen half runs whatever job the pool has in the meantime.
+//! For a kernel that is the wrong one: it may be somebody else's whole translation, which the step in
+//! course then waits for, or one that takes a lock which our caller holds, and then neither ends. It
+//! is also slower, by 3 to 6 % of a decoding step on two threads; workers that are kept awake by a
+//! job that calls `rayon::yield_now` make up for that, but they too run the jobs of others, and the
+//! team's leader then waits for these. Here nobody runs anything during a batch but its tasks.
+//!
+//! # Why nothing hangs
+//!
+//! A leader waits for tasks that others have taken, a task for whatever its closure waits for, and a
+//! helper for nothing. A leader or a task may enter rayon again, in this pool or in another one, and
+//! its thread may there be handed any job: a helper of its own team, of the team of a frame below, of
+//! a team whose leader waits for this one. None of them stays: a helper that has found nothing to do
+//! for about a millisecond leaves. So every wait is for something that began after the wait did, and
+//! the one that began last is not waiting. Helpers that left are asked in again for each batch,
+//! by `rayon::join`; that is a little slower, and happens to teams whose leader was elsewhere.
 
-use core::cell::Cell;
-use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-
-type Task<'t> = &'t (dyn Fn(usize) + Sync);
-
-/// Rounds of `spin_loop` before a waiting thread offers its core to others.
-const SPINS_BEFORE_YIELD: u32 = 256;
+use super::batch::{Batches, Helper, Leader, TOO_MANY, Task};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The calling thread and whoever of its rayon pool comes to help.
 ///
@@ -25,227 +36,99 @@ const SPINS_BEFORE_YIELD: u32 = 256;
 /// let threads = Team::run(|team| Parallelism::Team(team).threads());
 /// assert!(threads >= 1);
 /// ```
+///
+/// # What may be called where
+///
+/// The closure of [`Team::run`], and callbacks of kernels that run in a team, may do what any rayon
+/// job may: enter rayon again, install work into another pool, run other teams, panic. Two things are
+/// theirs to see to, as in every rayon job:
+///
+/// - They must not wait, other than through rayon, for something that needs a thread of this pool:
+///   the pool's threads may all be waiting for them.
+/// - Whoever waits inside rayon may be handed any other job of the pool, and `Team::run` itself ends
+///   with such a wait, though it hardly ever has to: hold no lock that these jobs take.
+///
+/// Helpers without a batch to work on leave after about a millisecond, and no thread is kept busy
+/// while a callback prints or sleeps.
+///
+/// # Panics
+///
+/// A panic in a task reaches the caller of the kernel when no task of it runs any more: one panic, the
+/// first, however many tasks panicked. The team, if the panic is caught inside [`Team::run`], and the
+/// pool can be used again. What the kernel was writing is then partly written.
 #[derive(Debug)]
 pub struct Team<'a> {
-    shared: &'a Shared,
+    leader: Leader<'a>,
+    helper: Helper<'a>,
     threads: usize,
-    /// Only the leader may publish tasks.
-    not_sync: PhantomData<Cell<()>>,
-}
-
-/// What leader and helpers share. `batch` packs the batch number (high 32 bits) with the tasks not
-/// yet taken (low 32 bits), so that a late helper can never take a task of a batch it did not see,
-/// nor mistake the next batch's size for its own.
-#[derive(Debug)]
-struct Shared {
-    batch: CacheLine<AtomicU64>,
-    finished: CacheLine<AtomicUsize>,
-    /// Tasks in the current batch.
-    count: AtomicUsize,
-    /// `*const Task` of the current batch.
-    task: AtomicPtr<()>,
-    closed: AtomicBool,
-    panicked: AtomicBool,
-}
-
-#[derive(Debug)]
-#[repr(align(128))]
-struct CacheLine<T>(T);
-
-/// Says "no more batches" however the leader leaves.
-struct Close<'a>(&'a Shared);
-
-impl Drop for Close<'_> {
-    fn drop(&mut self) {
-        self.0.closed.store(true, Ordering::Release);
-    }
 }
 
 impl Team<'_> {
-    /// Runs `lead` on the calling thread while the other threads of its rayon pool (the global
-    /// pool when it belongs to none) help with the kernels that `lead` calls.
+    /// Runs `lead` on the calling thread (on one of the global pool if it belongs to no pool) while
+    /// the other threads of its rayon pool help with the kernels that `lead` calls.
+    ///
+    /// # Panics
+    /// As `lead` does.
     pub fn run<R: Send>(lead: impl FnOnce(&Team<'_>) -> R + Send) -> R {
         let threads = rayon::current_num_threads();
-        let shared = Shared {
-            batch: CacheLine(AtomicU64::new(0)),
-            finished: CacheLine(AtomicUsize::new(0)),
-            count: AtomicUsize::new(0),
-            task: AtomicPtr::new(core::ptr::null_mut()),
-            closed: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-        };
-        let lead = || {
-            let close = Close(&shared);
-            let result = lead(&Team { shared: &shared, threads, not_sync: PhantomData });
-            drop(close);
-            result
-        };
+        let mut batches = Batches::new();
+        let (leader, helper) = batches.split();
+        let team = Team { leader, helper, threads };
         if threads == 1 {
-            return lead();
+            return lead(&team);
         }
-        rayon::join(lead, || helpers(threads - 1, &shared)).0
+        let leaders_place = AtomicUsize::new(usize::MAX);
+        let lead = || {
+            leaders_place.store(place(), Ordering::Relaxed);
+            // Dropped at the end: no more batches, however `lead` ends.
+            let team = team;
+            lead(&team)
+        };
+        // Joins, since they do not allocate.
+        let help = || {
+            // The leader, waiting inside rayon: it cannot wait for itself.
+            if place() == leaders_place.load(Ordering::Relaxed) {
+                helper.leave();
+            } else {
+                helper.stay();
+            }
+        };
+        rayon::join(lead, || times(threads - 1, &help)).0
     }
 
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
 
+    /// Runs `task(0)` to `task(tasks - 1)`.
     pub(super) fn for_each(&self, tasks: usize, task: Task<'_>) {
-        if self.threads == 1 || tasks >= u32::MAX as usize {
+        if self.threads == 1 || tasks >= TOO_MANY {
             for index in 0..tasks {
                 task(index);
             }
             return;
         }
-        let shared = self.shared;
-        shared.finished.0.store(0, Ordering::Relaxed);
-        shared.count.store(tasks, Ordering::Relaxed);
-        shared.task.store((&raw const task).cast::<()>().cast_mut(), Ordering::Relaxed);
-        let number = (shared.batch.0.load(Ordering::Relaxed) >> 32).wrapping_add(1) & 0xffff_ffff;
-        // Publishes the three stores above; a helper reads them only after it has taken a task.
-        shared.batch.0.store((number << 32) | tasks as u64, Ordering::Release);
-        // The task must outlive its last use even when the leader's own share panics.
-        let wait = WaitForAll { shared, tasks };
-        shared.help(number);
-        drop(wait);
-        assert!(!shared.panicked.load(Ordering::Relaxed), "a task of this team panicked");
-    }
-}
-
-struct WaitForAll<'a> {
-    shared: &'a Shared,
-    tasks: usize,
-}
-
-impl Drop for WaitForAll<'_> {
-    fn drop(&mut self) {
-        let mut patience = Patience::default();
-        while self.shared.finished.0.load(Ordering::Acquire) < self.tasks {
-            patience.wait();
-        }
-    }
-}
-
-/// Counts a task as finished even when it unwinds, so that nobody waits for it for ever.
-struct Finish<'a>(&'a Shared);
-
-impl Drop for Finish<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.panicked.store(true, Ordering::Relaxed);
-        }
-        self.0.finished.0.fetch_add(1, Ordering::Release);
-    }
-}
-
-impl Shared {
-    /// Takes and runs tasks of batch `number` until none is left.
-    fn help(&self, number: u64) {
-        let mut seen = self.batch.0.load(Ordering::Acquire);
-        while seen >> 32 == number {
-            let left = (seen & 0xffff_ffff) as usize;
-            if left == 0 {
-                return;
+        let (gone, helper) = (self.leader.gone(), self.helper);
+        self.leader.run(tasks, task, |finish| {
+            // Helpers that are here need no call.
+            if gone > 0 {
+                rayon::join(finish, || times(gone.min(tasks), &|| helper.help()));
             }
-            match self.batch.0.compare_exchange_weak(
-                seen,
-                seen - 1,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => {
-                    let finish = Finish(self);
-                    let index = self.count.load(Ordering::Relaxed) - left;
-                    let task = self.task.load(Ordering::Relaxed).cast::<Task<'_>>();
-                    // SAFETY: the exchange took task `index` of the batch in course, whose leader
-                    // cannot return before `finished` counts it, so the pointer still lives.
-                    unsafe { (*task)(index) };
-                    drop(finish);
-                    seen = self.batch.0.load(Ordering::Acquire);
-                }
-                Err(now) => seen = now,
-            }
-        }
+        });
     }
 }
 
-/// Brings `count` helpers in, through joins so that nothing is allocated.
-fn helpers(count: usize, shared: &Shared) {
+/// The number of this thread in its pool.
+fn place() -> usize {
+    // Team members are in a pool.
+    rayon::current_thread_index().unwrap_or(usize::MAX)
+}
+
+/// Runs `work` `count` times, on as many threads as find the time.
+fn times(count: usize, work: &(impl Fn() + Sync)) {
     if count > 1 {
-        rayon::join(|| helper(shared), || helpers(count - 1, shared));
+        rayon::join(work, || times(count - 1, work));
     } else {
-        helper(shared);
-    }
-}
-
-fn helper(shared: &Shared) {
-    let mut patience = Patience::default();
-    let mut done = 0;
-    while !shared.closed.load(Ordering::Acquire) {
-        let number = shared.batch.0.load(Ordering::Acquire) >> 32;
-        if number == done {
-            patience.wait();
-        } else {
-            shared.help(number);
-            done = number;
-            patience = Patience::default();
-        }
-    }
-}
-
-#[derive(Default)]
-struct Patience(u32);
-
-impl Patience {
-    fn wait(&mut self) {
-        if self.0 < SPINS_BEFORE_YIELD {
-            self.0 += 1;
-            core::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::Parallelism;
-    use crate::parallel::Team;
-    use core::sync::atomic::{AtomicUsize, Ordering};
-    use std::vec::Vec;
-
-    #[test]
-    fn every_task_runs_once_in_every_batch() {
-        for threads in [1, 2, 3, 7] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            let Ok(pool) = pool else { panic!("no pool of {threads} threads") };
-            pool.install(|| {
-                Team::run(|team| {
-                    for batch in 0..2000usize {
-                        let tasks = [0, 1, 2, 3, 17, 64][batch % 6];
-                        let counts: Vec<AtomicUsize> =
-                            (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-                        Parallelism::Team(team).for_each(tasks, &|index| {
-                            counts[index].fetch_add(1, Ordering::Relaxed);
-                        });
-                        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
-                    }
-                });
-            });
-        }
-    }
-
-    #[test]
-    fn a_panic_in_a_task_reaches_the_leader() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build();
-        let Ok(pool) = pool else { panic!("no pool of two threads") };
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            pool.install(|| {
-                Team::run(|team| {
-                    Parallelism::Team(team).for_each(8, &|index| assert!(index != 5, "task five"));
-                });
-            });
-        }));
-        assert!(caught.is_err());
+        work();
     }
 }

@@ -85,6 +85,13 @@ impl Layout {
         self.parameters.push(Parameter { role, shape, place, floats });
     }
 
+    /// Counts `floats` more for the parameter that came last: padding, or zeros in place of a tensor.
+    fn count(&mut self, floats: usize) {
+        if let Some(last) = self.parameters.last_mut() {
+            last.floats += floats;
+        }
+    }
+
     /// Memory for a tensor as it is.
     fn rows(&mut self, tensor: Tensor, skip: usize) -> Result<Range<usize>, MemoryError> {
         let (rows, columns) = rows_and_columns(&tensor);
@@ -118,8 +125,12 @@ impl Parts for Layout {
         let weight = self.rows(norm.weight, 0)?;
         let bias = match norm.bias {
             Some(bias) => self.rows(bias, 0)?,
-            // Zeros, as all memory at first.
-            None => self.take(weight.len())?.0,
+            // Zeros, as all memory at first; they count as the factor's.
+            None => {
+                let (range, floats) = self.take(weight.len())?;
+                self.count(floats);
+                range
+            }
         };
         Ok(Norm { weight, bias })
     }
@@ -134,21 +145,19 @@ impl Parts for Layout {
         let mut first = 0;
         for AffineTensors { weight, bias: shift } in maps {
             let end = first + rows_and_columns(&weight).0;
-            let share = |left: &mut usize, floats: usize| {
-                // The padding after all of them belongs to the last.
-                let share = if end == columns { *left } else { floats };
-                *left -= share;
-                share
-            };
-            let of_matrix = share(&mut matrix_left, depth * (end - first));
-            let of_bias = share(&mut bias_left, end - first);
-            self.push(weight, Place::Columns { matrix: matrix.clone(), first }, of_matrix);
+            // The padding after all of them belongs to the last.
+            let last = end == columns;
+            let floats = if last { matrix_left } else { depth * (end - first) };
+            matrix_left -= floats;
+            self.push(weight, Place::Columns { matrix: matrix.clone(), first }, floats);
             if let Some(shift) = shift {
                 let range = bias.start + first..bias.start + end;
-                self.push(shift, Place::Rows { range, skip: 0 }, of_bias);
+                self.push(shift, Place::Rows { range, skip: 0 }, end - first);
+                bias_left -= end - first;
             }
             first = end;
         }
+        self.count(bias_left);
         Ok(Linear { matrix, bias: has_bias.then_some(bias) })
     }
 
@@ -173,4 +182,38 @@ impl Parts for Layout {
 fn rows_and_columns(tensor: &Tensor) -> (usize, usize) {
     let mut shape = tensor.shape.iter();
     (shape.next().copied().unwrap_or(0), shape.product())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Affine, LayerPart};
+
+    /// No network of today lacks a bias; the table must add up for those that will.
+    #[test]
+    fn parts_without_bias_are_placed_and_add_up() {
+        use crate::config::Side::Encoder;
+        let tensor = |index, affine, shape: &[usize]| Tensor {
+            role: Role::Layer(Encoder, index, LayerPart::FeedForwardNorm(affine)),
+            shape: shape.to_vec(),
+        };
+        let map = |index, outputs, bias: bool| AffineTensors {
+            weight: tensor(index, Affine::Weight, &[outputs, 7]),
+            bias: bias.then(|| tensor(index, Affine::Bias, &[outputs])),
+        };
+        for isa in Isa::available() {
+            let mut layout = Layout { isa, planner: Planner::default(), parameters: Vec::new() };
+            let none = layout.linear(vec![map(0, 5, false), map(1, 3, false)]).expect("placed");
+            assert!(none.bias.is_none() && none.columns() == 8);
+            let one = layout.linear(vec![map(2, 5, true), map(3, 3, false)]).expect("placed");
+            // Where another map has a bias, one without adds zeros.
+            assert_eq!(one.bias.expect("a bias").len(), 8);
+            let factor = tensor(4, Affine::Weight, &[7]);
+            let norm = layout.norm(AffineTensors { weight: factor, bias: None }).expect("placed");
+            assert_eq!((norm.weight.len(), norm.bias.len()), (7, 7));
+            assert_eq!(layout.parameters.len(), 6);
+            let all: usize = layout.parameters.iter().map(|parameter| parameter.floats).sum();
+            assert_eq!(all, layout.planner.floats(), "{isa}");
+        }
+    }
 }
