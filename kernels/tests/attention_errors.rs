@@ -526,6 +526,51 @@ fn absurd_sizes_do_not_panic() {
     }
 }
 
+/// Sequences times heads that 32 bits cannot count: the product would wrap to no task at all, or to
+/// tasks of which two write one row.
+#[cfg(target_pointer_width = "32")]
+#[test]
+fn tasks_beyond_32_bits_are_too_many() {
+    let heads = 1 << 20;
+    let data = vec![0.5; heads];
+    let query = Heads::new(&data, [1, heads, 1]).expect("a query");
+    let key = Heads::new(&data[..1], [1, 1, 1]).expect("a key");
+    let options = AttentionOptions::new(1);
+    for isa in all_isas() {
+        for count in [1 << 12, 5000] {
+            let mut out = vec![POISON; heads];
+            let mut sequences = vec![Sequence::default(); count - 1];
+            sequences.push(Sequence::packed(0, 1));
+            let floats = attention_scratch(isa, &sequences, 1, 1).expect("small");
+            let result = attention(
+                isa,
+                Qkv { query, key, value: key },
+                &sequences,
+                &options,
+                HeadsMut::new(&mut out, [1, heads, 1]).expect("room").into(),
+                &mut vec![POISON; floats],
+                Parallelism::Serial,
+            );
+            assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");
+
+            let shape = CacheShape { slots: 1, capacity: 1, heads: 1, head_dim: 1 };
+            let memory = vec![0.5; shape.len(isa).expect("small")];
+            let mut sequences = vec![CachedSequence::default(); count - 1];
+            sequences.push(CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 });
+            let result = attention_cached(
+                query,
+                &Cache::new(isa, shape, &memory).expect("room"),
+                &sequences,
+                &options,
+                HeadsMut::new(&mut out, [1, heads, 1]).expect("room").into(),
+                Parallelism::Serial,
+            );
+            assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");
+            assert!(out.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}: written");
+        }
+    }
+}
+
 #[test]
 fn the_oracle_refuses_what_the_kernel_refuses() {
     use AttentionError as E;
