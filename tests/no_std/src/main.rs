@@ -8,9 +8,9 @@
 #![no_std]
 #![no_main]
 
-use simdformer_kernels::{Qkv, 
+use simdformer_kernels::{
     Activation, AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Residual, Sequence, attention, attention_scratch, gemm,
+    Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
 };
 
 #[link(name = "c")]
@@ -130,7 +130,19 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
     let needed = attention_scratch(isa, &sequences, 1, 3).map_err(|_| Failure::Setup)?;
     let scratch = scratch.get_mut(..needed).ok_or(Failure::Setup)?;
     let mut result = [f32::NAN; 6];
-    attention(isa, Qkv { query: Heads::new(&QUERY, [2, 1, 3]).map_err(|_| Failure::Setup)?, key: Heads::new(&KEY, [3, 1, 3]).map_err(|_| Failure::Setup)?, value: Heads::new(&VALUE, [3, 1, 3]).map_err(|_| Failure::Setup)? }, &sequences, &AttentionOptions { scale: 1.0, causal: true, ..AttentionOptions::new(3) }, HeadsMut::new(&mut result, [2, 1, 3]).map_err(|_| Failure::Setup)?.into(), scratch, Parallelism::Serial)
+    attention(
+        isa,
+        Qkv {
+            query: Heads::new(&QUERY, [2, 1, 3]).map_err(|_| Failure::Setup)?,
+            key: Heads::new(&KEY, [3, 1, 3]).map_err(|_| Failure::Setup)?,
+            value: Heads::new(&VALUE, [3, 1, 3]).map_err(|_| Failure::Setup)?,
+        },
+        &sequences,
+        &AttentionOptions { scale: 1.0, causal: true, ..AttentionOptions::new(3) },
+        HeadsMut::new(&mut result, [2, 1, 3]).map_err(|_| Failure::Setup)?.into(),
+        scratch,
+        Parallelism::Serial,
+    )
     .map_err(|_| Failure::AttentionRefused)?;
     for (found, expected) in result.iter().zip(&EXPECTED) {
         let error = (found - expected).abs();
