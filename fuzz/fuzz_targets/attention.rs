@@ -189,7 +189,6 @@ fn batch(isa: Isa, case: &Case) {
 }
 
 /// One query of one head against a softmax in f64.
-#[allow(clippy::too_many_arguments)]
 fn check_head(
     isa: Isa,
     sequence: &Sequence,

@@ -249,7 +249,8 @@ impl Isa {
     #[inline]
     pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            Level::Scalar(token) => kernel.run(token),
+            // A function of its own, as the others are: only the one that runs takes its stack.
+            Level::Scalar(token) => token.outlined(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
             #[cfg(target_arch = "x86_64")]
@@ -287,8 +288,14 @@ impl Isa {
             }
             Level::Scalar(_) => {}
         }
-        kernel.run::<pulp::Scalar, 4>(pulp::Scalar)
+        plain_bytes(kernel)
     }
+}
+
+/// A kernel of bytes in plain Rust, which takes its stack only when it runs.
+#[inline(never)]
+fn plain_bytes<K: BytesKernel>(kernel: K) -> K::Output {
+    kernel.run::<pulp::Scalar, 4>(pulp::Scalar)
 }
 
 impl fmt::Debug for Isa {

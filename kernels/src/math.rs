@@ -8,7 +8,7 @@
 //! takes the CPU's slow path for subnormal numbers on the way out: results below the smallest normal
 //! f32 are replaced by zero before they are formed.
 
-use crate::Isa;
+use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::rows::{Map, sweep};
 

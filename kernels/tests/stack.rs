@@ -146,6 +146,26 @@ fn products() {
     }
 }
 
+/// Room for the context of `query` and for the weights of all its heads.
+fn output<'a>(
+    out: &'a mut [f32],
+    weights: &'a mut [f32],
+    query: &Heads<'_>,
+    all: &'a [usize],
+) -> AttentionOutput<'a> {
+    let (tokens, keys) = (query.tokens(), weights.len() / query.tokens() / all.len());
+    AttentionOutput {
+        weights: Some(Weights {
+            data: weights,
+            heads: all,
+            head_stride: tokens * keys,
+            query_stride: keys,
+            keys,
+        }),
+        ..HeadsMut::new(out, [tokens, query.heads(), query.head_dim()]).expect("room").into()
+    }
+}
+
 #[test]
 fn attentions() {
     // More than one block of queries and of keys.
@@ -188,27 +208,30 @@ fn attentions() {
                 fully_masked: FullyMasked::Uniform,
                 ..AttentionOptions::new(head_dim)
             };
-            let (out, weights) = (&mut out, &mut weights);
-            let mut output = || AttentionOutput {
-                weights: Some(Weights {
-                    data: &mut *weights,
-                    heads: &all,
-                    head_stride: queries * keys,
-                    query_stride: keys,
-                    keys,
-                }),
-                ..HeadsMut::new(&mut *out, [queries, heads, head_dim]).expect("room").into()
-            };
-            // The closures' own frames hold little.
             check(isa, "attention", ATTENTION, || {
-                attention(isa, qkv, &[sequence], &options, output(), &mut scratch, SERIAL)
-                    .expect("a fit");
+                attention(
+                    isa,
+                    qkv,
+                    &[sequence],
+                    &options,
+                    output(&mut out, &mut weights, &query, &all),
+                    &mut scratch,
+                    SERIAL,
+                )
+                .expect("a fit");
             });
             let cached =
                 CachedSequence { query_start: 0, query_len: queries, slot: 1, key_len: keys };
             check(isa, "attention from a cache", ATTENTION, || {
-                attention_cached(query, &cache, &[cached], &options, output(), SERIAL)
-                    .expect("a fit");
+                attention_cached(
+                    query,
+                    &cache,
+                    &[cached],
+                    &options,
+                    output(&mut out, &mut weights, &query, &all),
+                    SERIAL,
+                )
+                .expect("a fit");
             });
         }
         let lens = vec![keys as u32; queries];
@@ -221,6 +244,12 @@ fn attentions() {
             attention_step(query, &cache, ancestry, &options, out, SERIAL).expect("a fit");
         });
     }
+}
+
+/// `data` in `rows` rows.
+fn view(data: &mut [f32], rows: usize) -> MatrixMut<'_> {
+    let columns = data.len() / rows;
+    MatrixMut::new(data, rows, columns).expect("a matrix")
 }
 
 #[test]
@@ -237,28 +266,34 @@ fn kernels_of_rows() {
         let zeros = FullyMasked::Zeros;
         let x = Matrix::new(&x, rows, columns).expect("a matrix");
         for isa in all_isas() {
-            let view = |out| MatrixMut::new(out, rows, columns).expect("a matrix");
             check(isa, "layer norm", OTHERS, || {
-                layer_norm(isa, norm, x, view(&mut out), SERIAL).expect("a fit");
-                add_into_layer_norm(isa, norm, x, view(&mut sum), view(&mut out), SERIAL)
-                    .expect("a fit");
+                layer_norm(isa, norm, x, view(&mut out, rows), SERIAL).expect("a fit");
+                add_into_layer_norm(
+                    isa,
+                    norm,
+                    x,
+                    view(&mut sum, rows),
+                    view(&mut out, rows),
+                    SERIAL,
+                )
+                .expect("a fit");
             });
             check(isa, "softmax", OTHERS, || {
-                softmax(isa, x, None, zeros, view(&mut out), SERIAL).expect("a fit");
-                log_softmax(isa, x, None, zeros, view(&mut out), SERIAL).expect("a fit");
+                softmax(isa, x, None, zeros, view(&mut out, rows), SERIAL).expect("a fit");
+                log_softmax(isa, x, None, zeros, view(&mut out, rows), SERIAL).expect("a fit");
                 log_sum_exp(isa, x, None, &mut some[..rows], SERIAL).expect("a fit");
             });
             check(isa, "activations", OTHERS, || {
                 for one in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
-                    activation::apply(isa, one, view(&mut out), SERIAL).expect("a fit");
+                    activation::apply(isa, one, view(&mut out, rows), SERIAL).expect("a fit");
                 }
             });
             check(isa, "embedding", OTHERS, || {
                 let positions = Some(Positions { table: x, rows: &ids });
-                embed(isa, x, &ids, 2.0, positions, view(&mut out), SERIAL).expect("a fit");
+                embed(isa, x, &ids, 2.0, positions, view(&mut out, rows), SERIAL).expect("a fit");
             });
             check(isa, "positions", OTHERS, || {
-                encode(PositionEncoding::Interleaved, 0, view(&mut out)).expect("a fit");
+                encode(PositionEncoding::Interleaved, 0, view(&mut out, rows)).expect("a fit");
             });
             check(isa, "the best of each row", OTHERS, || {
                 top_k(isa, x, 64, &mut some, &mut indices, SERIAL).expect("a fit");
