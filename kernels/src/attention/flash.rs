@@ -13,7 +13,7 @@
 use super::product::{ALONE, Stream, streamed};
 use super::weights::{Running, exponentials};
 use crate::gemm::{MAX_ROWS, Operands, share};
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::softmax::FullyMasked;
 use core::mem::MaybeUninit;
 
@@ -88,6 +88,26 @@ pub(super) struct Head {
     pub(super) weights_len: usize,
 }
 
+/// [`Head::tile`] as a function of its own, made where that may be called.
+struct TileOf<'t, const MR: usize, const NV: usize> {
+    head: &'t Head,
+    block: Block,
+    row: usize,
+    running: &'t mut [Running],
+    scores: &'t mut Scores,
+}
+
+impl<const MR: usize, const NV: usize> Kernel for TileOf<'_, MR, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { head, block, row, running, scores } = self;
+        // SAFETY: `Head::attend` makes it under the same contract.
+        unsafe { head.tile::<S, MR, NV>(s, block, row, running, scores) }
+    }
+}
+
 impl Head {
     /// Keys that query `row` sees.
     #[inline(always)]
@@ -124,16 +144,15 @@ impl Head {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
-                // SAFETY: the caller's contract.
-                unsafe {
-                    match local.len() {
-                        1 => self.tile::<S, 1, NV>(s, block, row, running, scores),
-                        2 => self.tile::<S, 2, NV>(s, block, row, running, scores),
-                        3 => self.tile::<S, 3, NV>(s, block, row, running, scores),
-                        4 => self.tile::<S, 4, NV>(s, block, row, running, scores),
-                        5 => self.tile::<S, 5, NV>(s, block, row, running, scores),
-                        _ => self.tile::<S, 6, NV>(s, block, row, running, scores),
-                    }
+                // Functions of their own: as parts of this one they take several times as long to
+                // compile.
+                match local.len() {
+                    1 => s.outlined(TileOf::<1, NV> { head: self, block, row, running, scores }),
+                    2 => s.outlined(TileOf::<2, NV> { head: self, block, row, running, scores }),
+                    3 => s.outlined(TileOf::<3, NV> { head: self, block, row, running, scores }),
+                    4 => s.outlined(TileOf::<4, NV> { head: self, block, row, running, scores }),
+                    5 => s.outlined(TileOf::<5, NV> { head: self, block, row, running, scores }),
+                    _ => s.outlined(TileOf::<6, NV> { head: self, block, row, running, scores }),
                 }
             }
             key += block.len;

@@ -13,7 +13,9 @@
 //!   out, no bit lost.
 //! * The epilogue happens in registers, before the only store.
 //!
-//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads.
+//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads,
+//! `packing.rs` for the layout. Another form of weights is another file of packing and an
+//! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
 
 mod blocking;
 mod epilogue;
@@ -26,7 +28,9 @@ pub use error::GemmError;
 pub use packing::PackedMatrix;
 
 pub(crate) use blocking::share;
-pub(crate) use microkernel::{MAX_ROWS, Operands, tile, tile_ahead};
+pub(crate) use microkernel::{
+    Floats, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
+};
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -42,6 +46,9 @@ use crate::parallel::Parallelism;
 /// infinities propagate as in that order.
 ///
 /// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only.
+///
+/// Stack: each thread that takes part uses less than 64 KiB of its own (48 KiB of it for sums that wait,
+/// with more than 36 rows; with fewer, less than 16 KiB).
 ///
 /// # Errors
 /// Shapes that do not fit together; then nothing is written.
