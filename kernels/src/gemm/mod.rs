@@ -29,7 +29,7 @@ pub use packing::PackedMatrix;
 
 pub(crate) use blocking::share;
 pub(crate) use microkernel::{
-    Floats, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
+    Floats, Form, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
 };
 
 use crate::matrix::{Matrix, MatrixMut};
