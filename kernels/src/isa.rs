@@ -6,8 +6,6 @@
 //! kernels are compiled with, because both come from pulp's token of that set; on x86-64 it also
 //! asks the operating system (XCR0) whether it saves the wide registers.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use crate::lanes::Enter;
 use crate::lanes::bytes::BytesKernel;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::vnni::{Vnni256, Vnni512};
@@ -342,6 +340,19 @@ impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
     #[inline(always)]
     fn call(self) -> W::Output {
         self.0.run()
+    }
+}
+
+/// A [`Kernel`] with its instruction set: what goes through the entrance of a `target_feature` region.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+struct Enter<K, S>(K, S);
+
+impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn call(self) -> K::Output {
+        self.0.run(self.1)
     }
 }
 

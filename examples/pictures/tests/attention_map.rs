@@ -6,6 +6,7 @@
 mod example;
 
 use example::heatmap::{Page, Panel, cut, isolated, width};
+use std::path::Path;
 
 fn page(queries: &[&str], keys: &[&str], panels: usize) -> Page {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -132,4 +133,21 @@ fn a_translation_is_drawn_and_aligned() {
         assert!(found.contains(error), "{found}");
         let _ = std::fs::remove_dir_all(&out);
     }
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_the_example_draws() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
+    let out = std::env::temp_dir().join(format!("readme-map-{}", std::process::id()));
+    let folder = out.to_str().expect("a path").to_owned();
+    let sentence = "la vieille maison blanche est belle".to_owned();
+    example::run(&["--out".to_owned(), folder, sentence]).expect("a drawing");
+    let read = |path: &Path| std::fs::read_to_string(path).expect("an SVG");
+    let (drawn, kept) = (read(&out.join("cross.svg")), read(&root.join("docs/attention.svg")));
+    // Words and where they stand; a shade may differ in a bit from one instruction set to the next.
+    let words = |svg: &str| -> Vec<String> {
+        svg.lines().filter(|line| line.starts_with("<text")).map(str::to_owned).collect()
+    };
+    assert_eq!(words(&drawn), words(&kept));
+    std::fs::remove_dir_all(&out).expect("removed");
 }

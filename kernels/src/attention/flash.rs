@@ -16,7 +16,7 @@ use super::online_softmax::{
 };
 use super::product::{ALONE, Stream, streamed};
 use crate::gemm::{MAX_ROWS, Operands, share};
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use core::mem::MaybeUninit;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and
@@ -45,6 +45,26 @@ pub(super) struct Scores {
 impl Scores {
     pub(super) const fn new() -> Self {
         Self { lines: Lines::new(), queries: [MaybeUninit::uninit(); MAX_ROWS * QUERY_ROW] }
+    }
+}
+
+/// [`Head::tile`] as a function of its own, made where that may be called.
+struct TileOf<'t, const MR: usize, const NV: usize> {
+    head: &'t Head,
+    block: Block,
+    row: usize,
+    running: &'t mut [Running],
+    scores: &'t mut Scores,
+}
+
+impl<const MR: usize, const NV: usize> Kernel for TileOf<'_, MR, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { head, block, row, running, scores } = self;
+        // SAFETY: `Head::attend` makes it under the same contract.
+        unsafe { head.tile::<S, MR, NV>(s, block, row, running, scores) }
     }
 }
 
@@ -77,19 +97,24 @@ impl Head {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
-                // SAFETY: the caller's contract.
-                unsafe {
-                    match local.len() {
-                        1 => self.tile::<S, 1, NV>(s, block, row, running, scores),
-                        2 => self.tile::<S, 2, NV>(s, block, row, running, scores),
-                        3 => self.tile::<S, 3, NV>(s, block, row, running, scores),
-                        4 => self.tile::<S, 4, NV>(s, block, row, running, scores),
-                        5 => self.tile::<S, 5, NV>(s, block, row, running, scores),
-                        rows => {
-                            const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
-                            debug_assert_eq!(rows, MAX_ROWS);
-                            self.tile::<S, MAX_ROWS, NV>(s, block, row, running, scores);
-                        }
+                // Functions of their own: as parts of this one they take several times as long to
+                // compile.
+                match local.len() {
+                    1 => s.outlined(TileOf::<1, NV> { head: self, block, row, running, scores }),
+                    2 => s.outlined(TileOf::<2, NV> { head: self, block, row, running, scores }),
+                    3 => s.outlined(TileOf::<3, NV> { head: self, block, row, running, scores }),
+                    4 => s.outlined(TileOf::<4, NV> { head: self, block, row, running, scores }),
+                    5 => s.outlined(TileOf::<5, NV> { head: self, block, row, running, scores }),
+                    rows => {
+                        const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                        debug_assert_eq!(rows, MAX_ROWS);
+                        s.outlined(TileOf::<MAX_ROWS, NV> {
+                            head: self,
+                            block,
+                            row,
+                            running,
+                            scores,
+                        });
                     }
                 }
             }

@@ -2,7 +2,7 @@
 //! values is larger than the first level, so each line is asked for some steps before it is
 //! multiplied.
 
-use crate::gemm::Operands;
+use crate::gemm::{Lines, Operands, tile_ahead};
 use crate::lanes::Lanes;
 
 /// Steps between asking for a line and multiplying with it: the latency of the second-level cache
@@ -33,6 +33,12 @@ impl Stream {
     pub(super) fn line_by_line<S: Lanes, const NV: usize>(at: *const f32) -> Self {
         Self { at, step: NV * S::LANES, vector: S::LANES }
     }
+
+    /// What asks for `count` vectors at each step.
+    #[inline(always)]
+    fn lines(self, count: usize) -> Lines {
+        Lines { at: self.at, step: self.step, count, apart: self.vector }
+    }
 }
 
 /// As [`crate::gemm::tile`], the same bits; asks for `B` ahead of its use, and for the first steps
@@ -59,42 +65,7 @@ pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const NV: usize>(
     };
     // SAFETY: the caller's contract; `before <= depth`.
     unsafe {
-        let acc = steps(s, acc, before, operands, later);
-        steps(s, acc, depth - before, rest, next)
+        let acc = tile_ahead(s, acc, before, operands, later.lines(NV));
+        tile_ahead(s, acc, depth - before, rest, next.lines(NV))
     }
-}
-
-/// `depth` steps, each of which asks for one of `ahead`.
-///
-/// # Safety
-/// As [`crate::gemm::tile`].
-#[inline(always)]
-unsafe fn steps<S: Lanes, const MR: usize, const NV: usize>(
-    s: S,
-    mut acc: [[S::F32; NV]; MR],
-    depth: usize,
-    operands: Operands,
-    mut ahead: Stream,
-) -> [[S::F32; NV]; MR] {
-    let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
-    for _ in 0..depth {
-        let mut vectors = [s.splat(0.0); NV];
-        for (v, vector) in vectors.iter_mut().enumerate() {
-            s.prefetch(ahead.at.wrapping_add(v * ahead.vector));
-            // SAFETY: the caller's contract.
-            *vector = unsafe { s.load(b.add(v * b_vector)) };
-        }
-        for (i, line) in acc.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            let element = s.splat(unsafe { *a.add(i * a_row) });
-            for (x, vector) in line.iter_mut().zip(vectors) {
-                *x = s.mul_add(element, vector, *x);
-            }
-        }
-        // Past the last step these pointers are not read; they may lie outside the operands.
-        a = a.wrapping_add(a_step);
-        b = b.wrapping_add(b_step);
-        ahead.at = ahead.at.wrapping_add(ahead.step);
-    }
-    acc
 }

@@ -11,8 +11,8 @@ use super::head::Head;
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::panels::value_row;
 use super::product::ALONE;
-use crate::gemm::{Operands, tile_ahead};
-use crate::lanes::Lanes;
+use crate::gemm::{Floats, Lines as LinesAhead, Operands, Panels, Rows, multiply, tile_ahead};
+use crate::lanes::{LINE, Lanes};
 
 /// Panels scored together, where they are narrow.
 const WIDE: usize = 8;
@@ -168,20 +168,15 @@ impl Past<'_> {
         &self,
         s: S,
         from: [*const f32; G],
-        mut ahead: *const f32,
+        ahead: *const f32,
     ) -> [S::F32; G] {
-        let mut sums = [s.splat(0.0); G];
-        for i in 0..self.head.head_dim {
-            // SAFETY: the query row has `head_dim` elements.
-            let element = s.splat(unsafe { *self.head.query.add(i) });
-            for (sum, from) in sums.iter_mut().zip(from) {
-                s.prefetch(ahead);
-                ahead = ahead.wrapping_add(S::LANES);
-                // SAFETY: the caller's contract.
-                *sum = s.mul_add(element, unsafe { s.load(from.add(i * S::LANES)) }, *sum);
-            }
-        }
-        sums
+        let query = Rows { at: self.head.query, row: 0, step: 1 };
+        let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
+        let zero = [[[s.splat(0.0)]]; G];
+        let ahead = LinesAhead::running(ahead, G, S::LANES);
+        // SAFETY: the query row has `head_dim` elements, and each panel as many vectors.
+        let sums = unsafe { multiply(Floats(s), zero, self.head.head_dim, query, keys, ahead) };
+        sums.map(|[[sum]]| sum)
     }
 
     /// `out = (out * before + weights * values) * after` of one block.
@@ -258,7 +253,7 @@ impl Past<'_> {
                 keys.wrapping_add((start - near_end) * G * S::LANES + column * ALONE)
             };
             // SAFETY: these positions of the slot have been written.
-            acc = unsafe { tile_ahead::<S, 1, G, G>(s, acc, run, operands, ahead) };
+            acc = unsafe { tile_ahead(s, acc, run, operands, LinesAhead::running(ahead, G, LINE)) };
             start += run;
         }
         for (g, &x) in acc[0].iter().enumerate() {

@@ -16,12 +16,17 @@
 //!
 //! Threads take ranges of panels, and ranges of rows as well when there are too few panels to go
 //! round. `k` is never split.
+//!
+//! The sums that wait take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see
+//! [`Waiting`]); nothing else here is larger than a tile.
 
 use super::epilogue::{Epilogue, Store};
-use super::microkernel::{Ahead, MAX_ROWS, Operands, row, tile, tile_streamed};
+use super::microkernel::{
+    Floats, Lines, MAX_ROWS, Operands, Panels, Spread, multiply, tile, tile_ahead,
+};
 use super::packing::PackedMatrix;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes, MAX_PANEL, PanelKernel};
+use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use core::mem::MaybeUninit;
@@ -71,6 +76,32 @@ const CACHED_WEIGHTS: usize = 4 << 20;
 
 /// Steps of `k` by which a single row asks early.
 const ROW_AHEAD: usize = 16;
+
+/// Steps by which a panel is asked for before it is multiplied: from the second-level cache to the
+/// first takes about one step of six rows, and more when others wait for the bus.
+const PANEL_AHEAD: usize = 8;
+
+/// Lines of the next block that each of `tiles` tiles asks for in two steps, so that together they ask
+/// for as much as each of them multiplies.
+const fn requests<S: Lanes>(tiles: usize) -> usize {
+    if S::PREFETCHES { (2 * S::PANEL).div_ceil(tiles * LINE) } else { 0 }
+}
+
+/// The fewest rows of a tile that asks for so many lines. Tiles are balanced: of several none has
+/// less than half of the rows of the tallest.
+const fn fewest_rows<S: Lanes>(lines: usize, near: bool) -> usize {
+    if !near {
+        // There are more than six tiles.
+        return MAX_ROWS - 1;
+    }
+    let mut tiles = 1;
+    while tiles * MAX_ROWS < FEW_ROWS && requests::<S>(tiles) != lines {
+        tiles += 1;
+    }
+    let rows = share((tiles - 1) * MAX_ROWS + 1, tiles, tiles - 1);
+    // One row is no tile.
+    if rows.end - rows.start > 2 { rows.end - rows.start } else { 2 }
+}
 
 pub(super) fn run(
     a: Matrix<'_>,
@@ -141,13 +172,60 @@ impl PanelKernel for Part<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
+        const { assert!(NV * S::LANES == S::PANEL) };
         if self.rows.len() == 1 {
-            self.one_row::<S, NV>(s);
-        } else if self.rows.len() <= FEW_ROWS {
-            self.few_rows::<S, NV>(s);
-        } else {
-            self.many_rows::<S, NV>(s);
+            return s.outlined(OneRow::<NV>(self));
         }
+        if self.rows.len() > FEW_ROWS {
+            return s.outlined(ManyRows::<NV>(self));
+        }
+        // What no number of tiles asks for on this instruction set is not even compiled.
+        match requests::<S>(self.rows.len().div_ceil(MAX_ROWS)) {
+            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0>(self)),
+            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1>(self)),
+            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2>(self)),
+            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3>(self)),
+            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4>(self)),
+            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8>(self)),
+            requests => unreachable!("{requests} lines in two steps"),
+        }
+    }
+}
+
+/// [`Part::one_row`] as a function of its own. In functions of a few tiles each everything but the
+/// tiles is the same, but they compile several times sooner than one of all tiles would.
+struct OneRow<'a, const NV: usize>(Part<'a>);
+
+/// [`Part::few_rows`] as a function of its own.
+struct FewRows<'a, const NV: usize, const REQUESTS: usize>(Part<'a>);
+
+/// [`Part::many_rows`] as a function of its own.
+struct ManyRows<'a, const NV: usize>(Part<'a>);
+
+impl<const NV: usize> Kernel for OneRow<'_, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        self.0.one_row::<S, NV>(s)
+    }
+}
+
+impl<const NV: usize, const REQUESTS: usize> Kernel for FewRows<'_, NV, REQUESTS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        self.0.few_rows::<S, NV, REQUESTS>(s)
+    }
+}
+
+impl<const NV: usize> Kernel for ManyRows<'_, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        self.0.many_rows::<S, NV>(s)
     }
 }
 
@@ -183,17 +261,24 @@ impl Part<'_> {
             // views vouch for; this part's panels are stored by nobody else.
             unsafe {
                 if panel + 2 <= self.panels.end {
-                    let zero = [[s.splat(0.0); NV]; 2];
-                    let apart = depth * S::PANEL;
+                    let zero = [[[s.splat(0.0); NV]; 1]; 2];
+                    let next = operands.b.wrapping_add(depth * S::PANEL);
+                    let at_both = [operands.b, next];
+                    let panels = Panels { at: at_both, step: S::PANEL, vector: S::LANES };
+                    let rows = operands.rows();
                     let acc = if in_cache {
-                        row::<S, 2, NV, ROW_AHEAD>(s, zero, depth, operands, apart)
+                        let ahead = at_both.map(|at| {
+                            let at = at.wrapping_add(ROW_AHEAD * S::PANEL);
+                            Lines::running(at, NV, S::LANES)
+                        });
+                        multiply(Floats(s), zero, depth, rows, panels, ahead)
                     } else {
-                        row::<S, 2, NV, 0>(s, zero, depth, operands, apart)
+                        multiply(Floats(s), zero, depth, rows, panels, ())
                     };
-                    for (i, line) in acc.into_iter().enumerate() {
+                    for (i, acc) in acc.into_iter().enumerate() {
                         let column = (panel + i) * S::PANEL;
                         let valid = self.valid::<S>(panel + i);
-                        self.job.store.finish::<S, 1, NV>(s, [line], at, column, valid);
+                        self.job.store.finish::<S, 1, NV>(s, acc, at, column, valid);
                     }
                     panel += 2;
                 } else {
@@ -210,11 +295,12 @@ impl Part<'_> {
     /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
     /// next one comes.
     #[inline(always)]
-    fn few_rows<S: Lanes, const NV: usize>(&self, s: S) {
+    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_ROWS);
         // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
+        let asked = Asked::new::<S>(tiles, tiles);
         let mut waiting = Waiting::<FEW_ROWS>::new();
         for panel in self.panels.clone() {
             let mut k = 0;
@@ -228,35 +314,15 @@ impl Part<'_> {
                     let local = share(self.rows.len(), tiles, index);
                     let step = Step {
                         row: self.rows.start + local.start,
+                        rows: local.len(),
                         panel,
                         k,
                         steps,
                         last,
-                        next: part::<S>(next, index, tiles, steps),
+                        next: asked.next(next, index, steps),
                         waiting: waiting.row::<S>(local.start),
                     };
-                    match (tiles, local.len()) {
-                        (1, 2) => self.step::<S, 2, NV, 1, true>(s, &step),
-                        (1, 3) => self.step::<S, 3, NV, 1, true>(s, &step),
-                        (1, 4) => self.step::<S, 4, NV, 1, true>(s, &step),
-                        (1, 5) => self.step::<S, 5, NV, 1, true>(s, &step),
-                        (1, _) => self.step::<S, 6, NV, 1, true>(s, &step),
-                        (2, 3) => self.step::<S, 3, NV, 2, true>(s, &step),
-                        (2, 4) => self.step::<S, 4, NV, 2, true>(s, &step),
-                        (2, 5) => self.step::<S, 5, NV, 2, true>(s, &step),
-                        (2, _) => self.step::<S, 6, NV, 2, true>(s, &step),
-                        (3, 4) => self.step::<S, 4, NV, 3, true>(s, &step),
-                        (3, 5) => self.step::<S, 5, NV, 3, true>(s, &step),
-                        (3, _) => self.step::<S, 6, NV, 3, true>(s, &step),
-                        (4, 4) => self.step::<S, 4, NV, 4, true>(s, &step),
-                        (4, 5) => self.step::<S, 5, NV, 4, true>(s, &step),
-                        (4, _) => self.step::<S, 6, NV, 4, true>(s, &step),
-                        // Five or more balanced tiles have at least five rows each.
-                        (5, 5) => self.step::<S, 5, NV, 5, true>(s, &step),
-                        (5, _) => self.step::<S, 6, NV, 5, true>(s, &step),
-                        (_, 5) => self.step::<S, 5, NV, 6, true>(s, &step),
-                        (_, _) => self.step::<S, 6, NV, 6, true>(s, &step),
-                    }
+                    self.heights::<S, NV, REQUESTS, true>(s, &step);
                 }
                 k += steps;
                 if last {
@@ -278,6 +344,7 @@ impl Part<'_> {
         for block in 0..blocks {
             let tiles = share(all_tiles, blocks, block);
             let first = share(self.rows.len(), all_tiles, tiles.start).start;
+            let asked = Asked::new::<S>(tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
             for panel in self.panels.clone() {
                 let after = if panel + 1 < self.panels.end {
                     Some((panel + 1, 0))
@@ -298,19 +365,26 @@ impl Part<'_> {
                         let local = share(self.rows.len(), all_tiles, index);
                         let step = Step {
                             row: self.rows.start + local.start,
+                            rows: local.len(),
                             panel,
                             k,
                             steps,
                             last,
-                            next: part::<S>(from, index - tiles.start, tiles.len(), steps),
+                            next: asked.next(from, index - tiles.start, steps),
                             waiting: waiting.row::<S>(local.start - first),
                         };
-                        // Of more than six balanced tiles each has at least five rows.
-                        match (tiles.len() >= 8, local.len()) {
-                            (false, 5) => self.step::<S, 5, NV, 4, false>(s, &step),
-                            (false, _) => self.step::<S, 6, NV, 4, false>(s, &step),
-                            (true, 5) => self.step::<S, 5, NV, 8, false>(s, &step),
-                            (true, _) => self.step::<S, 6, NV, 8, false>(s, &step),
+                        match asked.requests {
+                            // Nothing is asked for: the same tile as for few rows.
+                            0 if const { !S::PREFETCHES } => {
+                                self.heights::<S, NV, 0, true>(s, &step)
+                            }
+                            1 if const { S::PREFETCHES } => {
+                                self.heights::<S, NV, 1, false>(s, &step)
+                            }
+                            2 if const { requests::<S>(4) == 2 } => {
+                                self.heights::<S, NV, 2, false>(s, &step)
+                            }
+                            requests => unreachable!("{requests} lines in two steps"),
                         }
                     }
                     k += steps;
@@ -322,13 +396,35 @@ impl Part<'_> {
         }
     }
 
-    /// One tile over one block of `k`.
+    /// A tile of as many rows as `step` has.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const TILES: usize, const NEAR: bool>(
+    fn heights<S: Lanes, const NV: usize, const REQUESTS: usize, const NEAR: bool>(
         &self,
         s: S,
         step: &Step,
     ) {
+        macro_rules! heights {
+            ($($rows:literal)*) => {
+                match step.rows {
+                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, NEAR) } => {
+                        self.step::<S, $rows, NV, REQUESTS, NEAR>(s, step)
+                    })*
+                    rows => unreachable!("a tile of {rows} rows"),
+                }
+            };
+        }
+        const { assert!(MAX_ROWS == 6) };
+        heights!(2 3 4 5 6)
+    }
+
+    /// One tile over one block of `k`.
+    #[inline(always)]
+    fn step<S: Lanes, const MR: usize, const NV: usize, const REQUESTS: usize, const NEAR: bool>(
+        &self,
+        s: S,
+        step: &Step,
+    ) {
+        debug_assert_eq!(step.rows, MR);
         let mut acc = [[s.splat(0.0); NV]; MR];
         // SAFETY: rows `step.row..step.row + MR` and the panel exist in the views; `waiting` has
         // room for the rows of a block, and what is loaded from it was stored there for the block
@@ -346,8 +442,21 @@ impl Part<'_> {
             if step.last && !NEAR {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
-            let acc =
-                tile_streamed::<S, MR, NV, TILES, NEAR>(s, acc, step.steps, operands, step.next);
+            let acc = if NEAR {
+                // A constant where there are no instructions to spare between few rows.
+                let apart = if REQUESTS > 2 { LINE } else { step.next.apart };
+                let next = Spread::<REQUESTS, NEAR> { at: step.next.from, apart };
+                tile_ahead(s, acc, step.steps, operands, next)
+            } else {
+                let next = Spread::<REQUESTS, NEAR> { at: step.next.from, apart: step.next.apart };
+                let here = Lines {
+                    at: operands.b.wrapping_add(PANEL_AHEAD * S::PANEL),
+                    step: S::PANEL,
+                    count: S::PANEL.div_ceil(LINE),
+                    apart: LINE,
+                };
+                tile_ahead(s, acc, step.steps, operands, (next, here))
+            };
             if step.last {
                 let valid = self.valid::<S>(step.panel);
                 self.job.store.finish::<S, MR, NV>(s, acc, step.row, column, valid);
@@ -362,28 +471,61 @@ impl Part<'_> {
     }
 }
 
-/// The share of tile `index` of `tiles` in asking for a block of `steps` that starts at `from`.
-#[inline(always)]
-fn part<S: Lanes>(from: *const f32, index: usize, tiles: usize, steps: usize) -> Ahead {
-    let part = (2 * S::PANEL).div_ceil(tiles);
-    Ahead { from: from.wrapping_add(index * steps.div_ceil(2) * part), part }
+/// What a tile asks memory for while it multiplies, for whoever comes after it: its share of the block
+/// that is multiplied next.
+#[derive(Clone, Copy)]
+struct Next {
+    /// Where its share starts, any address.
+    from: *const f32,
+    /// Floats from one request to the next.
+    apart: usize,
 }
 
+/// What the tiles of a block of rows ask memory for together.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// Floats for each two steps of `k` that are a tile's share.
+    part: usize,
+    /// Lines for each two steps of `k` that a tile asks for.
+    requests: usize,
+    /// Floats from one to the next.
+    apart: usize,
+}
+
+impl Asked {
+    /// There are `tiles`, which ask as often as `like` of them would have to.
+    #[inline(always)]
+    fn new<S: Lanes>(tiles: usize, like: usize) -> Self {
+        let part = (2 * S::PANEL).div_ceil(tiles);
+        let requests = requests::<S>(like);
+        Self { part, requests, apart: part.div_ceil(requests.max(1)) }
+    }
+
+    /// The share of tile `index` in a block of `steps` that starts at `from`.
+    #[inline(always)]
+    fn next(self, from: *const f32, index: usize, steps: usize) -> Next {
+        let from = from.wrapping_add(index * steps.div_ceil(2) * self.part);
+        Next { from, apart: self.apart }
+    }
+}
+
+/// One tile over one block of `k`.
 struct Step {
     row: usize,
+    rows: usize,
     panel: usize,
     k: usize,
     steps: usize,
     /// This block holds the last `k`.
     last: bool,
     /// What to ask memory for meanwhile.
-    next: Ahead,
+    next: Next,
     /// The tile's sums while they wait for the next block.
     waiting: *mut f32,
 }
 
-/// Sums of `ROWS` rows of a panel that wait for the next block of `k`. Not initialised: clearing it
-/// would cost a small product more than it takes.
+/// Sums of `ROWS` rows of a panel that wait for the next block of `k`: `ROWS * 256` bytes of stack, on
+/// every instruction set. Not initialised: clearing it would cost a small product more than it takes.
 #[repr(align(64))]
 struct Waiting<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
 

@@ -4,14 +4,270 @@
 //! elements of `A` and does `MR * NV` fused multiply-adds. On AVX-512, 6 x 4 vectors use 24 of 32
 //! registers as accumulators with 10 loads per 24 FMAs, against two loads and two FMAs per cycle;
 //! on AVX2, 6 x 2 use 12 of 16 with 8 loads per 12 FMAs.
+//!
+//! There is one such loop, [`multiply`], for every kernel that multiplies and for every form in
+//! which weights are stored. What is left to its callers are two small traits:
+//!
+//! * [`Form`]: how a vector of weights is read and what it adds to a sum. [`Floats`] is f32 times
+//!   f32; a screen has bytes times bytes.
+//! * [`Ahead`]: what is asked of memory meanwhile. `()` asks for nothing, [`Lines`] for what comes a
+//!   few steps later, [`Spread`] for the block after this one, a pair or an array for all of its
+//!   parts.
 
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::Lanes;
 
 /// Rows of the tallest tile.
 pub(crate) const MAX_ROWS: usize = 6;
 
 /// The accumulators of a tile.
 pub(crate) type Tile<S, const MR: usize, const NV: usize> = [[<S as Lanes>::F32; NV]; MR];
+
+/// A form of weights in a tile. Implementations are `#[inline(always)]`.
+pub(crate) trait Form: Copy {
+    /// The vectors of f32 beside it.
+    type Lanes: Lanes;
+    /// An element of `A`.
+    type Element: Copy;
+    /// An element of `B`, as it is stored.
+    type Weight: Copy;
+    /// Elements, or weights, as they are multiplied.
+    type Vector: Copy;
+    /// Sums of their products.
+    type Sum: Copy;
+
+    /// The proof for [`Form::Lanes`].
+    fn lanes(self) -> Self::Lanes;
+    /// One vector of weights.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of a vector.
+    unsafe fn load(self, from: *const Self::Weight) -> Self::Vector;
+    /// All lanes `x`.
+    fn splat(self, x: Self::Element) -> Self::Vector;
+    /// `element * weights + sum`.
+    fn multiply_add(
+        self,
+        element: Self::Vector,
+        weights: Self::Vector,
+        sum: Self::Sum,
+    ) -> Self::Sum;
+}
+
+/// f32 times f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats<S>(pub(crate) S);
+
+impl<S: Lanes> Form for Floats<S> {
+    type Lanes = S;
+    type Element = f32;
+    type Weight = f32;
+    type Vector = S::F32;
+    type Sum = S::F32;
+
+    #[inline(always)]
+    fn lanes(self) -> S {
+        self.0
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { self.0.load(from) }
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> S::F32 {
+        self.0.splat(x)
+    }
+    #[inline(always)]
+    fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
+        self.0.mul_add(element, weights, sum)
+    }
+}
+
+/// What a tile asks memory for before each of its steps. Implementations are `#[inline(always)]`.
+pub(crate) trait Ahead: Copy {
+    /// Steps after which it asks alike: the loop is unrolled by so many, and asks for nothing in
+    /// those that are left over.
+    const PERIOD: usize = 1;
+    /// Asks for what belongs to step `step % PERIOD`, once for each step, in order.
+    fn ask<S: Lanes>(&mut self, s: S, step: usize);
+}
+
+impl Ahead for () {
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, _: S, _: usize) {}
+}
+
+impl<A: Ahead, B: Ahead> Ahead for (A, B) {
+    const PERIOD: usize = if A::PERIOD > B::PERIOD { A::PERIOD } else { B::PERIOD };
+
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+        const {
+            assert!(Self::PERIOD % A::PERIOD == 0 && Self::PERIOD % B::PERIOD == 0);
+        }
+        self.0.ask(s, step % A::PERIOD);
+        self.1.ask(s, step % B::PERIOD);
+    }
+}
+
+impl<A: Ahead, const N: usize> Ahead for [A; N] {
+    const PERIOD: usize = A::PERIOD;
+
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+        for ahead in self {
+            ahead.ask(s, step);
+        }
+    }
+}
+
+/// The same lines of each step, into the first-level cache: `count` of them, `apart` floats apart,
+/// and `step` floats further at each step. `count` is a constant wherever one is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines {
+    /// Where they start, any address.
+    pub(crate) at: *const f32,
+    pub(crate) step: usize,
+    pub(crate) count: usize,
+    pub(crate) apart: usize,
+}
+
+impl Lines {
+    /// `count` requests a step, one after the other.
+    #[inline(always)]
+    pub(crate) fn running(at: *const f32, count: usize, apart: usize) -> Self {
+        Self { at, step: count * apart, count, apart }
+    }
+}
+
+impl Ahead for Lines {
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+        for line in 0..self.count {
+            s.prefetch(self.at.wrapping_add(line * self.apart));
+        }
+        self.at = self.at.wrapping_add(self.step);
+    }
+}
+
+/// `REQUESTS` lines for each two steps, into the first-level cache if `NEAR`, else into the second.
+///
+/// They are spread evenly over the steps: a burst of them would fill the queue to memory and hold up
+/// the loads behind it. Several requests for one line cost next to nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Spread<const REQUESTS: usize, const NEAR: bool> {
+    /// Where they start, any address.
+    pub(super) at: *const f32,
+    /// Floats from one request to the next.
+    pub(super) apart: usize,
+}
+
+impl<const REQUESTS: usize, const NEAR: bool> Ahead for Spread<REQUESTS, NEAR> {
+    const PERIOD: usize = 2;
+
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+        let now = match (REQUESTS % 2, step) {
+            (0, _) => REQUESTS / 2,
+            (_, 0) => REQUESTS,
+            _ => 0,
+        };
+        for _ in 0..now {
+            if NEAR {
+                s.prefetch(self.at)
+            } else {
+                s.prefetch_outer(self.at)
+            }
+            self.at = self.at.wrapping_add(self.apart);
+        }
+    }
+}
+
+/// The rows of `A` under a tile, in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<T> {
+    /// Row 0.
+    pub(crate) at: *const T,
+    /// From one row to the next.
+    pub(crate) row: usize,
+    /// From one `k` to the next.
+    pub(crate) step: usize,
+}
+
+/// `P` panels of `B` beside each other, in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels<T, const P: usize> {
+    /// Vector 0 of each.
+    pub(crate) at: [*const T; P],
+    /// From one `k` to the next.
+    pub(crate) step: usize,
+    /// From one vector of a panel to the next.
+    pub(crate) vector: usize,
+}
+
+/// `acc[p][i][v] += sum over k of rows[i, k] * panels[p][k, v]`, `k` from 0 to `depth - 1` in order;
+/// `ahead` is asked before each step. `P` is 1 but for a row that is alone, which has too few chains
+/// of additions in one panel.
+///
+/// # Safety
+/// Rows `0..MR` and steps `0..depth` of `A`, and vectors `0..NV` of full width at steps `0..depth`
+/// of each panel of `B`, are valid for reads.
+#[inline(always)]
+pub(crate) unsafe fn multiply<F, Q, const P: usize, const MR: usize, const NV: usize>(
+    form: F,
+    mut acc: [[[F::Sum; NV]; MR]; P],
+    depth: usize,
+    mut rows: Rows<F::Element>,
+    mut panels: Panels<F::Weight, P>,
+    mut ahead: Q,
+) -> [[[F::Sum; NV]; MR]; P]
+where
+    F: Form,
+    Q: Ahead,
+{
+    for _ in 0..depth / Q::PERIOD {
+        for part in 0..Q::PERIOD {
+            ahead.ask(form.lanes(), part);
+            // SAFETY: the caller's contract.
+            unsafe { step(form, &mut acc, &mut rows, &mut panels) };
+        }
+    }
+    for _ in 0..depth % Q::PERIOD {
+        // SAFETY: the caller's contract.
+        unsafe { step(form, &mut acc, &mut rows, &mut panels) };
+    }
+    acc
+}
+
+/// One step of [`multiply`].
+///
+/// # Safety
+/// As [`multiply`], for the step at hand.
+#[inline(always)]
+unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
+    form: F,
+    acc: &mut [[[F::Sum; NV]; MR]; P],
+    rows: &mut Rows<F::Element>,
+    panels: &mut Panels<F::Weight, P>,
+) {
+    for (tile, at) in acc.iter_mut().zip(panels.at) {
+        // SAFETY: the caller's contract.
+        let vectors: [_; NV] =
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector)) });
+        for (i, line) in tile.iter_mut().enumerate() {
+            // SAFETY: the caller's contract.
+            let element = form.splat(unsafe { *rows.at.add(i * rows.row) });
+            for (sum, vector) in line.iter_mut().zip(vectors) {
+                *sum = form.multiply_add(element, vector, *sum);
+            }
+        }
+    }
+    // Past the last step these pointers are not read; they may lie outside the operands.
+    rows.at = rows.at.wrapping_add(rows.step);
+    for at in &mut panels.at {
+        *at = at.wrapping_add(panels.step);
+    }
+}
 
 /// Where the operands of a tile are, in elements.
 #[derive(Clone, Copy)]
@@ -30,11 +286,18 @@ pub(crate) struct Operands {
     pub(crate) b_vector: usize,
 }
 
-/// `acc[i][v] += sum over k of A[i, k] * B[k, v]`, `k` from 0 to `depth - 1` in order.
+impl Operands {
+    /// The part of `A`.
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> Rows<f32> {
+        Rows { at: self.a, row: self.a_row, step: self.a_step }
+    }
+}
+
+/// [`multiply`] of one panel of floats that asks memory for nothing.
 ///
 /// # Safety
-/// Rows `0..MR` and steps `0..depth` of `A`, and vectors `0..NV` of full width at steps `0..depth`
-/// of `B`, are valid for reads.
+/// As [`multiply`].
 #[inline(always)]
 pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
     s: S,
@@ -43,161 +306,24 @@ pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
     operands: Operands,
 ) -> Tile<S, MR, NV> {
     // SAFETY: the caller's contract.
-    unsafe { tile_ahead::<S, MR, NV, 0>(s, acc, depth, operands, core::ptr::null()) }
+    unsafe { tile_ahead(s, acc, depth, operands, ()) }
 }
 
-/// [`tile`], which meanwhile asks for `AHEAD * depth` cache lines from `ahead` on, any address, to be
-/// brought into the first-level cache.
+/// [`multiply`] of one panel of floats.
 ///
 /// # Safety
-/// As [`tile`].
+/// As [`multiply`].
 #[inline(always)]
-pub(crate) unsafe fn tile_ahead<S: Lanes, const MR: usize, const NV: usize, const AHEAD: usize>(
+pub(crate) unsafe fn tile_ahead<S: Lanes, Q: Ahead, const MR: usize, const NV: usize>(
     s: S,
-    mut acc: Tile<S, MR, NV>,
+    acc: Tile<S, MR, NV>,
     depth: usize,
     operands: Operands,
-    mut ahead: *const f32,
+    ahead: Q,
 ) -> Tile<S, MR, NV> {
-    let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
-    for _ in 0..depth {
-        for line in 0..AHEAD {
-            s.prefetch(ahead.wrapping_add(line * LINE));
-        }
-        ahead = ahead.wrapping_add(AHEAD * LINE);
-        let mut vectors = [s.splat(0.0); NV];
-        for (v, vector) in vectors.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            *vector = unsafe { s.load(b.add(v * b_vector)) };
-        }
-        for (i, line) in acc.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            let element = s.splat(unsafe { *a.add(i * a_row) });
-            for (x, vector) in line.iter_mut().zip(vectors) {
-                *x = s.mul_add(element, vector, *x);
-            }
-        }
-        // Past the last step these pointers are not read; they may lie outside the operands.
-        a = a.wrapping_add(a_step);
-        b = b.wrapping_add(b_step);
-    }
-    acc
-}
-
-/// Steps by which a panel is asked for before it is multiplied: from the second-level cache to the
-/// first takes about one step of six rows, and more when others wait for the bus.
-const PANEL_AHEAD: usize = 8;
-
-/// What a tile asks memory for while it multiplies, for whoever comes after it.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    /// Where it starts, any address.
-    pub(super) from: *const f32,
-    /// Floats for each two steps of `k`.
-    pub(super) part: usize,
-}
-
-/// [`tile`], which meanwhile asks memory for its part of what will be multiplied next: as much as it
-/// multiplies itself, shared by `TILES` tiles that multiply the same block.
-///
-/// The requests are spread evenly over the steps: a burst of them would fill the queue to memory and
-/// hold up the loads behind it. Several requests for one line cost next to nothing.
-///
-/// * `NEAR`: what is multiplied is in the first-level cache, and what is next is asked for there.
-/// * Otherwise both are in the second-level cache, and each line is brought nearer
-///   [`PANEL_AHEAD`] steps before it is multiplied. `TILES` may be fewer than there are.
-///
-/// # Safety
-/// As [`tile`].
-#[inline(always)]
-pub(super) unsafe fn tile_streamed<
-    S: Lanes,
-    const MR: usize,
-    const NV: usize,
-    const TILES: usize,
-    const NEAR: bool,
->(
-    s: S,
-    mut acc: Tile<S, MR, NV>,
-    depth: usize,
-    operands: Operands,
-    ahead: Ahead,
-) -> Tile<S, MR, NV> {
-    let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
-    let requests = (2 * S::PANEL).div_ceil(TILES * LINE);
-    let mut at = ahead.from;
-    // A constant where it can be: there are no instructions to spare between few rows.
-    let part = if NEAR { (2 * S::PANEL).div_ceil(TILES) } else { ahead.part };
-    let apart = part.div_ceil(requests);
-    for _ in 0..depth / 2 {
-        for half in 0..2 {
-            let now = match (requests % 2, half) {
-                (0, _) => requests / 2,
-                (_, 0) => requests,
-                _ => 0,
-            };
-            for _ in 0..now {
-                if NEAR {
-                    s.prefetch(at)
-                } else {
-                    s.prefetch_outer(at)
-                }
-                at = at.wrapping_add(apart);
-            }
-            for v in (0..if NEAR { 0 } else { NV }).step_by((LINE / S::LANES).max(1)) {
-                s.prefetch(b.wrapping_add(PANEL_AHEAD * b_step + v * b_vector));
-            }
-            let mut vectors = [s.splat(0.0); NV];
-            for (v, vector) in vectors.iter_mut().enumerate() {
-                // SAFETY: the caller's contract.
-                *vector = unsafe { s.load(b.add(v * b_vector)) };
-            }
-            for (i, line) in acc.iter_mut().enumerate() {
-                // SAFETY: the caller's contract.
-                let element = s.splat(unsafe { *a.add(i * a_row) });
-                for (x, vector) in line.iter_mut().zip(vectors) {
-                    *x = s.mul_add(element, vector, *x);
-                }
-            }
-            // Past the last step these pointers are not read; they may lie outside the operands.
-            a = a.wrapping_add(a_step);
-            b = b.wrapping_add(b_step);
-        }
-    }
-    // SAFETY: the caller's contract, for the step that is left of an odd number.
-    unsafe { tile(s, acc, depth % 2, Operands { a, b, ..operands }) }
-}
-
-/// `depth` steps of one row against `PANELS` adjacent panels: more chains of additions than one
-/// panel has, for the row that is alone. Asks for each panel `AHEAD` steps early, if `AHEAD` is not 0.
-///
-/// # Safety
-/// As [`tile`], for one row and `PANELS` panels `b_panel` elements apart.
-#[inline(always)]
-pub(super) unsafe fn row<S: Lanes, const PANELS: usize, const NV: usize, const AHEAD: usize>(
-    s: S,
-    mut acc: [[S::F32; NV]; PANELS],
-    depth: usize,
-    operands: Operands,
-    b_panel: usize,
-) -> [[S::F32; NV]; PANELS] {
-    let Operands { mut a, a_step, mut b, b_step, b_vector, .. } = operands;
-    for _ in 0..depth {
-        // SAFETY: the caller's contract.
-        let element = s.splat(unsafe { *a });
-        for line in 0..if AHEAD > 0 { PANELS * NV } else { 0 } {
-            let (panel, v) = (line / NV, line % NV);
-            s.prefetch(b.wrapping_add(panel * b_panel + v * b_vector + AHEAD * b_step));
-        }
-        for (panel, line) in acc.iter_mut().enumerate() {
-            for (v, x) in line.iter_mut().enumerate() {
-                // SAFETY: the caller's contract.
-                let vector = unsafe { s.load(b.add(panel * b_panel + v * b_vector)) };
-                *x = s.mul_add(element, vector, *x);
-            }
-        }
-        a = a.wrapping_add(a_step);
-        b = b.wrapping_add(b_step);
-    }
+    let Operands { b, b_step, b_vector, .. } = operands;
+    let panel = Panels { at: [b], step: b_step, vector: b_vector };
+    // SAFETY: the caller's contract.
+    let [acc] = unsafe { multiply(Floats(s), [acc], depth, operands.rows(), panel, ahead) };
     acc
 }

@@ -16,7 +16,9 @@
 //! A call takes at most 64 KiB of the caller's stack when compiled with optimisation: 48 KiB of it are
 //! the accumulators of 192 rows of a panel that wait between blocks of `k`. Nothing is allocated.
 //!
-//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads.
+//! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads,
+//! `packing.rs` for the layout. Another form of weights is another file of packing and an
+//! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
 
 mod blocking;
 mod epilogue;
@@ -29,7 +31,9 @@ pub use error::GemmError;
 pub use packing::PackedMatrix;
 
 pub(crate) use blocking::share;
-pub(crate) use microkernel::{MAX_ROWS, Operands, tile, tile_ahead};
+pub(crate) use microkernel::{
+    Floats, Form, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
+};
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -45,6 +49,9 @@ use crate::parallel::Parallelism;
 /// infinities propagate as in that order.
 ///
 /// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only.
+///
+/// Stack: each thread that takes part uses less than 64 KiB of its own (48 KiB of it for sums that wait,
+/// with more than 36 rows; with fewer, less than 16 KiB).
 ///
 /// # Errors
 /// Shapes that do not fit together; then nothing is written.

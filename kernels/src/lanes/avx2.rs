@@ -1,6 +1,7 @@
 //! AVX2 with FMA: 8 lanes, 16 registers.
 
-use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
+use super::features::compiled_for_v3;
+use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
@@ -22,6 +23,7 @@ unsafe impl Lanes for V3 {
     const PANEL: usize = 16;
     const FUSED: bool = true;
     const REGISTERS: usize = 16;
+    const PREFETCHES: bool = true;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -32,7 +34,14 @@ unsafe impl Lanes for V3 {
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
-        self.vectorize(Enter(kernel, self))
+        compiled_for_v3! {
+            #[inline(never)]
+            fn inside<K: Kernel>(s: V3, kernel: K) -> K::Output {
+                kernel.run(s)
+            }
+        }
+        // SAFETY: the token exists, so this CPU has all of these.
+        unsafe { inside(self, kernel) }
     }
 
     #[inline(always)]

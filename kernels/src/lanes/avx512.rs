@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
 
-use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
+use super::features::compiled_for_v4;
+use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::x86_64::{
     __m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
@@ -17,6 +18,7 @@ unsafe impl Lanes for V4 {
     const PANEL: usize = 64;
     const FUSED: bool = true;
     const REGISTERS: usize = 32;
+    const PREFETCHES: bool = true;
     type F32 = __m512;
     type Mask = __mmask16;
 
@@ -27,7 +29,14 @@ unsafe impl Lanes for V4 {
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
-        self.vectorize(Enter(kernel, self))
+        compiled_for_v4! {
+            #[inline(never)]
+            fn inside<K: Kernel>(s: V4, kernel: K) -> K::Output {
+                kernel.run(s)
+            }
+        }
+        // SAFETY: the token exists, so this CPU has all of these.
+        unsafe { inside(self, kernel) }
     }
 
     #[inline(always)]

@@ -13,6 +13,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod bytes;
+#[cfg(target_arch = "x86_64")]
+mod features;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
@@ -20,8 +22,6 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) use vector::Enter;
 pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! NEON: 4 lanes, 32 registers.
 
-use super::vector::{Enter, Kernel, Lanes, PanelKernel, panels};
+use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
 use pulp::aarch64::Neon;
 
@@ -12,6 +12,7 @@ unsafe impl Lanes for Neon {
     const PANEL: usize = 16;
     const FUSED: bool = true;
     const REGISTERS: usize = 32;
+    const PREFETCHES: bool = false;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 
@@ -22,7 +23,13 @@ unsafe impl Lanes for Neon {
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
-        self.vectorize(Enter(kernel, self))
+        #[target_feature(enable = "neon")]
+        #[inline(never)]
+        fn inside<K: Kernel>(s: Neon, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        // SAFETY: the token exists, so this CPU has it.
+        unsafe { inside(self, kernel) }
     }
 
     #[inline(always)]

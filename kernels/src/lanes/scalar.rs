@@ -40,6 +40,7 @@ unsafe impl Lanes for Scalar {
     const PANEL: usize = 8;
     const FUSED: bool = false;
     const REGISTERS: usize = 16;
+    const PREFETCHES: bool = false;
     type F32 = Eight;
     type Mask = EightBools;
 

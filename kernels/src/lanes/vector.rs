@@ -24,6 +24,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const FUSED: bool;
     /// Vector registers that the CPU has.
     const REGISTERS: usize;
+    /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
+    const PREFETCHES: bool;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.
@@ -31,8 +33,9 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
 
     /// Runs `kernel` with the number of vectors in a panel as a constant.
     fn with_panels<K: PanelKernel>(self, kernel: K) -> K::Output;
-    /// Runs `kernel` as a function of its own, compiled for this instruction set: for code that is
-    /// used in many places and long enough that a call does not matter.
+    /// Runs `kernel` as a function of its own, compiled for this instruction set and never inlined:
+    /// for code that is used in many places, or that is one of many variants, and long enough that a
+    /// call does not matter. The time to compile a function grows with the square of its loops.
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// All lanes `x`.
@@ -132,17 +135,4 @@ pub(super) fn panels<S: Lanes, K: PanelKernel, const NV: usize>(s: S, kernel: K)
         assert!(S::LANES <= MAX_LANES && S::PANEL <= MAX_PANEL);
     }
     kernel.run::<S, NV>(s)
-}
-
-/// A [`Kernel`] with its instruction set: what goes through the entrance of a `target_feature` region.
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
-pub(crate) struct Enter<K, S>(pub(crate) K, pub(crate) S);
-
-impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
-    type Output = K::Output;
-
-    #[inline(always)]
-    fn call(self) -> K::Output {
-        self.0.run(self.1)
-    }
 }

@@ -2,6 +2,7 @@
 //! multiplies and adds four times as many bytes as floats.
 
 use super::bytes::{Bytes, BytesKernel};
+use super::features::{compiled_for_v3, compiled_for_v4};
 use core::arch::x86_64::{
     __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_cvtepi32_ps,
     _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm512_cvtepi32_ps,
@@ -27,14 +28,11 @@ impl Vnni512 {
     /// Runs `kernel` with everything that is inlined into it compiled for this set.
     #[inline]
     pub(crate) fn enter<K: BytesKernel>(self, kernel: K) -> K::Output {
-        // What V4 stands for, and VNNI. A feature that V4 gained would be missing here: then its
-        // operations would become calls, which the guard on the assembly finds.
-        #[target_feature(
-            enable = "sse,sse2,fxsr,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,fma,lzcnt"
-        )]
-        #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni")]
-        fn inside<K: BytesKernel>(vnni: Vnni512, kernel: K) -> K::Output {
-            kernel.run::<Vnni512, 2>(vnni)
+        compiled_for_v4! {
+            + "avx512vnni"
+            fn inside<K: BytesKernel>(vnni: Vnni512, kernel: K) -> K::Output {
+                kernel.run::<Vnni512, 2>(vnni)
+            }
         }
         // SAFETY: both tokens exist, so this CPU has all of these.
         unsafe { inside(self, kernel) }
@@ -103,13 +101,11 @@ impl Vnni256 {
     /// Runs `kernel` with everything that is inlined into it compiled for this set.
     #[inline]
     pub(crate) fn enter<K: BytesKernel>(self, kernel: K) -> K::Output {
-        // What V3 stands for, and AVX-VNNI; see [`Vnni512::enter`].
-        #[target_feature(
-            enable = "sse,sse2,fxsr,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,fma,lzcnt"
-        )]
-        #[target_feature(enable = "avxvnni")]
-        fn inside<K: BytesKernel>(vnni: Vnni256, kernel: K) -> K::Output {
-            kernel.run::<Vnni256, 4>(vnni)
+        compiled_for_v3! {
+            + "avxvnni"
+            fn inside<K: BytesKernel>(vnni: Vnni256, kernel: K) -> K::Output {
+                kernel.run::<Vnni256, 4>(vnni)
+            }
         }
         // SAFETY: the token exists and the CPU was asked for the rest.
         unsafe { inside(self, kernel) }

@@ -2,23 +2,20 @@
 //!
 //! Panels of [`PANEL`] columns follow each other. A panel is `[steps][PANEL]` words, each four
 //! consecutive signed bytes of one column (`steps` is a quarter of the depth, rounded up), and then
-//! four rows of `PANEL` facts about the columns, see [`Fact`]. So a sweep over all columns reads
+//! four rows of `PANEL` statistics of the columns, see [`ColumnStatistic`]. So a sweep over all columns reads
 //! memory in one direction only.
 
-use super::{PANEL, ScreenError};
-use crate::PackedMatrix;
+use super::bound::{self, MAX_DEPTH, SMALLEST};
+use super::error::ScreenError;
 use crate::isa::Work;
-use crate::math::sqrt;
+use crate::{Isa, PackedMatrix};
 
-/// Products of bytes (at most 255 * 127) that surely fit a sum of 32 bits.
-const DEPTH: usize = 1 << 16;
+/// Columns in a panel of bytes, on every instruction set.
+pub(super) const PANEL: usize = 32;
 
-/// Squares below the smallest normal number may be lost: their sum is at most this, squared.
-pub(super) const LOST: f32 = 1e-16;
-
-/// Facts about the columns of a panel.
+/// What is kept of a column beside its bytes.
 #[derive(Clone, Copy)]
-pub(super) enum Fact {
+pub(super) enum ColumnStatistic {
     /// What a byte of the column is multiplied by.
     Scale,
     /// `-128` times the sum of its bytes, a 32-bit integer: the bytes of `x` are stored 128 higher.
@@ -29,8 +26,8 @@ pub(super) enum Fact {
     Error,
 }
 
-/// How many [`Fact`]s there are.
-const FACTS: usize = 4;
+/// How many [`ColumnStatistic`]s there are.
+const COLUMN_STATISTICS: usize = 4;
 
 /// A weight matrix `[depth, columns]` as bytes, with bounds on what they leave out.
 ///
@@ -48,8 +45,8 @@ impl<'a> Screen<'a> {
     /// # Errors
     /// [`ScreenError::TooDeep`], [`ScreenError::TooLarge`].
     pub fn len(depth: usize, columns: usize) -> Result<usize, ScreenError> {
-        if depth > DEPTH {
-            return Err(ScreenError::TooDeep { expected_at_most: DEPTH, found: depth });
+        if depth > MAX_DEPTH {
+            return Err(ScreenError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
         }
         if columns >= u32::MAX as usize {
             return Err(ScreenError::TooLarge);
@@ -91,6 +88,12 @@ impl<'a> Screen<'a> {
         }
     }
 
+    /// Whether this CPU multiplies bytes so much faster that a screen pays on `isa`: with VNNI, that is
+    /// most with AVX-512 and some with AVX2. Elsewhere it gives the same answers, slowly.
+    pub fn pays(isa: Isa) -> bool {
+        isa.has_bytes()
+    }
+
     /// Rows of the matrix: the length of a sum.
     pub const fn depth(&self) -> usize {
         self.depth
@@ -110,7 +113,7 @@ impl<'a> Screen<'a> {
         self.columns.div_ceil(PANEL)
     }
 
-    /// The words of `panel`, `[steps][PANEL]`, and its facts behind them.
+    /// The words of `panel`, `[steps][PANEL]`, and its statistics behind them.
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> &'a [f32] {
         let words = panel_words(self.depth);
@@ -124,20 +127,14 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// Where the `PANEL` values of a fact start in a panel.
+/// Where the `PANEL` values of a statistic start in a panel.
 #[inline(always)]
-pub(super) const fn fact(steps: usize, fact: Fact) -> usize {
-    (steps + fact as usize) * PANEL
+pub(super) const fn start_of(statistic: ColumnStatistic, steps: usize) -> usize {
+    (steps + statistic as usize) * PANEL
 }
 
 const fn panel_words(depth: usize) -> usize {
-    (depth.div_ceil(4) + FACTS) * PANEL
-}
-
-/// How much larger a sum of `depth` squares can be than what f32 makes of it, and its root: a factor.
-#[inline(always)]
-pub(super) fn allowance(depth: usize) -> f32 {
-    1.0 + (depth + 8) as f32 * f32::EPSILON
+    (depth.div_ceil(4) + COLUMN_STATISTICS) * PANEL
 }
 
 /// The nearest integer, for `|x| < 2^22`.
@@ -146,9 +143,6 @@ pub(super) fn round(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
     (x + ROUND) - ROUND
 }
-
-/// Below this, `127 / largest` is no number: everything is left out instead.
-pub(super) const SMALLEST: f32 = 1e-30;
 
 /// One panel of bytes.
 struct Build<'b, 'a> {
@@ -209,18 +203,15 @@ impl Work for Build<'_, '_> {
                 *to = f32::from_bits(word);
             }
         }
-        // `w - q * scale` rounds too: by less than `|w| eps` each.
-        let allowance = allowance(depth);
-        let norm = squares.map(|squares| sqrt(squares) * allowance + LOST);
-        let error: [f32; PANEL] = core::array::from_fn(|j| {
-            sqrt(left_out[j]) * allowance + norm[j] * (2.0 * f32::EPSILON) + LOST
-        });
-        let mut put = |which: Fact, values: [f32; PANEL]| {
-            panel[fact(steps, which)..][..PANEL].copy_from_slice(&values);
+        let norm = squares.map(|squares| bound::norm(squares, depth));
+        let error: [f32; PANEL] =
+            core::array::from_fn(|j| bound::column_error(left_out[j], norm[j], depth));
+        let mut put = |which: ColumnStatistic, values: [f32; PANEL]| {
+            panel[start_of(which, steps)..][..PANEL].copy_from_slice(&values);
         };
-        put(Fact::Scale, scale);
-        put(Fact::Offset, sums.map(|sum| f32::from_bits((-128 * sum).cast_unsigned())));
-        put(Fact::Norm, norm);
-        put(Fact::Error, error);
+        put(ColumnStatistic::Scale, scale);
+        put(ColumnStatistic::Offset, sums.map(|sum| f32::from_bits((-128 * sum).cast_unsigned())));
+        put(ColumnStatistic::Norm, norm);
+        put(ColumnStatistic::Error, error);
     }
 }

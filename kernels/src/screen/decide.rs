@@ -1,9 +1,12 @@
 //! The candidates of a row in f32, the most promising first.
 
-use super::sweep::{Candidate, Job};
-use super::{CANDIDATES, PARTS, UNDECIDED};
+use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::sweep::Job;
 use crate::Matrix;
 use crate::lanes::{Kernel, Lanes, MAX_LANES};
+
+/// What [`largest`](super::largest) gives for a row that it cannot decide.
+pub const UNDECIDED: u32 = u32::MAX;
 
 /// Candidates looked at together: the first ones usually rule out the rest.
 const GROUP: usize = 8;

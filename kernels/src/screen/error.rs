@@ -1,7 +1,5 @@
 //! What can be wrong with the operands of a screen.
 
-use super::{Product, scratch};
-use crate::Matrix;
 use core::fmt;
 
 /// Why a screen was refused. Nothing has been written.
@@ -86,42 +84,3 @@ impl fmt::Display for ScreenError {
 }
 
 impl core::error::Error for ScreenError {}
-
-pub(super) fn check(
-    product: &Product<'_>,
-    x: &Matrix<'_>,
-    columns: &[u32],
-    values: &[f32],
-    room: &[f32],
-) -> Result<(), ScreenError> {
-    let Product { weight, screen, bias, by_column } = *product;
-    let shape = (weight.depth(), weight.columns());
-    let of_screen = (screen.depth(), screen.columns());
-    if of_screen != shape {
-        return Err(ScreenError::Shape { operand: "screen", expected: shape, found: of_screen });
-    }
-    if let Some(matrix) = by_column
-        && (matrix.columns(), matrix.rows()) != shape
-    {
-        let found = (matrix.columns(), matrix.rows());
-        return Err(ScreenError::Shape { operand: "by_column", expected: shape, found });
-    }
-    if x.columns() != shape.0 {
-        return Err(ScreenError::Depth { expected: shape.0, found: x.columns() });
-    }
-    if let Some(bias) = bias
-        && bias.len() != shape.1
-    {
-        return Err(ScreenError::Bias { expected: shape.1, found: bias.len() });
-    }
-    for found in [columns.len(), values.len()] {
-        if found != x.rows() {
-            return Err(ScreenError::Output { expected: x.rows(), found });
-        }
-    }
-    let expected = scratch(x.rows(), shape.0)?;
-    if room.len() < expected {
-        return Err(ScreenError::Length { buffer: "scratch", expected, found: room.len() });
-    }
-    Ok(())
-}

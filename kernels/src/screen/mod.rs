@@ -16,60 +16,31 @@
 //! A row for which that is not certain (too many columns in reach, something not finite) is
 //! [`UNDECIDED`], and the caller takes the whole product.
 //!
-//! * `build.rs`: from packed floats to bytes and bounds.
+//! * `bound.rs`: the proof, and every constant in it.
+//! * `build.rs`: from packed floats to bytes, with statistics of the columns.
+//! * `quantised.rs`: from the rows of `x` to bytes, with statistics of the rows.
 //! * `sweep.rs`: all columns, in bytes; keeps the candidates.
 //! * `decide.rs`: the candidates, in f32.
 
+mod bound;
 mod build;
+mod candidates;
 mod decide;
 mod error;
-mod rows;
+mod product;
+mod quantised;
 mod sweep;
 
 pub use build::Screen;
+pub use decide::UNDECIDED;
 pub use error::ScreenError;
+pub use product::{Product, scratch};
 
+use crate::Matrix;
 use crate::gemm::share;
 use crate::parallel::Parallelism;
-use crate::{Isa, Matrix, PackedMatrix};
-use core::sync::atomic::{AtomicU32, Ordering};
-
-/// Columns in a panel of bytes, on every instruction set.
-pub(crate) const PANEL: usize = 32;
-
-/// What [`largest`] gives for a row that it cannot decide.
-pub const UNDECIDED: u32 = u32::MAX;
-
-/// Parts that the columns are cut into, each with its own candidates.
-const PARTS: usize = 16;
-
-/// Candidates of a row in one part; a row with more is given up.
-const CANDIDATES: usize = 64;
-
-/// The product of which [`largest`] finds the largest elements.
-#[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
-    /// `W`, `[depth, columns]`.
-    pub weight: &'a PackedMatrix<'a>,
-    /// The screen that was built from `weight`.
-    pub screen: &'a Screen<'a>,
-    /// `b`, one value per column.
-    pub bias: Option<&'a [f32]>,
-    /// `W` transposed, `[columns, depth]`, if it is at hand: a candidate is then read from a few lines
-    /// of memory instead of `depth`. Must hold what `weight` holds.
-    pub by_column: Option<Matrix<'a>>,
-}
-
-/// Floats of scratch that [`largest`] takes.
-///
-/// # Errors
-/// [`ScreenError::TooLarge`].
-pub fn scratch(rows: usize, depth: usize) -> Result<usize, ScreenError> {
-    rows.checked_mul(rows::WORDS + PARTS * (1 + 2 * CANDIDATES))
-        .and_then(|words| words.checked_add(rows.checked_mul(depth.div_ceil(4))?))
-        .filter(|&words| words <= isize::MAX as usize / 4)
-        .ok_or(ScreenError::TooLarge)
-}
+use crate::shared::SharedMut;
+use candidates::{CANDIDATES, PARTS};
 
 /// For each row of `x`, `[rows, depth]`, the column of the largest element of `x W + b` among those
 /// that `banned(row, column)` is false for, the first of several; and that element, with the bits
@@ -119,22 +90,21 @@ pub fn largest(
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), ScreenError> {
-    error::check(product, &x, columns, values, scratch)?;
+    product::check(product, &x, columns, values, scratch)?;
     let Product { weight, screen, .. } = *product;
-    let (rows, steps) = (x.rows(), screen.steps());
-    if rows == 0 {
+    let (count, steps) = (x.rows(), screen.steps());
+    if count == 0 {
         return Ok(());
     }
     let isa = weight.isa();
-    let (words, scratch) = scratch.split_at_mut(rows * steps);
-    let (facts, scratch) = scratch.split_at_mut(rows * rows::WORDS);
-    let (counts, scratch) = scratch.split_at_mut(PARTS * rows);
-    let lists = &mut scratch[..PARTS * rows * CANDIDATES * 2];
-    let rows_of_x = rows::prepare(isa, &x, screen, words, facts);
+    let (words, scratch) = scratch.split_at_mut(count * steps);
+    let (statistics, scratch) = scratch.split_at_mut(count * quantised::ROW_STATISTICS);
+    let (counts, scratch) = scratch.split_at_mut(PARTS * count);
+    let lists = &mut scratch[..PARTS * count * CANDIDATES * 2];
     counts.fill(f32::from_bits(0));
     let job = sweep::Job {
         product,
-        rows: rows_of_x,
+        rows: quantised::quantise(isa, &x, screen, words, statistics),
         banned,
         counts: counts.as_mut_ptr().cast(),
         lists: lists.as_mut_ptr().cast(),
@@ -143,11 +113,8 @@ pub fn largest(
     parallelism.for_each(PARTS, &|part| {
         isa.dispatch_bytes(sweep::Sweep { job: &job, part, panels: share(panels, PARTS, part) });
     });
-    let (columns, values) = (
-        crate::shared::SharedMut::new(columns),
-        crate::shared::SharedMut::new(&mut values[..rows]),
-    );
-    parallelism.for_each(rows, &|row| {
+    let (columns, values) = (SharedMut::new(columns), SharedMut::new(&mut values[..count]));
+    parallelism.for_each(count, &|row| {
         let (column, value) = isa.dispatch(decide::Decide { job: &job, x: &x, row });
         // SAFETY: one element for each row, and each task has its own row.
         unsafe {
@@ -156,40 +123,6 @@ pub fn largest(
         }
     });
     Ok(())
-}
-
-/// The largest lower bound that any part has found for a row: only ever grows, and is infinite when
-/// the row is given up.
-struct Best<'a>(&'a AtomicU32);
-
-impl Best<'_> {
-    #[inline(always)]
-    fn get(&self) -> f32 {
-        f32::from_bits(self.0.load(Ordering::Relaxed))
-    }
-
-    fn raise(&self, bound: f32) {
-        let mut seen = self.0.load(Ordering::Relaxed);
-        while bound > f32::from_bits(seen) {
-            match self.0.compare_exchange_weak(
-                seen,
-                bound.to_bits(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
-    }
-}
-
-impl Screen<'_> {
-    /// Whether this CPU multiplies bytes so much faster that a screen pays on `isa`: with VNNI, that is
-    /// most with AVX-512 and some with AVX2. Elsewhere it gives the same answers, slowly.
-    pub fn pays(isa: Isa) -> bool {
-        isa.has_bytes()
-    }
 }
 
 #[cfg(test)]

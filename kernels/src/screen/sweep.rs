@@ -7,42 +7,21 @@
 //! Bounds are compared with the best lower bound that any part has found for the row; after the first
 //! few panels hardly a vector passes, so what happens to those that do is plain code.
 
-use super::build::{Fact, fact};
-use super::rows::Rows;
-use super::{CANDIDATES, PANEL, PARTS, Product};
+use super::bound::BIAS_ROUNDING;
+use super::build::{ColumnStatistic, PANEL, start_of};
+use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::product::Product;
+use super::quantised::{QuantisedRows, Tiles};
+use crate::gemm::{Form, Lines, Panels, Rows, multiply, share};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS};
 use crate::lanes::{LINE, Lanes, MAX_LANES};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// How many tiles a number of rows is shared out to.
-pub(super) struct Tiles(pub(super) usize);
-
-impl BytesKernel for Tiles {
-    type Output = usize;
-
-    #[inline(always)]
-    fn run<B: Bytes, const NV: usize>(self, _: B) -> usize {
-        self.0.div_ceil(B::ROWS)
-    }
-}
-
-/// The bias rounds twice in `gemm` and twice here, each time by half an epsilon of it.
-const BIAS_ROUNDING: f32 = 4.0 * f32::EPSILON;
-
-/// A column that may be the largest.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(super) struct Candidate {
-    pub(super) column: u32,
-    /// No less than its element; never NaN.
-    pub(super) upper: f32,
-}
-
 /// One call of [`super::largest`].
 pub(super) struct Job<'a> {
     pub(super) product: &'a Product<'a>,
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: QuantisedRows<'a>,
     pub(super) banned: &'a (dyn Fn(usize, u32) -> bool + Sync),
     /// `[PARTS][rows]`: candidates in each list.
     pub(super) counts: *mut u32,
@@ -123,25 +102,59 @@ impl BytesKernel for Sweep<'_, '_> {
 
     #[inline(always)]
     fn run<B: Bytes, const NV: usize>(self, b: B) {
+        const {
+            assert!(NV * <B::Floats as Lanes>::LANES == PANEL, "NV vectors are a panel");
+            assert!(B::ROWS <= MAX_ROWS && MAX_ROWS == 12);
+        }
         let rows = self.job.rows.count;
         let tiles = Tiles(rows).run::<B, NV>(b);
         for panel in self.panels.clone() {
             for tile in 0..tiles {
-                let range = crate::gemm::share(rows, tiles, tile);
+                let range = share(rows, tiles, tile);
                 let ahead = Ahead::of(&self, panel + 1, tile, tiles);
                 macro_rules! tiles {
                     ($($height:literal)*) => {
                         match range.len() {
-                            $($height if $height <= B::ROWS => {
+                            $($height if const { $height <= B::ROWS } => {
                                 self.tile::<B, $height, NV>(b, panel, range.start, ahead)
                             })*
-                            _ => {}
+                            height => unreachable!("a tile of {height} rows"),
                         }
                     };
                 }
                 tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
             }
         }
+    }
+}
+
+/// Bytes times bytes, four at a time: unsigned ones of `x`, signed ones of the weights.
+#[derive(Clone, Copy)]
+struct Words<B>(B);
+
+impl<B: Bytes> Form for Words<B> {
+    type Lanes = B::Floats;
+    type Element = i32;
+    type Weight = i32;
+    type Vector = B::I32;
+    type Sum = B::I32;
+
+    #[inline(always)]
+    fn lanes(self) -> B::Floats {
+        self.0.floats()
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const i32) -> B::I32 {
+        // SAFETY: the caller's contract.
+        unsafe { self.0.load(from) }
+    }
+    #[inline(always)]
+    fn splat(self, x: i32) -> B::I32 {
+        self.0.splat(x)
+    }
+    #[inline(always)]
+    fn multiply_add(self, element: B::I32, weights: B::I32, sum: B::I32) -> B::I32 {
+        self.0.dot(sum, element, weights)
     }
 }
 
@@ -178,38 +191,23 @@ impl Sweep<'_, '_> {
         let Product { screen, bias, .. } = *job.product;
         let steps = screen.steps();
         let data = screen.panel(panel);
-        let facts = |which: Fact, v: usize| &data[fact(steps, which) + v * lanes..][..lanes];
+        let statistics =
+            |which: ColumnStatistic, v: usize| &data[start_of(which, steps) + v * lanes..][..lanes];
         let mut sums = [[b.splat(0); NV]; MR];
         for v in 0..NV {
             // SAFETY: a slice of LANES words.
-            let offset = unsafe { b.load(facts(Fact::Offset, v).as_ptr().cast()) };
+            let offset = unsafe { b.load(statistics(ColumnStatistic::Offset, v).as_ptr().cast()) };
             for line in &mut sums {
                 line[v] = offset;
             }
         }
-        let mut words = job.rows.words(row, MR, steps);
-        let mut weights = data[..steps * PANEL].as_ptr().cast::<i32>();
-        let mut next = ahead.from;
-        for _ in 0..steps {
-            for line in 0..if ahead.part > LINE { 2 } else { 1 } {
-                s.prefetch(next.wrapping_add(line * LINE));
-            }
-            next = next.wrapping_add(ahead.part);
-            let mut vectors = [b.splat(0); NV];
-            for (v, vector) in vectors.iter_mut().enumerate() {
-                // SAFETY: step `step` of a panel of `steps` steps of NV vectors.
-                *vector = unsafe { b.load(weights.add(v * lanes)) };
-            }
-            for (i, line) in sums.iter_mut().enumerate() {
-                // SAFETY: the tile has `MR` words for each step.
-                let word = b.splat(unsafe { *words.add(i) });
-                for (sum, vector) in line.iter_mut().zip(vectors) {
-                    *sum = b.dot(*sum, word, vector);
-                }
-            }
-            words = words.wrapping_add(MR);
-            weights = weights.wrapping_add(PANEL);
-        }
+        let words = Rows { at: job.rows.words(row, MR, steps), row: 1, step: MR };
+        let weights = data[..steps * PANEL].as_ptr().cast::<i32>();
+        let weights = Panels { at: [weights], step: PANEL, vector: lanes };
+        let count = if ahead.part > LINE { 2 } else { 1 };
+        let next = Lines { at: ahead.from, step: ahead.part, count, apart: LINE };
+        // SAFETY: the tile has `MR` words for each step, and the panel NV vectors.
+        let [sums] = unsafe { multiply(Words(b), [sums], steps, words, weights, next) };
         // Aside, so that what follows is a loop: unrolled it would be most of the code here.
         let mut room = MaybeUninit::<[f32; MAX_ROWS * PANEL]>::uninit();
         let products = room.as_mut_ptr().cast::<f32>();
@@ -224,9 +222,9 @@ impl Sweep<'_, '_> {
             // SAFETY: slices of LANES floats; of the bias, as many as there are columns.
             let (scale, norm, error, bias) = unsafe {
                 (
-                    s.load(facts(Fact::Scale, v).as_ptr()),
-                    s.load(facts(Fact::Norm, v).as_ptr()),
-                    s.load(facts(Fact::Error, v).as_ptr()),
+                    s.load(statistics(ColumnStatistic::Scale, v).as_ptr()),
+                    s.load(statistics(ColumnStatistic::Norm, v).as_ptr()),
+                    s.load(statistics(ColumnStatistic::Error, v).as_ptr()),
                     match bias {
                         Some(bias) => {
                             let valid = bias.get(first..).unwrap_or_default();
@@ -239,15 +237,15 @@ impl Sweep<'_, '_> {
             // A bias of -inf is a column that never comes: its bound stays finite.
             let of_bias = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
             for i in 0..MR {
-                let facts = job.rows.facts(row + i);
+                let row_bound = job.rows.bound(row + i);
                 // SAFETY: as stored above.
                 let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
                 let product = s.mul(product, scale);
-                let product = s.mul_add(product, s.splat(facts.scale), bias);
+                let product = s.mul_add(product, s.splat(row_bound.scale), bias);
                 // Bytes may overflow where floats do not: no bound is below the least number.
                 let product = s.max(s.splat(f32::MIN), product);
-                let bound = s.mul_add(error, s.splat(facts.error_factor), of_bias);
-                let bound = s.mul_add(norm, s.splat(facts.norm_factor), bound);
+                let bound = s.mul_add(error, s.splat(row_bound.error_factor), of_bias);
+                let bound = s.mul_add(norm, s.splat(row_bound.norm_factor), bound);
                 let upper = s.add(product, bound);
                 let best = s.splat(job.rows.best(row + i).get());
                 if s.any(s.not_less(upper, best)) {

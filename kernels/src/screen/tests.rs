@@ -1,14 +1,17 @@
 //! What a screen and its rows hold, against plain Rust in f64, on every instruction set.
 
-use super::build::{Fact, fact};
-use super::rows::{WORDS, prepare};
-use super::sweep::Tiles;
-use super::{PANEL, Screen};
+use super::Screen;
+use super::bound::{TAKEN, TAKEN_BY_BIAS};
+use super::build::{ColumnStatistic, PANEL, start_of};
+use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::product::Product;
+use super::quantised::{ROW_STATISTICS, Tiles, quantise};
+use super::sweep::{Job, Sweep};
 use crate::gemm::share;
 use crate::isa::Isa;
 use crate::lanes::Lanes;
 use crate::lanes::bytes::{Bytes, BytesKernel};
-use crate::{Matrix, PackedMatrix};
+use crate::{Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
 use std::vec;
 use std::vec::Vec;
 
@@ -78,14 +81,14 @@ fn a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out() {
                     .flat_map(word)
                     .map(|byte| i32::from(byte.cast_signed()))
                     .collect();
-                let get = |which: Fact| panel[fact(screen.steps(), which) + lane];
-                let kept = check_bytes(values, get(Fact::Scale), &bytes);
+                let get = |which: ColumnStatistic| panel[start_of(which, screen.steps()) + lane];
+                let kept = check_bytes(values, get(ColumnStatistic::Scale), &bytes);
                 let sum: i32 = bytes.iter().sum();
-                assert_eq!(get(Fact::Offset).to_bits().cast_signed(), -128 * sum);
+                assert_eq!(get(ColumnStatistic::Offset).to_bits().cast_signed(), -128 * sum);
                 let whole = norm(values.iter().map(|&x| f64::from(x)));
                 let left_out = norm(values.iter().zip(kept).map(|(&x, kept)| f64::from(x) - kept));
-                check_bound(get(Fact::Norm), whole, whole * 1.001);
-                check_bound(get(Fact::Error), left_out, left_out * 1.001 + whole * 1e-6);
+                check_bound(get(ColumnStatistic::Norm), whole, whole * 1.001);
+                check_bound(get(ColumnStatistic::Error), left_out, left_out * 1.001 + whole * 1e-6);
             }
         }
     }
@@ -102,8 +105,8 @@ fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
             let screen = Screen::from_built(depth, 1, &buffer).unwrap();
             let steps = screen.steps();
             let mut words = vec![f32::NAN; rows * steps];
-            let mut facts = vec![f32::NAN; rows * WORDS];
-            prepare(isa, &x, &screen, &mut words, &mut facts);
+            let mut statistics = vec![f32::NAN; rows * ROW_STATISTICS];
+            quantise(isa, &x, &screen, &mut words, &mut statistics);
             let tiles = isa.dispatch_bytes(Tiles(rows));
             for tile in (0..tiles).map(|tile| share(rows, tiles, tile)) {
                 for row in tile.clone() {
@@ -114,18 +117,18 @@ fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
                         .flat_map(|word| word.to_bits().to_le_bytes())
                         .map(|byte| i32::from(byte) - 128)
                         .collect();
-                    let facts = &facts[row * WORDS..][..WORDS];
-                    let kept = check_bytes(&values[row], facts[0], &bytes);
+                    let statistics = &statistics[row * ROW_STATISTICS..][..ROW_STATISTICS];
+                    let kept = check_bytes(&values[row], statistics[0], &bytes);
                     let pairs = values[row].iter().zip(&kept);
                     let left_out = norm(pairs.map(|(&x, kept)| f64::from(x) - kept));
                     let whole = norm(values[row].iter().map(|&x| f64::from(x)));
                     // Two roundings of each of `depth` sums, for `gemm` and for the norms.
                     let rounding = depth as f64 * f64::from(f32::EPSILON) * whole;
                     let allowed = left_out * 1.001 + 2.0 * rounding + whole * 1e-5;
-                    check_bound(facts[1], left_out + 0.5 * rounding, allowed);
+                    check_bound(statistics[1], left_out + 0.5 * rounding, allowed);
                     let kept = norm(kept.into_iter());
-                    check_bound(facts[2], kept, kept * 1.001);
-                    assert_eq!(facts[3], f32::NEG_INFINITY);
+                    check_bound(statistics[2], kept, kept * 1.001);
+                    assert_eq!(statistics[3], f32::NEG_INFINITY);
                 }
             }
         }
@@ -167,4 +170,122 @@ impl BytesKernel for Dots {
 #[test]
 fn sums_of_products_of_bytes_are_exact() {
     Isa::available().for_each(|isa| isa.dispatch_bytes(Dots));
+}
+
+/// Half of an epsilon: what a rounding moves at most, of the result.
+const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// `x w + b` by `gemm`.
+fn product(x: &Matrix<'_>, weight: &PackedMatrix<'_>, bias: &[f32]) -> Vec<f32> {
+    let mut out = vec![0.0; x.rows() * weight.columns()];
+    let to = MatrixMut::new(&mut out, x.rows(), weight.columns()).unwrap();
+    let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
+    gemm(*x, weight, &epilogue, to, Parallelism::Serial).unwrap();
+    out
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+#[test]
+fn gemm_rounds_no_more_often_than_the_bound_allows_for() {
+    for isa in Isa::available() {
+        for depth in 1..5 {
+            let (columns, state) = (5000, &mut 11);
+            let dense: Vec<f32> = (0..columns * depth).map(|_| random(state)).collect();
+            let x: Vec<f32> = (0..depth).map(|_| random(state)).collect();
+            let bias: Vec<f32> = (0..columns).map(|_| random(state) * 0.1).collect();
+            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
+            let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
+            let found = product(&Matrix::new(&x, 1, depth).unwrap(), &weight, &bias);
+            let mut worst = 0.0f64;
+            for (column, w) in dense.chunks_exact(depth).enumerate() {
+                let exact = dot(&x, w) + f64::from(bias[column]);
+                let norms = libm::sqrt(dot(&x, &x) * dot(w, w));
+                let d = depth as f64;
+                let allowed = (d + d * d * U + TAKEN[0] as f64) * U * norms
+                    + TAKEN_BY_BIAS[0] as f64 * U * f64::from(bias[column].abs());
+                let error = (f64::from(found[column]) - exact).abs();
+                assert!(error <= allowed, "{isa}, depth {depth}: {error:e} of {allowed:e}");
+                worst = worst.max(error / allowed);
+            }
+            // With few terms most of it is met: a rounding more would be seen.
+            assert!(depth > 1 || worst > 0.75, "{isa}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_rounds_no_more_often_than_the_bound_allows_for() {
+    for isa in Isa::available() {
+        for (depth, seed) in (0..600).map(|i| (1 + i % 6, i as u64)) {
+            let state = &mut (seed + 1);
+            // Every third is whole bytes: then nothing but roundings is left of the bound.
+            let mut vector = |largest: f32| -> Vec<f32> {
+                let whole = seed.is_multiple_of(3);
+                let scale = 1.0 + random(state).abs();
+                let element = |k: usize, x: f32| match (whole, k) {
+                    (true, 0) => 127.0 * scale,
+                    (true, _) => (x * 127.0).round() * scale,
+                    _ => x,
+                };
+                (0..depth).map(|k| element(k, random(state)) * largest).collect()
+            };
+            let (x, w) = (vector(1.0), vector(0.25));
+            let bias = [dot(&x, &w) as f32 * random(state) * 4.0];
+            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, 1).unwrap()];
+            let weight = PackedMatrix::pack(isa, Matrix::new(&w, depth, 1).unwrap(), &mut packed);
+            let weight = weight.unwrap();
+            let mut buffer = vec![0.0; Screen::len(depth, 1).unwrap()];
+            let screen = Screen::build(&weight, &mut buffer).unwrap();
+            let matrix = Matrix::new(&x, 1, depth).unwrap();
+            let found = f64::from(product(&matrix, &weight, &bias)[0]);
+
+            let mut words = vec![0.0; screen.steps()];
+            let mut statistics = vec![0.0; ROW_STATISTICS];
+            let mut counts = vec![0u32; PARTS];
+            let mut lists = vec![Candidate::default(); PARTS * CANDIDATES];
+            let rows = quantise(isa, &matrix, &screen, &mut words, &mut statistics);
+            let bytes = |word: i32, high: i32| {
+                word.to_le_bytes().map(|byte| f64::from((i32::from(byte) ^ high) as u8 as i8))
+            };
+            let of_x: Vec<f64> = (0..screen.steps())
+                // SAFETY: as many words as there are steps.
+                .flat_map(|step| bytes(unsafe { *rows.words(0, 1, screen.steps()).add(step) }, 128))
+                .collect();
+            let panel = screen.panel(0);
+            let of_w: Vec<f64> = (0..screen.steps())
+                .flat_map(|step| bytes(panel[step * PANEL].to_bits().cast_signed(), 0))
+                .collect();
+            let scale = f64::from(rows.bound(0).scale)
+                * f64::from(panel[start_of(ColumnStatistic::Scale, screen.steps())]);
+            let exact = of_x.iter().zip(&of_w).map(|(x, w)| x * w).sum::<f64>() * scale;
+            let norms = norm(of_x.into_iter()) * norm(of_w.into_iter()) * scale;
+
+            let operands =
+                Product { weight: &weight, screen: &screen, bias: Some(&bias), by_column: None };
+            let job = Job {
+                product: &operands,
+                rows,
+                banned: &|_, _| false,
+                counts: counts.as_mut_ptr(),
+                lists: lists.as_mut_ptr(),
+            };
+            isa.dispatch_bytes(Sweep { job: &job, part: 0, panels: 0..1 });
+            // SAFETY: the sweep is over.
+            let (count, list) = unsafe { job.list(0, 0) };
+            assert_eq!(*count, 1);
+            let (upper, lower) = (f64::from(list[0].upper), f64::from(job.rows.best(0).get()));
+            assert!(lower <= found && found <= upper, "{lower:e} {found:e} {upper:e}");
+            let (middle, bound) = ((upper + lower) / 2.0, (upper - lower) / 2.0);
+            let bias = f64::from(bias[0]);
+            let allowed = (TAKEN[1] + TAKEN[2]) as f64 * U * norms
+                + TAKEN_BY_BIAS[1] as f64 * U * bias.abs()
+                + 2.0 * U * bound;
+            let error = (middle - (exact + bias)).abs();
+            assert!(error <= allowed, "{isa}, depth {depth}: {error:e} of {allowed:e}");
+        }
+    }
 }

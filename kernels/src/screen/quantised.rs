@@ -1,20 +1,32 @@
 //! The rows of `x` as bytes, with what they leave out.
 
-use super::build::{LOST, SMALLEST, allowance, round};
-use super::sweep::Tiles;
-use super::{Best, Screen};
+use super::bound::{self, SMALLEST};
+use super::build::{Screen, round};
+use super::candidates::Best;
 use crate::gemm::share;
 use crate::isa::Work;
-use crate::math::sqrt;
+use crate::lanes::bytes::{Bytes, BytesKernel};
 use crate::{Isa, Matrix};
 use core::sync::atomic::AtomicU32;
 
-/// Words of facts about a row.
-pub(super) const WORDS: usize = 4;
+/// Statistics that are kept of a row: those of [`RowBound`], and the best lower bound.
+pub(super) const ROW_STATISTICS: usize = 4;
+
+/// How many tiles a number of rows is shared out to.
+pub(super) struct Tiles(pub(super) usize);
+
+impl BytesKernel for Tiles {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize>(self, _: B) -> usize {
+        self.0.div_ceil(B::ROWS)
+    }
+}
 
 /// What a row is multiplied by, and what it adds to the bound of a column.
 #[derive(Clone, Copy)]
-pub(super) struct Facts {
+pub(super) struct RowBound {
     /// What a byte stands for.
     pub(super) scale: f32,
     /// Times the norm of a column, and
@@ -25,22 +37,22 @@ pub(super) struct Facts {
 
 /// The rows, as a sweep reads them.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct QuantisedRows<'a> {
     pub(super) count: usize,
     /// The rows of each tile side by side, `[steps][rows of the tile]`: words of four bytes, stored 128
     /// higher than they are.
     words: &'a [f32],
-    /// `[count][WORDS]`, and the best lower bound of each row.
-    facts: *const f32,
+    /// `[count][ROW_STATISTICS]`, and the best lower bound of each row.
+    statistics: *const f32,
     life: core::marker::PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: the facts are only read while a `Rows` exists, but for the best bounds, which are atomic.
-unsafe impl Send for Rows<'_> {}
+// SAFETY: the statistics are only read while this exists, but for the best bounds, which are atomic.
+unsafe impl Send for QuantisedRows<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Rows<'_> {}
+unsafe impl Sync for QuantisedRows<'_> {}
 
-impl<'a> Rows<'a> {
+impl<'a> QuantisedRows<'a> {
     /// Words of the tile of `height` rows from `row` on.
     #[inline(always)]
     pub(super) fn words(&self, row: usize, height: usize, steps: usize) -> *const i32 {
@@ -48,65 +60,70 @@ impl<'a> Rows<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn facts(&self, row: usize) -> Facts {
+    pub(super) fn bound(&self, row: usize) -> RowBound {
         assert!(row < self.count);
-        // SAFETY: `prepare` was given WORDS floats for each of `count` rows.
+        // SAFETY: `quantise` was given ROW_STATISTICS floats for each of `count` rows.
         unsafe {
-            let at = self.facts.add(row * WORDS);
-            Facts { scale: *at, norm_factor: *at.add(1), error_factor: *at.add(2) }
+            let at = self.statistics.add(row * ROW_STATISTICS);
+            RowBound { scale: *at, norm_factor: *at.add(1), error_factor: *at.add(2) }
         }
     }
 
     #[inline(always)]
     pub(super) fn best(&self, row: usize) -> Best<'a> {
         assert!(row < self.count);
-        // SAFETY: the last word of a row's facts, which is used through this alone; an f32 has the
+        // SAFETY: the last word of a row's statistics, which is used through this alone; an f32 has the
         // size and alignment of an `AtomicU32`.
         unsafe {
-            let at = self.facts.add(row * WORDS + 3).cast_mut().cast::<u32>();
+            let at = self.statistics.add(row * ROW_STATISTICS + 3).cast_mut().cast::<u32>();
             Best(AtomicU32::from_ptr(at))
         }
     }
 }
 
-/// Makes bytes of `x`. `words` has `rows * steps` elements, `facts` is `[rows][WORDS]`.
-pub(super) fn prepare<'a>(
+/// Makes bytes of `x`. `words` has `rows * steps` elements, `statistics` is `[rows][ROW_STATISTICS]`.
+pub(super) fn quantise<'a>(
     isa: Isa,
     x: &Matrix<'_>,
     screen: &Screen<'_>,
     words: &'a mut [f32],
-    facts: &'a mut [f32],
-) -> Rows<'a> {
+    statistics: &'a mut [f32],
+) -> QuantisedRows<'a> {
     let (steps, tiles) = (screen.steps(), isa.dispatch_bytes(Tiles(x.rows())));
     for tile in (0..tiles).map(|tile| share(x.rows(), tiles, tile)) {
         let words = &mut words[tile.start * steps..tile.end * steps];
         for (i, row) in tile.clone().enumerate() {
-            let facts = &mut facts[row * WORDS..][..WORDS];
-            isa.run(Prepare { x, row, words, place: (i, tile.len()), facts });
+            let statistics = &mut statistics[row * ROW_STATISTICS..][..ROW_STATISTICS];
+            isa.run(Quantise { x, row, words, place: (i, tile.len()), statistics });
         }
     }
-    Rows { count: x.rows(), words, facts: facts.as_mut_ptr(), life: core::marker::PhantomData }
+    QuantisedRows {
+        count: x.rows(),
+        words,
+        statistics: statistics.as_mut_ptr(),
+        life: core::marker::PhantomData,
+    }
 }
 
-struct Prepare<'r, 'a> {
+struct Quantise<'r, 'a> {
     x: &'r Matrix<'a>,
     row: usize,
     /// Of the tile.
     words: &'r mut [f32],
     /// The row's place in its tile, and how many the tile has.
     place: (usize, usize),
-    facts: &'r mut [f32],
+    statistics: &'r mut [f32],
 }
 
 /// Sums are taken in this many chains.
 const LANES: usize = 16;
 
-impl Work for Prepare<'_, '_> {
+impl Work for Quantise<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Self { x, row, words, place: (place, height), facts } = self;
+        let Self { x, row, words, place: (place, height), statistics } = self;
         let depth = x.columns();
         // Zeros beyond the last element change nothing.
         let group = |first: usize| -> [f32; LANES] {
@@ -152,19 +169,11 @@ impl Work for Prepare<'_, '_> {
         }
         let left_out: f32 = left_out.into_iter().sum();
         let kept: f32 = kept.into_iter().sum();
-        // Beside what the bytes leave out: both f32 sums round, the one of `gemm` at most `depth + 2`
-        // times with what the bias adds, and the few steps from bytes to a bound a few times more, each
-        // time by half an epsilon of at most `|x| |w|` (and of the bias, see `sweep.rs`).
-        let rounding = (depth + 16) as f32 * f32::EPSILON;
-        let (allowance, margin) = (allowance(depth), 1.0 + 16.0 * f32::EPSILON);
-        let norm = sqrt(squares) * allowance + LOST;
-        let norm_factor = (sqrt(left_out) * allowance + rounding * norm + LOST) * margin;
-        let error_factor = (sqrt(kept) * allowance + LOST) * margin;
         // Nothing is certain about a row that is not finite, or whose norm is not.
         let certain = squares < f32::INFINITY;
-        facts[0] = scale;
-        facts[1] = norm_factor;
-        facts[2] = error_factor;
-        facts[3] = if certain { f32::NEG_INFINITY } else { f32::INFINITY };
+        statistics[0] = scale;
+        statistics[1] = bound::norm_factor(left_out, bound::norm(squares, depth), depth);
+        statistics[2] = bound::error_factor(kept, depth);
+        statistics[3] = if certain { f32::NEG_INFINITY } else { f32::INFINITY };
     }
 }

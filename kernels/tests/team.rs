@@ -1,0 +1,194 @@
+//! What the callbacks of a kernel may do on a pool: panic, and enter rayon again. What hangs fails.
+#![cfg(feature = "rayon")]
+
+mod support;
+
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::{Isa, PackedMatrix, Parallelism, Team};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use support::screen::{Built, Operands};
+
+type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
+
+/// Runs `work`, and fails when it takes longer than anything here can take.
+fn within(what: &str, work: impl FnOnce() + Send + 'static) {
+    let (send, receive) = channel();
+    let thread = std::thread::spawn(move || {
+        work();
+        let _ = send.send(());
+    });
+    match receive.recv_timeout(Duration::from_secs(60)) {
+        Ok(()) => (),
+        Err(RecvTimeoutError::Timeout) => panic!("{what} hangs"),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it did not get to its end"))
+        }
+    }
+}
+
+fn pool(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool")
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Rayon,
+    Team,
+}
+
+impl Kind {
+    fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
+        match self {
+            Self::Rayon => work(Parallelism::Rayon),
+            Self::Team => Team::run(|team| work(Parallelism::Team(team))),
+        }
+    }
+}
+
+const CREWS: [(Kind, usize); 7] = [
+    (Kind::Rayon, 2),
+    (Kind::Rayon, 3),
+    (Kind::Rayon, 7),
+    (Kind::Team, 1),
+    (Kind::Team, 2),
+    (Kind::Team, 3),
+    (Kind::Team, 7),
+];
+
+/// The largest columns that are not banned, and their bits.
+fn largest(
+    operands: &Operands,
+    built: &Built,
+    banned: Banned<'_>,
+    parallelism: Parallelism<'_>,
+) -> (Vec<u32>, Vec<u32>) {
+    let (rows, depth, columns) = (operands.x.rows, operands.weight.rows, operands.weight.columns);
+    let weight = PackedMatrix::from_packed(built.isa, depth, columns, &built.packed);
+    let screen = Screen::from_built(depth, columns, &built.screen).expect("built");
+    let weight = weight.expect("packed");
+    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let (mut found, mut values) = (vec![0; rows], vec![0.0; rows]);
+    let mut scratch = vec![0.0; screen::scratch(rows, depth).expect("small")];
+    let outputs = (&mut found[..], &mut values[..]);
+    screen::largest(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
+        .expect("a fit");
+    (found, support::bits(&values))
+}
+
+fn operands() -> Operands {
+    Operands::gaussian((9, 40, 900), 5)
+}
+
+/// Every seventh column.
+fn seventh(_: usize, column: u32) -> bool {
+    column.is_multiple_of(7)
+}
+
+#[test]
+fn a_panic_in_banned_reaches_the_caller() {
+    for (kind, threads) in CREWS {
+        within(&format!("a panic in banned, {kind:?} of {threads}"), move || {
+            let (operands, pool) = (operands(), pool(threads));
+            let built = operands.build(Isa::best());
+            let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+            let panics: [Banned<'_>; 3] = [
+                &|_, _| panic!("all rows"),
+                &|row, _| {
+                    assert!(row != 4, "row four");
+                    false
+                },
+                &|row, column| {
+                    assert!(row != 8 || column % 3 == 0, "some columns");
+                    column % 3 == 1
+                },
+            ];
+            for banned in panics {
+                for _ in 0..5 {
+                    let caught = catch_unwind(AssertUnwindSafe(|| {
+                        pool.install(|| kind.run(|crew| largest(&operands, &built, banned, crew)))
+                    }));
+                    assert!(caught.is_err());
+                    // Inside the team, which goes on.
+                    let found = pool.install(|| {
+                        kind.run(|crew| {
+                            let caught = catch_unwind(AssertUnwindSafe(|| {
+                                largest(&operands, &built, banned, crew)
+                            }));
+                            assert!(caught.is_err());
+                            largest(&operands, &built, &seventh, crew)
+                        })
+                    });
+                    assert_eq!(found, expected, "{kind:?} of {threads}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn banned_may_enter_rayon() {
+    for (kind, threads) in CREWS {
+        for others in [1, 2] {
+            within(&format!("banned in rayon, {kind:?} of {threads}"), move || {
+                let (operands, pool, other) = (operands(), pool(threads), pool(others));
+                let built = operands.build(Isa::best());
+                let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+                let banned = |row: usize, column: u32| {
+                    if column.is_multiple_of(5) {
+                        // A whole kernel in the other pool, and a fork in this one.
+                        let found = other.install(|| {
+                            Team::run(|team| {
+                                largest(&operands, &built, &seventh, Parallelism::Team(team))
+                            })
+                        });
+                        assert_eq!(found, expected);
+                        rayon::join(|| (), || std::thread::sleep(Duration::from_micros(50)));
+                    }
+                    seventh(row, column)
+                };
+                for _ in 0..3 {
+                    let found =
+                        pool.install(|| kind.run(|crew| largest(&operands, &built, &banned, crew)));
+                    assert_eq!(found, expected, "{kind:?} of {threads} beside {others}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_kernel_may_be_called_while_a_thread_unwinds() {
+    struct Ends<'e>(&'e (dyn Fn() + Sync));
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    for (kind, threads) in CREWS {
+        within(&format!("a kernel in a drop, {kind:?} of {threads}"), move || {
+            let (operands, pool) = (operands(), pool(threads));
+            let built = operands.build(Isa::best());
+            let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
+            let called = std::sync::atomic::AtomicUsize::new(0);
+            let again = || {
+                assert!(std::thread::panicking());
+                let found = kind.run(|crew| largest(&operands, &built, &seventh, crew));
+                assert_eq!(found, expected);
+                called.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            };
+            for _ in 0..5 {
+                let caught = catch_unwind(AssertUnwindSafe(|| {
+                    pool.install(|| {
+                        let _ends = Ends(&again);
+                        panic!("the first");
+                    })
+                }));
+                let panic = caught.expect_err("a panic");
+                assert_eq!(panic.downcast_ref::<&str>(), Some(&"the first"));
+            }
+            assert_eq!(called.into_inner(), 5);
+        });
+    }
+}
