@@ -5,6 +5,10 @@
 //! holding one is the proof that dispatch needs. Detection tests exactly the features that the
 //! kernels are compiled with, because both come from pulp's token of that set; on x86-64 it also
 //! asks the operating system (XCR0) whether it saves the wide registers.
+//!
+//! A new set is a name in [`ISA_NAMES`], a token in `Level`, and a file in `lanes` that implements
+//! `Lanes` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
+//! implements `Bytes` and gets an arm in `dispatch_bytes`.
 
 use crate::lanes::bytes::BytesKernel;
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,6 @@
 //! A trait of its own, as not every CPU with an instruction set of [`crate::Isa`] multiplies bytes
 //! faster than floats; where it does not, plain Rust stands in, with the same results.
 
-use super::scalar::lanes;
 use super::vector::Lanes;
 use pulp::Scalar;
 
@@ -58,7 +57,7 @@ unsafe impl Bytes for Scalar {
     }
     #[inline(always)]
     fn splat(self, x: i32) -> [i32; 8] {
-        lanes!(_I => x)
+        [x; 8]
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> [i32; 8] {
@@ -67,20 +66,16 @@ unsafe impl Bytes for Scalar {
     }
     #[inline(always)]
     fn dot(self, sum: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        let product =
-            |a: [u8; 4], b: [u8; 4], i: usize| i32::from(a[i]) * i32::from(b[i].cast_signed());
-        lanes!(I => {
-            let (a, b) = (a[I].to_le_bytes(), b[I].to_le_bytes());
-            sum[I]
-                .wrapping_add(product(a, b, 0))
-                .wrapping_add(product(a, b, 1))
-                .wrapping_add(product(a, b, 2))
-                .wrapping_add(product(a, b, 3))
+        core::array::from_fn(|lane| {
+            let (a, b) = (a[lane].to_le_bytes(), b[lane].to_le_bytes());
+            (0..4).fold(sum[lane], |sum, i| {
+                sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()))
+            })
         })
     }
     #[inline(always)]
     fn to_f32(self, a: [i32; 8]) -> <Self as Lanes>::F32 {
-        let floats = lanes!(I => a[I] as f32);
+        let floats = a.map(|x| x as f32);
         // SAFETY: eight floats.
         unsafe { Lanes::load(self, floats.as_ptr()) }
     }

@@ -12,27 +12,14 @@ pub(crate) struct Eight([f32; 8]);
 #[derive(Clone, Copy)]
 pub(crate) struct EightBools([bool; 8]);
 
-/// An array of what `$lane` gives for each lane `$i`, written out: as a loop it would be rolled up and
-/// unrolled again at every operation of every kernel, which is most of what compiling them takes.
-macro_rules! lanes {
-    ($i:ident => $lane:expr) => {
-        [
-            lanes!($i = 0 => $lane),
-            lanes!($i = 1 => $lane),
-            lanes!($i = 2 => $lane),
-            lanes!($i = 3 => $lane),
-            lanes!($i = 4 => $lane),
-            lanes!($i = 5 => $lane),
-            lanes!($i = 6 => $lane),
-            lanes!($i = 7 => $lane),
-        ]
-    };
-    ($i:ident = $index:literal => $lane:expr) => {{
-        const $i: usize = $index;
-        $lane
-    }};
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> Eight {
+    let mut out = [0.0; 8];
+    for (i, lane) in out.iter_mut().enumerate() {
+        *lane = f(i);
+    }
+    Eight(out)
 }
-pub(super) use lanes;
 
 // SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
 unsafe impl Lanes for Scalar {
@@ -56,7 +43,7 @@ unsafe impl Lanes for Scalar {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Eight {
-        Eight(lanes!(_I => x))
+        Eight([x; 8])
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Eight {
@@ -65,8 +52,12 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn load_first(self, from: *const f32, count: usize) -> Eight {
-        // SAFETY: the first `count` floats are the caller's.
-        Eight(lanes!(I => if I < count { unsafe { from.add(I).read_unaligned() } } else { 0.0 }))
+        let mut out = [0.0; 8];
+        for (i, lane) in out.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            *lane = unsafe { from.add(i).read_unaligned() };
+        }
+        Eight(out)
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Eight) {
@@ -75,10 +66,10 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, v: Eight, count: usize) {
-        lanes!(I => if I < count {
-            // SAFETY: the first `count` floats are the caller's.
-            unsafe { to.add(I).write_unaligned(v.0[I]) }
-        });
+        for (i, lane) in v.0.iter().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            unsafe { to.add(i).write_unaligned(*lane) };
+        }
     }
     #[inline(always)]
     fn prefetch(self, _at: *const f32) {}
@@ -87,45 +78,43 @@ unsafe impl Lanes for Scalar {
 
     #[inline(always)]
     fn add(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I] + b.0[I]))
+        each(|i| a.0[i] + b.0[i])
     }
     #[inline(always)]
     fn sub(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I] - b.0[I]))
+        each(|i| a.0[i] - b.0[i])
     }
     #[inline(always)]
     fn mul(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I] * b.0[I]))
+        each(|i| a.0[i] * b.0[i])
     }
     #[inline(always)]
     fn div(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I] / b.0[I]))
+        each(|i| a.0[i] / b.0[i])
     }
     #[inline(always)]
     fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I] * b.0[I] + c.0[I]))
+        each(|i| a.0[i] * b.0[i] + c.0[i])
     }
     #[inline(always)]
     fn max(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => if a.0[I] > b.0[I] { a.0[I] } else { b.0[I] }))
+        each(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] })
     }
     #[inline(always)]
     fn min(self, a: Eight, b: Eight) -> Eight {
-        Eight(lanes!(I => if a.0[I] < b.0[I] { a.0[I] } else { b.0[I] }))
+        each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] })
     }
     #[inline(always)]
     fn abs(self, a: Eight) -> Eight {
-        Eight(lanes!(I => a.0[I].abs()))
+        each(|i| a.0[i].abs())
     }
     #[inline(always)]
     fn copy_sign(self, magnitude: Eight, sign: Eight) -> Eight {
-        Eight(lanes!(I => magnitude.0[I].copysign(sign.0[I])))
+        each(|i| magnitude.0[i].copysign(sign.0[i]))
     }
     #[inline(always)]
     fn scale(self, a: Eight, n: Eight) -> Eight {
-        Eight(
-            lanes!(I => a.0[I] * f32::from_bits(((n.0[I] as i32).wrapping_add(127) as u32) << 23)),
-        )
+        each(|i| a.0[i] * f32::from_bits(((n.0[i] as i32).wrapping_add(127) as u32) << 23))
     }
     #[inline(always)]
     fn scale_where(self, mask: EightBools, a: Eight, n: Eight) -> Eight {
@@ -134,24 +123,35 @@ unsafe impl Lanes for Scalar {
 
     #[inline(always)]
     fn less(self, a: Eight, b: Eight) -> EightBools {
-        EightBools(lanes!(I => a.0[I] < b.0[I]))
+        let mut out = [false; 8];
+        for (i, lane) in out.iter_mut().enumerate() {
+            *lane = a.0[i] < b.0[i];
+        }
+        EightBools(out)
     }
     #[inline(always)]
     fn not_less(self, a: Eight, b: Eight) -> EightBools {
-        let less = self.less(a, b);
-        EightBools(lanes!(I => !less.0[I]))
+        let mut out = self.less(a, b);
+        for lane in &mut out.0 {
+            *lane = !*lane;
+        }
+        out
     }
     #[inline(always)]
     fn first(self, count: usize) -> EightBools {
-        EightBools(lanes!(I => I < count))
+        let mut out = [false; 8];
+        for (i, lane) in out.iter_mut().enumerate() {
+            *lane = i < count;
+        }
+        EightBools(out)
     }
     #[inline(always)]
     fn select(self, mask: EightBools, yes: Eight, no: Eight) -> Eight {
-        Eight(lanes!(I => if mask.0[I] { yes.0[I] } else { no.0[I] }))
+        each(|i| if mask.0[i] { yes.0[i] } else { no.0[i] })
     }
     #[inline(always)]
     fn any(self, mask: EightBools) -> bool {
-        lanes!(I => mask.0[I]) != [false; 8]
+        mask.0.contains(&true)
     }
 
     #[inline(always)]
