@@ -6,6 +6,10 @@
 
 /// How a kernel may spread its work.
 ///
+/// A panic in a task (of a callback of the caller's: kernels have none of their own) reaches the
+/// caller of the kernel once, when no task runs any more. `Team` says what else callbacks may do on a
+/// pool.
+///
 /// ```
 /// use simdformer_kernels::Parallelism;
 ///
@@ -19,7 +23,8 @@ pub enum Parallelism<'a> {
     Serial,
     /// The rayon pool that the calling thread belongs to, or rayon's global pool when it belongs
     /// to none. Enter your pool once with `ThreadPool::install`, then call any number of kernels:
-    /// from inside a pool no kernel allocates.
+    /// from inside a pool no kernel allocates. A kernel is a tree of `rayon::join`s, in which a
+    /// thread that waits may run other jobs of the pool: hold no lock that these take.
     #[cfg(feature = "rayon")]
     Rayon,
     /// A team formed by [`Team::run`]: the same pool, entered once for many kernels, with

@@ -17,7 +17,13 @@ pub enum Threads {
     #[default]
     Serial,
     /// The rayon pool that the calling thread belongs to (the global pool if to none), entered once
-    /// per call. Inside `ThreadPool::install` no call allocates; nothing spins between calls.
+    /// per call. Inside `ThreadPool::install` no call allocates; nothing spins between calls, nor while
+    /// a callback takes its time.
+    ///
+    /// Probes and callbacks may enter rayon themselves, install work into another pool, and panic;
+    /// what they may not do is said at [`Team`](crate::kernels::Team). A panic reaches the caller
+    /// once, and the pool goes on, as does the session when it has been
+    /// [cleared](Session::clear).
     #[cfg(feature = "rayon")]
     Rayon,
 }

@@ -51,7 +51,9 @@ pub trait Probe: Send {
         true
     }
 
-    /// Called with each wanted intermediate as soon as the block that made it is done.
+    /// Called with each wanted intermediate as soon as the block that made it is done, on the thread
+    /// that leads the others, which leave meanwhile if it takes long. It may enter rayon itself, and
+    /// panic; see [`Threads`](crate::Threads).
     fn look(&mut self, view: &View<'_>);
 }
 

@@ -47,8 +47,9 @@ use candidates::{CANDIDATES, PARTS};
 /// that [`gemm`](crate::gemm()) gives it. [`UNDECIDED`] (and NaN) for rows where that is not certain, among
 /// them every row whose largest element is NaN, infinite, or banned altogether.
 ///
-/// `banned` is only asked about columns that might be the largest. What it says of a column must not
-/// change.
+/// `banned` is only asked about columns that might be the largest, on whichever threads compute. What
+/// it says of a column must not change. It may panic, which reaches the caller, and enter rayon again:
+/// `Team` says what callbacks may do.
 ///
 /// `columns` and `values` have a place for each row, `scratch` is of [`scratch`] floats. Which rows are
 /// undecided may depend on threads; what is decided does not.
