@@ -24,6 +24,7 @@ const KIB: usize = 1 << 10;
 /// What the crate's documentation promises.
 const GEMM: usize = 64 * KIB;
 const ATTENTION: usize = 32 * KIB;
+const SCREEN: usize = 32 * KIB;
 const OTHERS: usize = 16 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -128,7 +129,7 @@ fn products() {
             }
         }
         let mut bytes = vec![0.0; Screen::len(depth, columns).expect("small")];
-        check(isa, "building a screen", OTHERS, || {
+        check(isa, "building a screen", SCREEN, || {
             Screen::build(&packed, &mut bytes).expect("room");
         });
         let screen = Screen::from_built(depth, columns, &bytes).expect("the length");
@@ -137,7 +138,7 @@ fn products() {
         let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
         for rows in [1, 13, 40] {
             let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
-            check(isa, "a screen", OTHERS, || {
+            check(isa, "a screen", SCREEN, || {
                 let out = (&mut best[..rows], &mut values[..rows]);
                 let banned = |_: usize, column: u32| column.is_multiple_of(7);
                 screen::largest(&product, x, &banned, out, &mut scratch, SERIAL).expect("a fit");
