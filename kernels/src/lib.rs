@@ -36,9 +36,9 @@
 //!
 //! There is no heap to fall back on, so this is what a thread must have to spare, in bytes of stack
 //! when compiled with optimisation (`opt-level` 2 or 3): 64 KiB for [`gemm`], 32 KiB for
-//! [`attention`], [`attention_cached`], [`attention_step`] and a [`screen`], 16 KiB for everything else. It does not
-//! depend on shapes. Threads of a pool need as much as the caller's. Nothing is said of builds without
-//! optimisation, where the compiler keeps every intermediate vector in memory.
+//! [`attention`], [`attention_cached`], [`attention_step`] and a [`screen`], 16 KiB for everything
+//! else. It does not depend on shapes. Threads of a pool need as much as the caller's. Nothing is said
+//! of builds without optimisation, where the compiler keeps every intermediate vector in memory.
 //!
 //! # Features
 //!
