@@ -11,7 +11,7 @@
 //! But a thread that waits in it for a stolen half runs whatever job the pool has in the meantime.
 //! For a kernel that is the wrong one: it may be somebody else's whole translation, which the step in
 //! course then waits for, or one that takes a lock which our caller holds, and then neither ends. It
-//! is also slower, by 3 to 6 % of a decoding step on two threads; workers that are kept awake by a
+//! is also slower, by 2 to 6 % of a decoding step on two threads; workers that are kept awake by a
 //! job that calls `rayon::yield_now` make up for that, but they too run the jobs of others, and the
 //! team's leader then waits for these. Here nobody runs anything during a batch but its tasks.
 //!
