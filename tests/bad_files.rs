@@ -1,14 +1,8 @@
 //! Promise 4 for checkpoints: weights, headers, indexes and configurations that are broken are errors that
 //! say what was expected and what came, each in words of its own.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test draws numbers")]
-mod random_model;
-#[path = "support/refusals.rs"]
-mod refusals;
-
-use random_model::Dims;
-use refusals::{Seen, said};
+use crate::random_model::Dims;
+use crate::refusals::{Seen, said};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Family, Positions};

@@ -5,14 +5,8 @@
 //! Here are the calls of a session; checkpoints are in `bad_files.rs`, operands of kernels in
 //! `bad_operands.rs`.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test draws numbers")]
-mod random_model;
-#[path = "support/refusals.rs"]
-mod refusals;
-
-use random_model::Dims;
-use refusals::{Seen, said};
+use crate::random_model::Dims;
+use crate::refusals::{Seen, said};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{

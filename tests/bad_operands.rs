@@ -1,10 +1,7 @@
 //! Promise 4 for kernels: operands that do not fit are errors that say what was expected and what came,
 //! each in words of its own.
 
-#[path = "support/refusals.rs"]
-mod refusals;
-
-use refusals::{Seen, said};
+use crate::refusals::{Seen, said};
 use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};

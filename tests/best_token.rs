@@ -2,21 +2,14 @@
 //! every rule, in every batch, on every instruction set. Where the CPU has no fast products of bytes,
 //! both are one path, and the tests hold all the same.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-#[path = "support/toy.rs"]
-#[allow(dead_code, reason = "driven here by a loop of its own")]
-mod toy;
-
-use random_model::{Dims, Random};
+use crate::random_model::{Dims, Random};
+use crate::toy::{Toy, hash};
 use safetensors::SafeTensors;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{Limits, Model, Session, Source, StepRow};
-use toy::{Toy, hash};
 
 fn options(model: &Model) -> SearchOptions {
     SearchOptions {
@@ -268,7 +261,7 @@ fn drive(
     request: &Request<'_>,
     all: bool,
 ) -> (Option<Finish>, Vec<u32>, Vec<u32>) {
-    let limits = toy::limits(options, 2, 16, toy.vocabulary);
+    let limits = crate::toy::limits(options, 2, 16, toy.vocabulary);
     let mut memory = vec![0; words(&limits).expect("small")];
     let mut search = Search::new(options, &limits, &mut memory).expect("a search");
     let slot = search.admit(request).expect("admitted");
@@ -322,7 +315,7 @@ fn drive(
 #[test]
 fn what_advance_best_refuses() {
     let options = SearchOptions { scores: false, ..SearchOptions::default() };
-    let limits = toy::limits(&options, 1, 8, 5);
+    let limits = crate::toy::limits(&options, 1, 8, 5);
     let mut memory = vec![0; words(&limits).expect("small")];
     let mut search = Search::new(&options, &limits, &mut memory).expect("a search");
     search.admit(&Request::default()).expect("admitted");

@@ -1,18 +1,12 @@
 //! Every broken checkpoint is refused with its own words, and none panics.
 
-#[allow(dead_code)]
-#[path = "support/random_model.rs"]
-mod random_model;
-#[path = "support/tiny_marian.rs"]
-mod tiny_marian;
-
 use std::fs;
 use std::path::Path;
 
-use random_model::Random;
+use crate::random_model::Random;
+use crate::tiny_marian::{Folder, MARIAN, file, floats, marian_tensors, open, write};
 use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
 use simdformer::config::Config;
-use tiny_marian::{Folder, MARIAN, file, floats, marian_tensors, open, write};
 
 #[test]
 fn every_broken_directory_has_its_own_error() {

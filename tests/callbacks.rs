@@ -1,12 +1,7 @@
 //! What probes and `banned` may do in a session on a pool: enter rayon again, panic, take their time.
 //! What hangs fails.
-#![cfg(feature = "rayon")]
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-
-use random_model::{Dims, Random};
+use crate::random_model::{Dims, Random};
 use rayon::ThreadPool;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;

@@ -1,16 +1,13 @@
 //! Checkpoints of other libraries are read right.
 
-#[path = "support/tiny_marian.rs"]
-mod tiny_marian;
-
 use std::fs;
 use std::path::Path;
 
+use crate::tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
 use simdformer::checkpoint::{
     Affine, Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, Projection, Role,
 };
 use simdformer::config::{Config, Side};
-use tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
 
 const QUERY: Role = Role::Layer(
     Side::Decoder,

@@ -1,17 +1,11 @@
 //! Continuous batching: sentences of all lengths come, fork, wait, end and go at any time, and each
 //! becomes what it becomes alone.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-#[path = "support/soak.rs"]
-mod soak;
-
-use random_model::Dims;
+use crate::random_model::Dims;
+use crate::soak::{SOURCE, Soak, TARGET};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::{Limits, Model, Session};
-use soak::{SOURCE, Soak, TARGET};
 
 const SENTENCES: u64 = 300;
 
@@ -24,7 +18,7 @@ fn expected(model: &Model) -> Vec<u64> {
         .map(|number| {
             let limits = Limits::new(1, SOURCE, TARGET);
             let mut session = Session::new(model, limits).expect("a session");
-            soak::alone(&mut session, number).expect("alone")
+            crate::soak::alone(&mut session, number).expect("alone")
         })
         .collect()
 }

@@ -3,13 +3,10 @@
 #[allow(dead_code, reason = "tests call what `main` calls")]
 #[path = "../examples/generate.rs"]
 mod example;
-#[allow(dead_code, reason = "the tests of the search use the rest")]
-#[path = "support/golden_options.rs"]
-mod golden_options;
 
+use crate::golden_options::ids;
 use example::Failure;
 use example::arguments::{Command, UsageError, parse};
-use golden_options::ids;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,6 @@
 //! `tests/golden/search/*/` holds tiny models of three families and what `generate` answers for them
 //! under 79 settings each; see `tests/golden/README.md`.
 
-#[allow(dead_code, reason = "the tests of the processors use the rest")]
-#[path = "support/golden_options.rs"]
-mod golden_options;
-
 use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
@@ -72,7 +68,7 @@ fn expected(result: &Value) -> Vec<(Vec<u32>, Option<f64>)> {
     let sequences = result["sequences"].as_array().expect("sequences").iter();
     sequences
         .enumerate()
-        .map(|(i, ids)| (golden_options::ids(ids), result["scores"][i].as_f64()))
+        .map(|(i, ids)| (crate::golden_options::ids(ids), result["scores"][i].as_f64()))
         .filter(|(_, score)| score.is_none_or(|score| score > NOT_A_HYPOTHESIS))
         .collect()
 }
@@ -82,7 +78,7 @@ fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> us
     let tokens = &session.model().config().tokens;
     let start = tokens.decoder_start.expect("a decoder start");
     let given = case["options"].as_object().expect("options");
-    let options = golden_options::options(given, start, &tokens.eos);
+    let options = crate::golden_options::options(given, start, &tokens.eos);
     let requests: Vec<Source> = sources.iter().map(|tokens| Source::new(tokens)).collect();
     let mut answers: Vec<Answer> = vec![Answer::new(); sources.len()];
     let isa = session.model().isa();
@@ -119,7 +115,7 @@ fn check(name: &str) {
     let read = |name| std::fs::read_to_string(folder.join(name)).expect(name);
     let sources: Value = serde_json::from_str(&read("sources.json")).expect("JSON");
     let sources: Vec<Vec<u32>> =
-        sources.as_array().expect("a list").iter().map(golden_options::ids).collect();
+        sources.as_array().expect("a list").iter().map(crate::golden_options::ids).collect();
     let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
     let longest = sources.iter().map(|source| source.len()).max().expect("a source");
     let cases = read("cases.jsonl");

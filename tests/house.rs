@@ -226,3 +226,28 @@ fn arrows_between_rooms_run_one_way() {
         }
     }
 }
+
+#[test]
+fn no_file_of_tests_is_left_out() {
+    for package in ["", "kernels"] {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
+        let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+        let (manifest, all) = (read("Cargo.toml"), read("tests/all.rs"));
+        let mut modules = 0;
+        for entry in fs::read_dir(root.join("tests")).expect("tests") {
+            let path = entry.expect("an entry").path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".rs"))
+            else {
+                continue;
+            };
+            let module = all.lines().any(|line| line == format!("mod {name};"));
+            let program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+            assert!(
+                module != program,
+                "{package}/tests/{name}.rs: module or program, and one of them"
+            );
+            modules += usize::from(module);
+        }
+        assert!(modules > 10, "{package}: {modules} modules");
+    }
+}

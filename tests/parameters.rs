@@ -1,10 +1,6 @@
 //! The table of parameters is whole: it adds up, and every tensor of a checkpoint is in it once.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-
-use random_model::Dims;
+use crate::random_model::Dims;
 use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;

@@ -3,13 +3,8 @@
 //!
 //! The buffer lies between two pages that nobody may read or write, once flush with the first and once
 //! with the second; it is full of NaN.
-#![cfg(unix)]
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-
-use random_model::{Dims, Random};
+use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};

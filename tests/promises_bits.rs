@@ -1,11 +1,7 @@
 //! Promise 5: the same bits every time. What a sentence becomes depends on its source and its tokens
 //! only: not on its neighbours, its slot, the threads, or whether its prefix was stepped or filled in.
 
-#[path = "support/random_model.rs"]
-#[allow(dead_code, reason = "not every test writes files")]
-mod random_model;
-
-use random_model::{Dims, Random};
+use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};

@@ -2,17 +2,10 @@
 //!
 //! What holds for any search, with no reference to tell, is in `search_promises.rs`.
 
-#[path = "support/naive_search.rs"]
-mod naive;
-#[path = "support/naive_options.rs"]
-mod naive_options;
-#[path = "support/toy.rs"]
-mod toy;
-
-use naive::{Beams, Early, Rules};
-use naive_options::{PLAIN, beam, options, toy};
+use crate::naive::{Beams, Early, Rules};
+use crate::naive_options::{PLAIN, beam, options, toy};
+use crate::toy::{Toy, run};
 use simdformer::search::*;
-use toy::{Toy, run};
 
 fn rule_sets() -> Vec<Rules> {
     let none = Rules::none(&[1]);
@@ -53,7 +46,7 @@ fn greedy_agrees_with_the_reference() {
             let request = Request { prefix, ..Request::default() };
             let got = run(&options, &[(toy, request)], 17).unwrap();
             let prompt = [&[0], prefix].concat();
-            let want = naive::greedy(&|h| toy.logits(h), rules, &prompt, 17);
+            let want = crate::naive::greedy(&|h| toy.logits(h), rules, &prompt, 17);
             assert_same(&got[0].hypotheses, &[want], &(number, seed));
             let streamed: Vec<u32> = got[0].streamed.iter().map(|t| t.token).collect();
             assert_eq!(streamed, got[0].hypotheses[0].0);
@@ -80,10 +73,10 @@ fn beam_search_agrees_with_the_reference() {
                         let got = &run(&options, &[(toy, request)], 14).unwrap()[0];
                         let prompt = [&[0], prefix].concat();
                         let model = |h: &[u32]| toy.logits(h);
-                        let want = naive::beam_search(&model, rules, &prompt, 14, beams);
+                        let want = crate::naive::beam_search(&model, rules, &prompt, 14, beams);
                         assert_same(&got.hypotheses, &want, &(seed, beams, rules));
                         cases += 1;
-                        let greedy = naive::greedy(&model, rules, &prompt, 14);
+                        let greedy = crate::naive::greedy(&model, rules, &prompt, 14);
                         unlike_greedy += usize::from(greedy.0 != want[0].0);
                         let len = want[0].0.len();
                         lengths_differ += usize::from(want.iter().any(|w| w.0.len() != len));
@@ -108,10 +101,10 @@ fn diverse_beams_agree_with_the_reference_and_are_diverse() {
                 let toy = toy(seed);
                 let options = SearchOptions { num_return: 6, ..options(&rules, beam(beams)) };
                 let got = &run(&options, &[(toy, Request::default())], 12).unwrap()[0];
-                let want = naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, beams);
+                let want = crate::naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, beams);
                 assert_same(&got.hypotheses, &want, &(seed, beams));
                 let one = Beams { groups: 1, diversity: 0.0, ..beams };
-                let plain = naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, one);
+                let plain = crate::naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, one);
                 let firsts = |all: &[(Vec<u32>, f32)]| {
                     let mut firsts: Vec<u32> = all.iter().map(|h| h.0[0]).collect();
                     firsts.sort_unstable();
@@ -151,12 +144,12 @@ fn wide_beams_find_the_best_sequence_of_all() {
         let options = options(&rules, beam(wide));
         let got = &run(&options, &[(toy, Request::default())], 3).unwrap()[0];
         let mut best = (vec![], f32::NEG_INFINITY);
-        let first = naive::log_softmax(&toy.logits(&[0]));
+        let first = crate::naive::log_softmax(&toy.logits(&[0]));
         for a in 0..5u32 {
             if a == 1 && first[1] > best.1 {
                 best = (vec![1], first[1]);
             }
-            let second = naive::log_softmax(&toy.logits(&[0, a]));
+            let second = crate::naive::log_softmax(&toy.logits(&[0, a]));
             for b in 0..5u32 {
                 let score = first[a as usize] + second[b as usize];
                 if a != 1 && score > best.1 {
@@ -165,7 +158,7 @@ fn wide_beams_find_the_best_sequence_of_all() {
             }
         }
         assert_eq!(got.hypotheses[0].0, best.0, "seed {seed}");
-        let greedy = naive::greedy(&|h| toy.logits(h), &rules, &[0], 3);
+        let greedy = crate::naive::greedy(&|h| toy.logits(h), &rules, &[0], 3);
         assert!(got.hypotheses[0].1 >= greedy.1 - 1e-6);
     }
 }
@@ -180,7 +173,7 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
         ..SearchOptions::default()
     };
     let vocabulary = logits.len();
-    let limits = toy::limits(&options, 1, 4, vocabulary);
+    let limits = crate::toy::limits(&options, 1, 4, vocabulary);
     let mut memory = vec![0; words(&limits).unwrap()];
     let mut counts = vec![0usize; vocabulary];
     for stream in 0..draws / 4 {
@@ -297,7 +290,7 @@ fn the_greedy_token_is_the_lowest_of_the_best() {
     let options = SearchOptions { max_new_tokens: Some(1), ..SearchOptions::default() };
     for n in [1usize, 5, 16, 17, 100] {
         for best in 0..n {
-            let limits = toy::limits(&options, 1, 3, n);
+            let limits = crate::toy::limits(&options, 1, 3, n);
             let mut memory = vec![0; words(&limits).unwrap()];
             let mut search = Search::new(&options, &limits, &mut memory).unwrap();
             let slot = search.admit(&Request::default()).unwrap();
@@ -319,7 +312,7 @@ fn scores_of_given_targets() {
     let sum = score_targets(&logits, toy.vocabulary, &targets, &mut log_p).unwrap();
     let mut expected = 0.0;
     for (i, row) in logits.chunks(toy.vocabulary).enumerate() {
-        let want = naive::log_softmax(row)[targets[i] as usize];
+        let want = crate::naive::log_softmax(row)[targets[i] as usize];
         assert!((log_p[i] - want).abs() <= 2e-6);
         expected += f64::from(want);
     }

@@ -3,10 +3,7 @@
 //! Each golden line is one step of a search: a rule of the caller's leads the search along the line's
 //! history, whatever the other rules think of it, and at the end of it the line's scores come in.
 
-#[path = "support/golden_options.rs"]
-mod golden_options;
-
-use golden_options::{ids, options, scores};
+use crate::golden_options::{ids, options, scores};
 use serde_json::Value;
 use simdformer::search::*;
 

@@ -2,18 +2,10 @@
 //! hypotheses are sorted, a streamed token stays, a prefix may be fed at once, a search can be stopped,
 //! and no setting makes it panic.
 
-#[path = "support/naive_search.rs"]
-#[allow(dead_code, reason = "nothing here is searched twice")]
-mod naive;
-#[path = "support/naive_options.rs"]
-mod naive_options;
-#[path = "support/toy.rs"]
-mod toy;
-
-use naive::{Beams, Early, Rules};
-use naive_options::{PLAIN, beam, options, toy};
+use crate::naive::{Beams, Early, Rules};
+use crate::naive_options::{PLAIN, beam, options, toy};
+use crate::toy::{Toy, hash, run, run_until};
 use simdformer::search::*;
-use toy::{Toy, hash, run, run_until};
 
 fn all_strategies() -> Vec<SearchOptions> {
     let rules = Rules { no_repeat_ngram: 3, min_new_tokens: 2, ..Rules::none(&[1]) };
@@ -63,7 +55,7 @@ fn a_sentence_does_not_see_the_others() {
                 assert_eq!(alone.finish, other.finish);
                 assert_eq!(alone.hypotheses, other.hypotheses);
                 assert_eq!(alone.steps, other.steps);
-                let tokens = |o: &toy::Outcome| -> Vec<_> {
+                let tokens = |o: &crate::toy::Outcome| -> Vec<_> {
                     o.streamed
                         .iter()
                         .map(|t| (t.sequence, t.index, t.token, t.log_probability))
@@ -126,7 +118,7 @@ fn stopping_leaves_what_is_there() {
             assert_eq!(part[0].finish, Some(Finish::Stopped));
             assert_eq!(part[0].hypotheses[0].0, whole[0].hypotheses[0].0[..1]);
         }
-        let limits = toy::limits(&options, 2, 16, 20);
+        let limits = crate::toy::limits(&options, 2, 16, 20);
         let mut memory = vec![7; words(&limits).unwrap()];
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
         let slot = search.admit(&Request { prefix: &[4, 4], ..Request::default() }).unwrap();
@@ -150,7 +142,7 @@ fn a_prefix_can_be_fed_at_once() {
         let prefix: &[u32] = &[4, 8, 15];
         let request = Request { prefix, stream: 3, forced_bos: None };
         let slow = &run(&options, &[(model, request)], 14).unwrap()[0];
-        let limits = toy::limits(&options, 1, 14, 20);
+        let limits = crate::toy::limits(&options, 1, 14, 20);
         let mut memory = vec![1; words(&limits).unwrap()];
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
         let slot = search.admit(&request).unwrap();

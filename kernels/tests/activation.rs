@@ -1,8 +1,6 @@
 //! The activations against the f64 reference, on every instruction set.
 
-mod common;
-
-use common::{Grid, Random, assert_close};
+use crate::common::{Grid, Random, assert_close};
 use proptest::prelude::*;
 use simdformer_kernels::activation::{Activation, ActivationError, apply};
 use simdformer_kernels::{Isa, MatrixMut, Parallelism, reference};
@@ -167,7 +165,7 @@ fn the_same_bits_on_any_threads() {
     let x: Vec<f32> = (0..70_001).map(|_| 3.0 * random.normal()).collect();
     for isa in Isa::available() {
         let want = apply_to(isa, Activation::Gelu, &x);
-        for pool in common::pools() {
+        for pool in crate::common::pools() {
             let mut y = x.clone();
             let view = MatrixMut::new(&mut y, 70_001, 1).unwrap();
             pool.install(|| apply(isa, Activation::Gelu, view, Parallelism::Rayon)).unwrap();

@@ -1,16 +1,12 @@
 //! Attention against its oracle, on every instruction set of the machine: any head size, any
 //! lengths, every mask, in strided memory that holds NaN wherever a query may not look.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::batch::{Batch, OwnedBias};
+use crate::support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::{
     AttentionOptions, FullyMasked, Heads, HeadsMut, Parallelism, Qkv, Sequence, attention,
     attention_scratch, attention_scratch_bound, reference,
 };
-use support::batch::{Batch, OwnedBias};
-use support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
 
 /// Lengths with the edges of vectors, query blocks and key blocks among them.
 fn length() -> impl Strategy<Value = usize> {

@@ -1,15 +1,11 @@
 //! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded
 //! token by token, in one slot of a cache or spread over several.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::batch::{Batch, OwnedBias};
+use crate::support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
     Sequence, attention_cached, attention_step,
 };
-use support::batch::{Batch, OwnedBias};
-use support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
 
 /// Several sequences of which some are large enough to be worth a fork.
 fn large(causal: bool, bias: bool, head_dim: usize) -> Batch {

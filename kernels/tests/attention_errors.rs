@@ -1,8 +1,7 @@
 //! Every way in which attention refuses a call: each error reached, each with a message of its own,
 //! nothing written, no panic.
 
-mod support;
-
+use crate::support::{POISON, all_isas};
 use simdformer_kernels::{
     Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
     CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, ViewError,
@@ -10,7 +9,6 @@ use simdformer_kernels::{
     attention_step, reference,
 };
 use std::collections::BTreeSet;
-use support::{POISON, all_isas};
 
 const ZEROS: [f32; 4096] = [0.0; 4096];
 

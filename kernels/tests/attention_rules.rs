@@ -1,13 +1,11 @@
 //! Which keys count, at the edges: rows whose every score is minus infinity, and visible keys whose
 //! weight is too small for f32. One rule each, for every entry and for the oracle.
 
-mod support;
-
+use crate::support::batch::{Batch, with_bias};
+use crate::support::{POISON, Tensor, all_isas, difference};
 use simdformer_kernels::{
     Ancestry, Cache, CacheMut, CacheShape, FullyMasked, Isa, Parallelism, attention_step,
 };
-use support::batch::{Batch, with_bias};
-use support::{POISON, Tensor, all_isas, difference};
 
 const SLOTS: usize = 3;
 

@@ -1,8 +1,6 @@
 //! Embedding lookup and position encodings against the f64 reference, on every instruction set.
 
-mod common;
-
-use common::{Grid, Random, assert_close};
+use crate::common::{Grid, Random, assert_close};
 use proptest::prelude::*;
 use simdformer_kernels::embedding::{EmbeddingError, Positions, embed};
 use simdformer_kernels::position::{PositionEncoding, PositionError, encode};
@@ -107,7 +105,7 @@ fn the_same_bits_on_any_threads() {
             out
         };
         let want = all(SERIAL);
-        for pool in common::pools() {
+        for pool in crate::common::pools() {
             assert_eq!(pool.install(|| all(Parallelism::Rayon)), want);
         }
     }

@@ -4,18 +4,14 @@
 //! right; and real numbers within the documented bound and, on average, much closer. What the bits
 //! of a product must not depend on is tested in `gemm_bitwise.rs`, and what is refused in
 //! `gemm_errors.rs`.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
+use crate::support::{POISON, Random, Strided, UNIT, all_isas, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
     reference,
 };
 use std::collections::BTreeSet;
-use support::gemm::{ACTIVATIONS, Packed, product, strides};
-use support::{POISON, Random, Strided, UNIT, all_isas, brief, difference};
 
 /// Every `M`, `N`, `K` in `1..=70`: A, W and C are corners of larger buffers, poison elsewhere.
 #[test]

@@ -1,16 +1,12 @@
 //! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside
 //! any neighbours and on every set that has FMA; the same of a weight packed whole, in pieces or
 //! transposed; and under an activation those of the activation alone.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
+use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, difference};
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
-use support::gemm::{ACTIVATIONS, Packed, product, strides};
-use support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, difference};
 
 #[test]
 fn nan_and_infinity_propagate_to_their_row_or_column_only() {

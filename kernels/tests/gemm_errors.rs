@@ -1,15 +1,11 @@
 //! Every way in which GEMM, packing and views refuse a call: each error reached, each with a message
 //! of its own, nothing written.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::{POISON, all_isas};
 use simdformer_kernels::{
     Epilogue, GemmError, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, ViewError, gemm,
     reference,
 };
 use std::collections::BTreeSet;
-use support::{POISON, all_isas};
 
 #[test]
 fn every_error_is_reached_and_nothing_is_written() {

@@ -1,23 +1,19 @@
 //! Where operands lie: flush against memory that cannot be touched, off any alignment, further apart
 //! than 32 bits count, or one on top of the other.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::batch::{Batch, with_bias};
+use crate::support::gemm::multiply;
+use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence,
     Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
     Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
     gemm,
 };
-use support::batch::{Batch, with_bias};
-use support::gemm::multiply;
-use support::{POISON, Random, Tensor, all_isas, bits, difference};
 
 #[cfg(unix)]
 mod guard {
     use super::*;
-    use support::Guarded;
+    use crate::support::Guarded;
 
     type Wall = fn(&[f32]) -> Guarded;
     const WALLS: [Wall; 2] = [Guarded::at_start, Guarded::at_end];

@@ -1,8 +1,6 @@
 //! Layer norm against the f64 reference, on every instruction set.
 
-mod common;
-
-use common::{Grid, Random, assert_close};
+use crate::common::{Grid, Random, assert_close};
 use proptest::prelude::*;
 use simdformer_kernels::norm::{
     LayerNorm, NormError, add_into_layer_norm, add_layer_norm, add_layer_norm_in_place, layer_norm,
@@ -185,7 +183,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
                 assert_eq!(one_row(isa, &data[range.clone()], norm), batch[range]);
             }
             #[cfg(feature = "rayon")]
-            for pool in common::pools() {
+            for pool in crate::common::pools() {
                 assert_eq!(pool.install(|| all(Parallelism::Rayon)), batch);
             }
         }

@@ -41,16 +41,12 @@
 //! | 39 | results depend on threads or batch | `gemm_bitwise.rs`: `a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads`; `attention_bitwise.rs`: all |
 //! | 40 | stack buffers that larger blocks overflow | blocks are constants; sums that wait on the stack: `gemm.rs`: `small_integers_are_exact_around_every_block_edge` |
 //! | 41 | the fallback differs from the vector code | every test here runs on every set, scalar first |
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::batch::{Batch, with_bias};
+use crate::support::gemm::multiply;
+use crate::support::{Crew, POISON, Random, all_isas, bits};
 use simdformer_kernels::{
     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
-use support::batch::{Batch, with_bias};
-use support::gemm::multiply;
-use support::{Crew, POISON, Random, all_isas, bits};
 
 /// Holds `batch` to the oracle on every instruction set.
 fn check(batch: &Batch, what: &str) {

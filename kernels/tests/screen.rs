@@ -3,14 +3,10 @@
 //! Whatever the operands hold, a row that is decided must have that column and that value, bit for
 //! bit; and rows of the usual kind must be decided. What a screen holds is tested beside its source, and calls
 //! that cannot be right in `screen_calls.rs`.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::screen::{Operands, normal};
+use crate::support::{CREWS, Random, Strided, all_isas, brief};
 use proptest::prelude::*;
 use simdformer_kernels::{Isa, Parallelism};
-use support::screen::{Operands, normal};
-use support::{CREWS, Random, Strided, all_isas, brief};
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
 

@@ -1,12 +1,8 @@
 //! What a screen may touch: nothing when it is called wrongly, and nothing beside its operands.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::screen::{Operands, POISON_COLUMN};
+use crate::support::{POISON, all_isas};
 use simdformer_kernels::screen::{self, Product, Screen, ScreenError};
 use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
-use support::screen::{Operands, POISON_COLUMN};
-use support::{POISON, all_isas};
 
 #[test]
 fn wrong_calls_are_errors_and_write_nothing() {
@@ -95,7 +91,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
 #[test]
 #[cfg(unix)]
 fn operands_end_where_memory_does() {
-    use support::Guarded;
+    use crate::support::Guarded;
     for isa in all_isas() {
         for (index, depth) in [0, 1, 3, 4, 15, 16, 17, 31, 63, 64, 65, 130].into_iter().enumerate()
         {

@@ -1,8 +1,6 @@
 //! Softmax, log-softmax and log-sum-exp against the f64 reference, on every instruction set.
 
-mod common;
-
-use common::{Grid, assert_close};
+use crate::common::{Grid, assert_close};
 use proptest::prelude::*;
 use simdformer_kernels::softmax::{
     FullyMasked, SoftmaxError, log_softmax, log_softmax_in_place, log_sum_exp, softmax,
@@ -57,7 +55,7 @@ proptest! {
         hole in any::<bool>(),
         seed: u64,
     ) {
-        let mut random = common::Random(seed);
+        let mut random = crate::common::Random(seed);
         let mut scores = Grid::nan(rows, columns, gap);
         let lengths: Vec<usize> = (0..rows).map(|_| random.below(columns + 1)).collect();
         for (row, &length) in lengths.iter().enumerate() {
@@ -100,7 +98,7 @@ proptest! {
 /// Rows longer than a block, whose maximum is at the start, in the middle or at the end.
 #[test]
 fn long_rows_are_as_accurate_as_short_ones() {
-    let mut random = common::Random(7);
+    let mut random = crate::common::Random(7);
     for columns in [4096, 4097, 8191, 32_000, 256_001] {
         for peak in [0, columns / 2, columns - 1] {
             let mut row: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
@@ -254,7 +252,7 @@ fn scores_far_below_the_maximum_are_exactly_zero() {
 
 #[test]
 fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
-    let mut random = common::Random(3);
+    let mut random = crate::common::Random(3);
     for columns in [7, 100, 513, 5000] {
         let rows = 40_000 / columns;
         let data: Vec<f32> = (0..rows * columns).map(|_| 4.0 * random.normal()).collect();
@@ -273,7 +271,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
                 assert_eq!(alone, batch[range]);
             }
             #[cfg(feature = "rayon")]
-            for pool in common::pools() {
+            for pool in crate::common::pools() {
                 assert_eq!(pool.install(|| all(Parallelism::Rayon)), batch);
             }
         }

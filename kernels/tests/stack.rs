@@ -1,10 +1,7 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
 //! stack, for builds with optimisation (`opt-level` 2 or 3).
-#![cfg(target_os = "linux")]
-
-mod support;
-
+use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
@@ -18,7 +15,6 @@ use simdformer_kernels::{
     Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
     gemm,
 };
-use support::{Random, all_isas};
 
 const KIB: usize = 1 << 10;
 /// What the crate's documentation promises.

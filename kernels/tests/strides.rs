@@ -1,8 +1,7 @@
 //! Strides along axes that are never stepped: whatever they are, kernels give the bits that they give
 //! for dense tensors, and no arithmetic overflows.
 
-mod support;
-
+use crate::support::{POISON, Random, all_isas, difference};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
@@ -14,7 +13,6 @@ use simdformer_kernels::{
     AttentionOptions, CacheMut, CacheShape, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut,
     PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
 };
-use support::{POISON, Random, all_isas, difference};
 
 /// Strides that no two elements are apart.
 const STRIDES: [usize; 6] = [0, 1, 5, usize::MAX / 4, usize::MAX / 2 + 1, usize::MAX];

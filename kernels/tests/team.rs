@@ -1,14 +1,10 @@
 //! What the callbacks of a kernel may do on a pool: panic, and enter rayon again. What hangs fails.
-#![cfg(feature = "rayon")]
-
-mod support;
-
+use crate::support::screen::{Built, Operands};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::{Isa, PackedMatrix, Parallelism, Team};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use support::screen::{Built, Operands};
 
 type Banned<'b> = &'b (dyn Fn(usize, u32) -> bool + Sync);
 
@@ -74,7 +70,7 @@ fn largest(
     let outputs = (&mut found[..], &mut values[..]);
     screen::largest(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
         .expect("a fit");
-    (found, support::bits(&values))
+    (found, crate::support::bits(&values))
 }
 
 fn operands() -> Operands {

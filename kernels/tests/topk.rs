@@ -1,8 +1,6 @@
 //! Argmax and top-k against the reference, on every instruction set.
 
-mod common;
-
-use common::{Grid, Random};
+use crate::common::{Grid, Random};
 use proptest::prelude::*;
 use simdformer_kernels::topk::{TopKError, argmax, top_k};
 use simdformer_kernels::{Isa, Matrix, Parallelism, reference};
@@ -101,7 +99,7 @@ fn the_same_rows_on_any_threads() {
             (values, indices, best)
         };
         let want = all(SERIAL);
-        for pool in common::pools() {
+        for pool in crate::common::pools() {
             assert_eq!(pool.install(|| all(Parallelism::Rayon)), want);
         }
     }

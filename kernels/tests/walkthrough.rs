@@ -2,15 +2,13 @@
 //! queries, keys and masks must give the printed scores, weights and context, and the masks of a
 //! batch must come out of lengths and causality. `data/README.md` says what the files hold.
 
-mod support;
-
+use crate::support::batch::{Batch, OwnedBias};
+use crate::support::{Tensor, all_isas};
 use serde_json::Value;
 use simdformer_kernels::{
     AttentionOptions, Epilogue, FullyMasked, Heads, Isa, Matrix, MatrixMut, PackedMatrix,
     Parallelism, Sequence, gemm, reference,
 };
-use support::batch::{Batch, OwnedBias};
-use support::{Tensor, all_isas};
 
 fn trace() -> Value {
     serde_json::from_str(include_str!("data/navigate_trace.json")).expect("valid JSON")
@@ -264,7 +262,7 @@ fn the_three_masks_come_out_of_lengths() {
         for sentence in 0..2 {
             let (query_len, key_len) = (queries[sentence], keys[sentence]);
             let mut batch = Batch::new(&[], [1, 1, 3], [0, 0, 0], 0);
-            let mut random = support::Random::new(1);
+            let mut random = crate::support::Random::new(1);
             batch.query = Tensor::filled([4, 1, 3], 0, &mut random);
             batch.key = Tensor::filled([4, 1, 3], 0, &mut random);
             batch.value = Tensor::filled([4, 1, 3], 0, &mut random);
@@ -312,7 +310,7 @@ fn the_worked_softmax() {
         let mut batch = Batch::new(&[], [1, 1, 2], [0, 0, 0], 0);
         batch.query = Tensor::new([4, 1, 2], 0);
         batch.query.fill(0..4, || 0.0);
-        let mut random = support::Random::new(2);
+        let mut random = crate::support::Random::new(2);
         batch.key = Tensor::filled([4, 1, 2], 0, &mut random);
         batch.value = Tensor::filled([4, 1, 2], 0, &mut random);
         batch.weight_heads = vec![0];

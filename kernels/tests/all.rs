@@ -1,0 +1,37 @@
+//! The tests of the kernels, one module a file, in one program: linked once, and its tests run side by
+//! side. What counts the allocations of the whole process is a program of its own.
+
+mod common;
+mod support;
+
+mod activation;
+#[cfg(feature = "rayon")]
+mod attention;
+#[cfg(feature = "rayon")]
+mod attention_bitwise;
+mod attention_errors;
+mod attention_rules;
+mod embedding;
+#[cfg(feature = "rayon")]
+mod gemm;
+#[cfg(feature = "rayon")]
+mod gemm_bitwise;
+#[cfg(feature = "rayon")]
+mod gemm_errors;
+#[cfg(feature = "rayon")]
+mod memory;
+mod norm;
+#[cfg(feature = "rayon")]
+mod regressions;
+#[cfg(feature = "rayon")]
+mod screen;
+#[cfg(feature = "rayon")]
+mod screen_calls;
+mod softmax;
+#[cfg(target_os = "linux")]
+mod stack;
+mod strides;
+#[cfg(feature = "rayon")]
+mod team;
+mod topk;
+mod walkthrough;

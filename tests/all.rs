@@ -1,0 +1,46 @@
+//! The tests of the model layer, one module a file, in one program: linked once, and its tests run side
+//! by side. What counts the allocations of the whole process is a program of its own.
+
+#[path = "support/golden_options.rs"]
+mod golden_options;
+#[path = "support/naive_search.rs"]
+mod naive;
+#[path = "support/naive_options.rs"]
+mod naive_options;
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "an example writes files, too")]
+mod random_model;
+#[path = "support/refusals.rs"]
+mod refusals;
+#[path = "support/soak.rs"]
+mod soak;
+#[path = "support/tiny_marian.rs"]
+mod tiny_marian;
+#[path = "support/toy.rs"]
+mod toy;
+
+mod bad_files;
+mod bad_input;
+mod bad_operands;
+mod best_token;
+mod broken_checkpoint;
+#[cfg(feature = "rayon")]
+mod callbacks;
+mod checkpoint;
+mod config;
+mod continuous;
+mod documents;
+mod generate;
+mod golden_models;
+mod golden_search;
+mod house;
+mod navigate;
+mod parameters;
+#[cfg(unix)]
+mod plan;
+mod promises_bits;
+mod search;
+mod search_processors;
+mod search_promises;
+mod trace;
+mod vocabulary;
