@@ -443,8 +443,9 @@ impl Part<'_> {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
             let acc = if NEAR {
-                // A constant where there are no instructions to spare between few rows.
-                let apart = if REQUESTS > 2 { LINE } else { step.next.apart };
+                // A constant where there are no instructions to spare between few rows. Of three
+                // tiles and more that ask for one line each it is a little more than their share.
+                let apart = if REQUESTS != 2 { LINE } else { step.next.apart };
                 let next = Spread::<REQUESTS, NEAR> { at: step.next.from, apart };
                 tile_ahead(s, acc, step.steps, operands, next)
             } else {
