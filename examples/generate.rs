@@ -25,6 +25,7 @@ use simdformer::search::{
     Hooks, Request as SearchRequest, Search, SearchLimits, SearchOptions, score_targets, words,
 };
 use simdformer::{Limits, Model, Sentence, Session, SessionError, Source, Threads};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -129,6 +130,7 @@ pub(crate) fn run(
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
         threads,
+        defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
         unsupported: unsupported(config),
     };
     Ok(Some(serde_json::to_string(&statistics)?))
@@ -209,6 +211,9 @@ struct Statistics {
     peak_rss_bytes: Option<u64>,
     isa: &'static str,
     threads: usize,
+    /// What was taken for keys that the checkpoint's files lack.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    defaults: BTreeMap<&'static str, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unsupported: Vec<String>,
 }

@@ -8,8 +8,10 @@ use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
-/// A kernel refused its operands. Requests are checked before kernels are called, so this means a
-/// mistake in this crate; it is an error and not a panic so that a service survives it.
+/// What a kernel refused, or the scratch of a probe that is too short ([`KernelError::TraceScratch`]).
+///
+/// Requests are checked before kernels are called, so that a kernel refuses its operands means a mistake
+/// in this crate; it is an error and not a panic so that a service survives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -29,7 +31,7 @@ pub enum KernelError {
     Softmax(SoftmaxError),
     /// The largest element of a product.
     Screen(ScreenError),
-    /// The scratch of a probe is too short.
+    /// The scratch of a probe is too short: the caller's to mend.
     TraceScratch {
         /// Floats needed, see [`crate::Plan::trace_floats`].
         expected: usize,

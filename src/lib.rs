@@ -7,6 +7,7 @@
 //! use simdformer::search::Hooks;
 //! use simdformer::{Limits, Model, Session, Source};
 //!
+//! # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 //! // 1. Load: weights are packed once for this machine's instruction set.
 //! let model = Model::open("models/fr-en")?;
 //! // 2. Plan: from limits to the exact number of bytes, allocated here and never again.
@@ -25,9 +26,10 @@
 //!
 //! # How the data flows
 //!
-//! 1. [`checkpoint`]: safetensors bytes and `config.json` -> named tensors and a [`config::Config`].
+//! 1. [`checkpoint`]: safetensors bytes and `config.json`, or [tensors that somebody
+//!    holds](checkpoint::Checkpoint::from_tensors) -> named tensors and a [`config::Config`].
 //! 2. [`Model`]: weights packed once (query, key and value side by side), immutable, shared by any
-//!    number of sessions on any threads.
+//!    number of sessions on any threads. [`Model::from_fn`] takes weights without any file.
 //! 3. [`Plan`]: a model and [`Limits`] -> where everything will lie in one buffer.
 //! 4. [`Session`]: [`encode`](Session::encode) sentences laid end to end, [`step`](Session::step) any
 //!    set of hypotheses, [`fork`](Session::fork) and [`release`](Session::release) them; or
@@ -35,6 +37,24 @@
 //! 5. [`search`]: logits -> tokens, knowing nothing of models.
 //!
 //! Every hot loop is in [`kernels`], which stands alone.
+//!
+//! # What it says of itself
+//!
+//! A [`Model`] and a [`Plan`] print what takes how many bytes; [`Model::defaults`] lists what was assumed
+//! for keys that a `config.json` lacks. Errors say what was expected and what came, in one sentence: what
+//! their text has said, [`source`](core::error::Error::source) does not say again. With the feature `log`
+//! one line tells, when a model is loaded, which instruction set it was packed for and why. Nothing else
+//! is ever printed.
+//!
+//! # Debug builds
+//!
+//! In a workspace of yours the profiles of this one do not apply, and kernels without optimisation are
+//! hundreds of times slower. Put this into the `Cargo.toml` at its root:
+//!
+//! ```toml
+//! [profile.dev.package.simdformer-kernels]
+//! opt-level = 3
+//! ```
 //!
 //! # Where things are
 //!
@@ -69,7 +89,7 @@ pub use session::{
 };
 pub use simdformer_kernels as kernels;
 
-/// The examples of the README, compiled and run by the tests.
+/// The program of the package's page, which is README's too, compiled by the tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/package.md")]
+struct Package;

@@ -278,7 +278,7 @@ fn every_broken_file_has_its_own_error() {
         (
             "no tensor at all",
             file("{}", &[]),
-            "no tensor for SourceEmbedding: expected model.encoder.embed_tokens.weight, model.shared.weight",
+            "no tensor for encoder.embedding.weight: expected model.encoder.embed_tokens.weight, model.shared.weight",
         ),
         (
             "only metadata",

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use crate::random_model::Dims;
 use crate::tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
 use simdformer::checkpoint::{
-    Affine, Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, Projection, Role,
+    Affine, Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, Projection,
+    Role, TensorRef,
 };
-use simdformer::config::{Config, Side};
+use simdformer::config::{Config, Family, Side, Ties};
 
 const QUERY: Role = Role::Layer(
     Side::Decoder,
@@ -152,6 +154,98 @@ fn ties_are_what_the_tensors_show() {
     tensors.insert("model.decoder.embed_tokens.weight".into(), shared);
     let checkpoint = open(write(&tensors)).unwrap();
     assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
+}
+
+/// What the configuration says is of its own must be there, under its own name.
+#[test]
+fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
+    let refused = |json: &str, tensors: &Tensors, words: &str| {
+        let config = Config::from_hugging_face(json).unwrap();
+        let error = Checkpoint::from_bytes(config, write(tensors)).unwrap_err();
+        assert_eq!(error.to_string(), words);
+    };
+    let with = |keys: &str| MARIAN.replace("\"d_model\"", &format!("{keys}, \"d_model\""));
+    let untied = with(r#""tie_word_embeddings": false"#);
+    refused(
+        &untied,
+        &marian_tensors(),
+        "no tensor for output.weight: expected lm_head.weight, which the configuration ties to no other matrix",
+    );
+    let mut tensors = marian_tensors();
+    tensors.insert("lm_head.weight".into(), floats(&[5, 4], 7));
+    let checkpoint =
+        Checkpoint::from_bytes(Config::from_hugging_face(&untied).unwrap(), write(&tensors));
+    assert!(!checkpoint.unwrap().config().ties.target_output);
+
+    // Two vocabularies: it is the target's matrix that is missing, not the source's that is wrong.
+    let two = with(
+        r#""share_encoder_decoder_embeddings": false, "tie_word_embeddings": false, "decoder_vocab_size": 7"#,
+    );
+    let mut tensors = marian_tensors();
+    let source = tensors.remove("model.shared.weight").unwrap();
+    tensors.insert("model.encoder.embed_tokens.weight".into(), source);
+    refused(
+        &two,
+        &tensors,
+        "no tensor for decoder.embedding.weight: expected model.decoder.embed_tokens.weight, which the \
+         configuration ties to no other matrix; the nearest names are model.encoder.embed_tokens.weight",
+    );
+    tensors.insert("model.decoder.embed_tokens.weight".into(), floats(&[7, 4], 1));
+    refused(
+        &two,
+        &tensors,
+        "no tensor for output.weight: expected lm_head.weight, which the configuration ties to no other matrix",
+    );
+    tensors.insert("lm_head.weight".into(), floats(&[7, 4], 2));
+    let checkpoint =
+        Checkpoint::from_bytes(Config::from_hugging_face(&two).unwrap(), write(&tensors)).unwrap();
+    assert_eq!(checkpoint.config().ties, Ties { source_target: false, target_output: false });
+    assert_eq!(checkpoint.unused(), [] as [&str; 0]);
+
+    // Tied and under the head's name alone is enough.
+    let tied = two.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    tensors.remove("model.decoder.embed_tokens.weight");
+    let checkpoint =
+        Checkpoint::from_bytes(Config::from_hugging_face(&tied).unwrap(), write(&tensors)).unwrap();
+    assert_eq!(checkpoint.tensor(Role::TargetEmbedding).unwrap().name(), "lm_head.weight");
+    assert!(checkpoint.config().ties.target_output);
+}
+
+/// As `torch.nn.Transformer` has it: whoever ties its matrices says so.
+#[test]
+fn ties_of_torch_are_said_in_the_configuration() {
+    let dims = Dims::small(Family::NnTransformer);
+    let (bytes, config) = (dims.bytes(1), dims.config());
+    let all = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let open = |ties, lacking: &[&str]| {
+        let find = |name: &str| {
+            let tensor = all.tensor(name).ok().filter(|_| !lacking.contains(&name))?;
+            let shape = tensor.shape().to_vec();
+            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+        };
+        let config = Config { ties, ..config.clone() };
+        let checkpoint = Checkpoint::from_tensors(config, &find).map_err(|e| e.to_string())?;
+        Ok::<_, String>(checkpoint.config().ties)
+    };
+    let ties = |source_target, target_output| Ties { source_target, target_output };
+    let separate = ties(false, false);
+    assert_eq!(config.ties, separate);
+    assert_eq!(open(separate, &[]), Ok(separate));
+    let error = open(separate, &["generator.weight"]).unwrap_err();
+    assert!(
+        error.contains("no tensor for output.weight: expected generator.weight, which"),
+        "{error}"
+    );
+    let error = open(separate, &["tgt_embed.weight"]).unwrap_err();
+    assert!(error.contains("expected tgt_embed.weight, which"), "{error}");
+    assert_eq!(open(ties(false, true), &["generator.weight"]), Ok(ties(false, true)));
+    assert_eq!(open(ties(true, false), &["tgt_embed.weight"]), Ok(ties(true, false)));
+    assert_eq!(
+        open(ties(true, true), &["tgt_embed.weight", "generator.weight"]),
+        Ok(ties(true, true))
+    );
+    // The file has the last word where it has both.
+    assert_eq!(open(ties(true, true), &[]), Ok(separate));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Configurations: the defaults of Hugging Face, the generation settings, and every way to get one wrong.
 
 use simdformer::config::{
-    Activation, Config, ConfigError, EarlyStopping, NormPlacement, Positions, Side,
+    Activation, Config, ConfigError, Dimensions, EarlyStopping, Family, NormPlacement, Positions,
+    Side, Stack, Ties,
 };
 
 /// A small valid Marian configuration with `changes` (JSON members) replacing or joining its keys.
@@ -230,4 +231,155 @@ fn hand_made_configurations_are_checked_too() {
     let endless =
         Config { positions: Positions::Learned { offset: 2 }, max_positions: None, ..good };
     assert_eq!(endless.validate(), Err(ConfigError::LearnedPositionsWithoutLimit));
+}
+
+/// `key = value` of each, in the order in which they were read.
+fn defaults(config: &Config) -> Vec<String> {
+    config.defaults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_a_file_leaves_open_is_listed() {
+    let config = Config::from_hugging_face(&marian("")).unwrap();
+    assert_eq!(
+        defaults(&config),
+        [
+            "share_encoder_decoder_embeddings = true",
+            "tie_word_embeddings = true",
+            "forced_eos_token_id = 0"
+        ]
+    );
+    // What is written is not assumed, even where it equals the default; `null` is written.
+    let whole = marian(
+        r#""share_encoder_decoder_embeddings": true, "tie_word_embeddings": true, "forced_eos_token_id": null"#,
+    );
+    assert_eq!(defaults(&Config::from_hugging_face(&whole).unwrap()), [""; 0]);
+    // The case that runs and writes nonsense.
+    let without = whole.replace(r#""encoder_attention_heads":6,"#, "");
+    assert_ne!(without, whole);
+    let config = Config::from_hugging_face(&without).unwrap();
+    assert_eq!(
+        (defaults(&config), config.encoder.heads),
+        (vec!["encoder_attention_heads = 16".into()], 16)
+    );
+
+    let everything = Config::from_hugging_face(r#"{"model_type": "bart"}"#).unwrap();
+    assert_eq!(
+        defaults(&everything),
+        [
+            "encoder_layers = 12",
+            "encoder_attention_heads = 16",
+            "encoder_ffn_dim = 4096",
+            "decoder_layers = 12",
+            "decoder_attention_heads = 16",
+            "decoder_ffn_dim = 4096",
+            "d_model = 1024",
+            "vocab_size = 50265",
+            "pad_token_id = 1",
+            "max_position_embeddings = 1024",
+            "activation_function = gelu",
+            "scale_embedding = false",
+            "tie_word_embeddings = true",
+            "eos_token_id = 2",
+            "bos_token_id = 0",
+            "decoder_start_token_id = 2",
+            "forced_eos_token_id = 2",
+        ]
+    );
+    let nn = Config::from_hugging_face(
+        r#"{"model_type": "nn_transformer", "d_model": 42, "nhead": 3, "num_encoder_layers": 2,
+        "num_decoder_layers": 3, "dim_feedforward": 89, "src_vocab_size": 139, "tgt_vocab_size": 151,
+        "bos_token_id": 1, "norm_first": false}"#,
+    );
+    assert_eq!(
+        defaults(&nn.unwrap()),
+        [
+            "positions = interleaved",
+            "layer_norm_eps = 0.00001",
+            "activation = relu",
+            "scale_embedding = true",
+            "share_encoder_decoder_embeddings = false",
+            "tie_word_embeddings = false",
+            "decoder_start_token_id = 1",
+        ]
+    );
+    assert!(Config::base(9).defaults.is_empty());
+}
+
+#[test]
+fn what_the_generation_config_says_is_no_longer_assumed() {
+    let mut config =
+        Config::from_hugging_face(r#"{"model_type": "marian", "do_sample": true}"#).unwrap();
+    let has = |config: &Config, key: &str| config.defaults.iter().any(|d| d.key == key);
+    // The one setting of generation that does something where nothing is said.
+    assert!(
+        has(&config, "top_k")
+            && has(&config, "eos_token_id")
+            && has(&config, "forced_eos_token_id")
+    );
+    config.set_generation_config(r#"{"eos_token_id": 3, "do_sample": true, "top_k": 7}"#).unwrap();
+    assert!(!has(&config, "top_k") && !has(&config, "eos_token_id"));
+    // There, absent means none.
+    assert!(!has(&config, "forced_eos_token_id") && has(&config, "pad_token_id"));
+    config.set_generation_config(r#"{"do_sample": true}"#).unwrap();
+    assert_eq!(defaults(&config).last().map(String::as_str), Some("top_k = 50"));
+}
+
+#[test]
+fn the_model_of_the_paper_is_valid_as_it_comes() {
+    for (config, d_model, heads, ffn_dim) in
+        [(Config::base(37_000), 512, 8, 2048), (Config::big(37_000), 1024, 16, 4096)]
+    {
+        assert_eq!(config.validate(), Ok(()));
+        let stack = Stack { layers: 6, heads, ffn_dim, embedding_norm: false, final_norm: false };
+        assert_eq!((config.d_model, config.encoder, config.decoder), (d_model, stack, stack));
+        assert_eq!((config.source_vocab, config.target_vocab), (37_000, 37_000));
+        assert_eq!((config.norm, config.activation), (NormPlacement::Post, Activation::Relu));
+        assert_eq!((config.positions, config.max_positions), (Positions::Interleaved, None));
+        assert_eq!(config.embedding_scale, (d_model as f64).sqrt() as f32);
+        assert_eq!(config.ties, Ties { source_target: true, target_output: true });
+    }
+    let odd = Dimensions { d_model: 10, heads: 3, layers: 1, ffn_dim: 4, vocabulary: 5 };
+    let error = Config::transformer(odd).validate().unwrap_err();
+    assert_eq!(error.to_string(), "d_model 10 is not a multiple of the encoder heads, 3");
+}
+
+/// What no checkpoint can satisfy is refused where the configuration is checked, with the reason.
+#[test]
+fn parts_without_a_name_are_refused() {
+    let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 4, vocabulary: 5 };
+    let of = |family| Config { family, ..Config::transformer(small) };
+    let with_norms = |family, embedding_norm, final_norm| {
+        let paper = of(family);
+        Config { encoder: Stack { embedding_norm, final_norm, ..paper.encoder }, ..paper }
+    };
+    let learned = |family| Config {
+        positions: Positions::Learned { offset: 2 },
+        max_positions: Some(9),
+        ..of(family)
+    };
+    let rest = "; weights of your own may be of Family::Plain, which has names for all";
+    for (config, words) in [
+        (
+            with_norms(Family::Marian, false, true),
+            "no marian checkpoint has a norm after the last layer of the encoder",
+        ),
+        (
+            with_norms(Family::Marian, true, false),
+            "no marian checkpoint has a norm after the embeddings of the encoder",
+        ),
+        (
+            with_norms(Family::NnTransformer, true, true),
+            "no nn_transformer checkpoint has a norm after the embeddings of the encoder",
+        ),
+        (learned(Family::M2M100), "no m2m_100 checkpoint has learned positions"),
+    ] {
+        let error = config.validate().unwrap_err();
+        assert!(matches!(error, ConfigError::NotInFamily { .. }), "{error}");
+        assert_eq!(error.to_string(), format!("{words}{rest}"));
+        assert_eq!(Config { family: Family::Plain, ..config }.validate(), Ok(()));
+    }
+    let mut decoder = of(Family::Marian);
+    decoder.decoder.final_norm = true;
+    assert!(decoder.validate().unwrap_err().to_string().contains("last layer of the decoder"));
 }

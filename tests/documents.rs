@@ -22,6 +22,87 @@ fn the_links_of_the_walkthrough_lead_somewhere() {
     }
 }
 
+/// Relative links of every page that a reader may start from.
+#[test]
+fn links_lead_somewhere() {
+    for page in
+        ["README.md", "CHANGELOG.md", "docs/package.md", "docs/walks.md", "kernels/README.md"]
+    {
+        let text = read(&root().join(page));
+        let folder = root().join(page);
+        let folder = folder.parent().expect("a folder");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            assert!(folder.join(link).exists(), "{page}: {link}");
+        }
+    }
+    // These are read without the repository around them.
+    for page in ["CHANGELOG.md", "docs/package.md", "kernels/README.md"] {
+        assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
+    }
+}
+
+/// The blocks of Rust of a page, without their fences.
+fn rust(page: &str) -> Vec<String> {
+    let text = read(&root().join(page));
+    let blocks = text.split("\n```rust").skip(1);
+    let code = blocks.filter_map(|rest| rest.split_once('\n')?.1.split("\n```").next());
+    code.map(str::to_owned).collect()
+}
+
+/// README's programs are those of the two packages' pages, which are compiled with the documentation.
+#[test]
+fn the_programs_of_the_readme_are_tested() {
+    let tested = [rust("docs/package.md"), rust("kernels/README.md")].concat();
+    let shown = rust("README.md");
+    assert!(shown.len() >= 2, "{} blocks", shown.len());
+    for code in &shown {
+        assert!(tested.contains(code), "only in README.md:\n{code}");
+    }
+    for (library, page) in
+        [("src/lib.rs", "../docs/package.md"), ("kernels/src/lib.rs", "../README.md")]
+    {
+        let text = read(&root().join(library));
+        assert!(text.contains(&format!("#[doc = include_str!(\"{page}\")]")), "{library}");
+    }
+}
+
+/// README's first program, which its own page only compiles: the model is not in the package.
+#[test]
+fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
+    use simdformer::search::Hooks;
+    use simdformer::{Limits, Model, Session, Source};
+
+    let model = Model::open("models/fr-en")?;
+    // At most 8 sentences at a time, of at most 64 tokens on either side, one hypothesis each.
+    let mut session = Session::new(&model, Limits::new(8, 64, 64))?;
+    println!("{} bytes, and not one more from here on", session.plan().bytes());
+
+    let options = model.config().search_options(); // what generation_config.json asks for
+    let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0])];
+    session.generate(&sources, &options, &mut Hooks::default(), &mut |done| {
+        for hypothesis in done.hypotheses() {
+            println!("{}: {:?} ({})", done.source, hypothesis.tokens, hypothesis.score);
+        }
+    })?;
+
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    let shown = rust("README.md").swap_remove(0).replace("# Ok(()) }", "");
+    let (uses, program) = shown
+        .split_once("# fn main() -> Result<(), Box<dyn std::error::Error>> {")
+        .ok_or("README's program has another beginning")?;
+    let here = squeezed(include_str!("documents.rs"));
+    assert!(here.contains(&squeezed(uses)) && here.contains(&squeezed(program)), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn both_packages_have_the_same_licences() {
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        assert_eq!(read(&root().join(licence)), read(&root().join("kernels").join(licence)));
+    }
+}
+
 #[test]
 fn the_tests_of_each_equation_exist() {
     let text = read(&root().join("docs/walkthrough.md"));

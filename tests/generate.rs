@@ -277,6 +277,27 @@ fn statistics_are_complete() {
     assert_eq!((answers.len(), &statistics["new_tokens"]), (0, &0.into()));
 }
 
+/// What was assumed about the model is said, on standard error with the rest.
+#[test]
+fn what_was_assumed_is_printed() {
+    let golden = folder("tests/golden/search/marian_b");
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("assumed");
+    std::fs::create_dir_all(&copy).expect("a directory");
+    std::fs::copy(golden.join("model.safetensors"), copy.join("model.safetensors"))
+        .expect("copied");
+    let text = std::fs::read_to_string(golden.join("config.json")).expect("config.json");
+    let mut config: Value = serde_json::from_str(&text).expect("JSON");
+    let assumed = |config: &Value| {
+        std::fs::write(copy.join("config.json"), config.to_string()).expect("written");
+        let (_, statistics) = run(copy.to_str().expect("a path"), "--max-new-tokens 2", "");
+        statistics["defaults"].clone()
+    };
+    let before = assumed(&config);
+    let tied = config.as_object_mut().expect("an object").remove("tie_word_embeddings");
+    assert!(before["tie_word_embeddings"].is_null() && tied == Some(true.into()), "{before}");
+    assert_eq!(assumed(&config)["tie_word_embeddings"], "true");
+}
+
 #[test]
 fn wrong_command_lines_are_refused() {
     use UsageError::*;

@@ -1,5 +1,5 @@
 //! Loading holds the packed weights and little else: at no time more than 1.15 times the packed weights
-//! and the largest tensor.
+//! and the largest tensor from a file, and 1.05 times the packed weights from tensors in memory.
 
 #[path = "support/counting.rs"]
 #[allow(dead_code, reason = "calls are counted for other tests")]
@@ -10,7 +10,7 @@ mod random_model;
 
 use random_model::Dims;
 use simdformer::Model;
-use simdformer::checkpoint::Checkpoint;
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorRef};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use std::path::Path;
@@ -70,5 +70,32 @@ fn loading_peaks_at_the_packed_weights() {
             );
         }
         std::fs::remove_dir_all(&folder).expect("removed");
+        borrowed(&dims);
+    }
+}
+
+/// Tensors that the caller holds are read where they are.
+fn borrowed(dims: &Dims) {
+    let bytes = dims.bytes(5);
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    for isa in Isa::available() {
+        let before = counting::bytes();
+        counting::forget_peak();
+        let find = |name: &str| {
+            let tensor = tensors.tensor(name).ok()?;
+            let shape = tensor.shape().to_vec();
+            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+        };
+        let checkpoint = Checkpoint::from_tensors(dims.config(), &find).expect("a checkpoint");
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let weights = model.bytes();
+        let pages = if cfg!(target_os = "linux") { weights } else { 0 };
+        let peak = counting::peak() - before + pages;
+        assert!(peak >= weights, "the peak was not seen: {peak} for {weights}");
+        let bound = 1.05 * weights as f64;
+        assert!(peak as f64 <= bound, "{dims:?} {isa}: {peak} bytes at once, bound {bound}");
+        drop(checkpoint);
+        drop(model);
+        assert_eq!(counting::bytes(), before, "{dims:?} {isa}: bytes lost");
     }
 }

@@ -56,7 +56,8 @@ encode_seconds, the encoder and the cross keys and values, timed in a call of it
 decode_seconds, the whole run (which encodes too) less encode_seconds; new_tokens, of the sequences
 printed; tokens_per_second, new_tokens over the sum of both; allocations, on the heap while encoding
 and decoding, over all repeats; model_bytes; peak_rss_bytes where the system tells; isa; threads; and,
-if there are any, unsupported settings of generation_config.json.
+if there are any, defaults, what was taken for keys that config.json lacks, and unsupported settings of
+generation_config.json.
 
 Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 ";

@@ -81,3 +81,22 @@ pub use matrix::{Matrix, MatrixMut, ViewError};
 pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
+
+/// Whether this crate was compiled with any optimisation; `None` if it was not cargo that compiled it.
+///
+/// Without (`opt-level = 0`, as in a `dev` profile that says nothing) every kernel works, and is hundreds
+/// of times slower. In the `Cargo.toml` at the root of a workspace this mends it:
+///
+/// ```toml
+/// [profile.dev.package.simdformer-kernels]
+/// opt-level = 3
+/// ```
+pub const OPTIMISED: Option<bool> = match option_env!("SIMDFORMER_KERNELS_OPT_LEVEL") {
+    Some(level) => Some(!matches!(level.as_bytes(), b"0")),
+    None => None,
+};
+
+/// The program of the package's page, compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub(super) offset: u64,
 }
 
-pub(super) fn read_header(source: &Source) -> Result<Vec<Entry>, CheckpointError> {
+pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     let file = || source.name().to_owned();
     let Some(available) = source.len().checked_sub(LENGTH) else {
         return Err(CheckpointError::TooShort { file: file(), bytes: source.len() });
@@ -83,9 +83,22 @@ pub(super) fn read_header(source: &Source) -> Result<Vec<Entry>, CheckpointError
     Ok(tensors.into_iter().map(entry).collect())
 }
 
+/// The tensor that is all of `source`.
+pub(super) fn whole(
+    source: &Source<'_>,
+    name: &str,
+    dtype: safetensors::Dtype,
+    shape: Vec<usize>,
+) -> Result<Entry, CheckpointError> {
+    let len = source.len();
+    let info = TensorInfo { dtype, shape, data_offsets: (0, len as usize) };
+    check_tensor(source, name, &info, len)?;
+    Ok(Entry { name: name.to_owned(), dtype, shape: info.shape, offset: 0 })
+}
+
 /// The tensor lies in the file, and its bytes are as many as its elements need.
 fn check_tensor(
-    source: &Source,
+    source: &Source<'_>,
     name: &str,
     info: &TensorInfo,
     available: u64,
@@ -123,7 +136,7 @@ fn check_tensor(
     Ok(())
 }
 
-fn parse(text: &str, source: &Source) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
+fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
     let mut repeated = None;
     let mut parser = serde_json::Deserializer::from_str(text);
     let parsed = Collect { repeated: &mut repeated }

@@ -192,8 +192,10 @@ pub enum CheckpointError {
     MissingTensor {
         /// What for.
         role: Role,
-        /// Names that would have done.
+        /// Names that would have done. None if checkpoints of the family have no such tensor.
         tried: Vec<String>,
+        /// A tied matrix would have done too, but [`Config::ties`](crate::config::Config::ties) says that it is not tied.
+        untied: bool,
         /// Names that are there and look similar, the nearest first.
         nearest: Vec<String>,
     },
@@ -348,8 +350,14 @@ impl fmt::Display for CheckpointError {
             Self::Gap { file, begin, end } => {
                 write!(f, "{file}: bytes {begin} to {end} after the header belong to no tensor")
             }
-            Self::MissingTensor { role, tried, nearest: near } => {
-                write!(f, "no tensor for {role:?}: expected {}", Names(tried))?;
+            Self::MissingTensor { role, tried, .. } if tried.is_empty() => {
+                write!(f, "no tensor for {role}: checkpoints of this family have none")
+            }
+            Self::MissingTensor { role, tried, untied, nearest: near } => {
+                write!(f, "no tensor for {role}: expected {}", Names(tried))?;
+                if *untied {
+                    write!(f, ", which the configuration ties to no other matrix")?;
+                }
                 nearest(f, near)
             }
             Self::NoSuchTensor { tensor, nearest: near } => {
@@ -369,7 +377,7 @@ impl fmt::Display for CheckpointError {
                     side.name()
                 )
             }
-            Self::NoSuchRole { role } => write!(f, "a model of this configuration has no {role:?}"),
+            Self::NoSuchRole { role } => write!(f, "a model of this configuration has no {role}"),
             Self::NotFinite { tensor, index, found } => {
                 write!(f, "{tensor}: element {index} is {found}")
             }
@@ -388,10 +396,11 @@ impl fmt::Display for CheckpointError {
 }
 
 impl core::error::Error for CheckpointError {
+    /// What lies behind the cause, which the message has already said.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Unreadable { error, .. } => Some(error),
-            Self::Config { error, .. } => Some(error),
+            Self::Unreadable { error, .. } => error.source(),
+            Self::Config { error, .. } => error.source(),
             _ => None,
         }
     }

@@ -11,20 +11,18 @@ use std::path::Path;
 
 use super::CheckpointError;
 
-/// Where the bytes of one safetensors file are.
-#[derive(Debug)]
-pub(super) struct Source {
+/// Where the bytes of one safetensors file, or of one tensor in memory, are.
+pub(super) struct Source<'c> {
     name: String,
-    bytes: Bytes,
+    bytes: Bytes<'c>,
 }
 
-#[derive(Debug)]
-enum Bytes {
+enum Bytes<'c> {
     File(Positioned, u64),
-    Memory(Cow<'static, [u8]>),
+    Memory(Cow<'c, [u8]>),
 }
 
-impl Source {
+impl<'c> Source<'c> {
     pub(super) fn open(path: &Path) -> Result<Self, CheckpointError> {
         let name = path.display().to_string();
         match open_file(path).map_err(|error| unreadable(&name, error))? {
@@ -33,7 +31,7 @@ impl Source {
         }
     }
 
-    pub(super) fn memory(bytes: Cow<'static, [u8]>) -> Self {
+    pub(super) fn memory(bytes: Cow<'c, [u8]>) -> Self {
         Self { name: "memory".to_owned(), bytes: Bytes::Memory(bytes) }
     }
 
@@ -104,7 +102,6 @@ fn unreadable(name: &str, error: io::Error) -> CheckpointError {
 }
 
 #[cfg(unix)]
-#[derive(Debug)]
 struct Positioned(File);
 
 #[cfg(unix)]
@@ -120,7 +117,6 @@ impl Positioned {
 
 /// Elsewhere the file has one cursor, so readers take turns.
 #[cfg(not(unix))]
-#[derive(Debug)]
 struct Positioned(std::sync::Mutex<File>);
 
 #[cfg(not(unix))]

@@ -1,11 +1,19 @@
-//! From files to named tensors: safetensors and `config.json`.
+//! From files to named tensors: safetensors and `config.json`, or tensors that the caller holds.
 //!
 //! A checkpoint is hostile until shown otherwise: every length, offset, shape and name is checked when it is opened,
 //! and [`Checkpoint::open`] succeeds only if each tensor that the configuration needs is there in the right shape. The
-//! weights themselves stay in the file until [`TensorView::read_into`] takes them, some rows at a time, so a model can
-//! pack them without ever holding the whole checkpoint.
+//! weights themselves stay where they are until [`TensorView::read_into`] takes them, some rows at a time, so a model
+//! can pack them without ever holding the whole checkpoint.
 //!
-//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it.
+//! | the weights are | take |
+//! |---|---|
+//! | a directory as `save_pretrained` writes it | [`Checkpoint::open`] |
+//! | one safetensors blob in memory: embedded, decrypted, received | [`Checkpoint::from_bytes`] |
+//! | named tensors of somebody else: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
+//! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
+//!
+//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it, and [`Role::names`]
+//! tells.
 //!
 //! ```no_run
 //! use simdformer::checkpoint::{Checkpoint, Role};
@@ -22,21 +30,25 @@ mod error;
 mod file;
 mod names;
 mod tensor;
+mod tensor_ref;
 
+use core::fmt;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Component, Path};
 
 use serde::Deserialize;
 
-use crate::config::{Config, ConfigError, Ties};
+use crate::config::{Config, Ties};
 use crate::network::tree::{Tensor, each_tensor};
 pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use container::Entry;
 pub use error::CheckpointError;
 use file::{Source, read_json};
+use names::Location;
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
+pub use tensor_ref::TensorRef;
 
 /// Largest `config.json` and `generation_config.json` that is read.
 const MAX_CONFIG: u64 = 16 << 20;
@@ -50,13 +62,18 @@ const INDEX: &str = "model.safetensors.index.json";
 /// An opened checkpoint: its configuration and where its tensors are.
 ///
 /// Shapes and types of all tensors that the configuration needs have been checked; their numbers have not been read.
-#[derive(Debug)]
-pub struct Checkpoint {
+/// It borrows for `'c` what it was made from, and nothing if that was files.
+pub struct Checkpoint<'c> {
     config: Config,
-    sources: Vec<Source>,
-    /// Sorted by name, so that everything that lists tensors lists them in one order.
-    tensors: BTreeMap<String, (usize, Entry)>,
+    /// What the configuration says is tied, before the tensors were seen: under which names to look.
+    claimed: Ties,
+    sources: Vec<Source<'c>>,
+    tensors: Tensors,
 }
+
+/// Where each tensor is: in which source, and where there. Sorted by name, so that everything that lists tensors lists
+/// them in one order.
+type Tensors = BTreeMap<String, (usize, Entry)>;
 
 /// The part of `model.safetensors.index.json` that says which tensor is in which file.
 #[derive(Deserialize)]
@@ -64,7 +81,7 @@ struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-impl Checkpoint {
+impl Checkpoint<'static> {
     /// Opens a directory as `save_pretrained` writes it: `config.json`, optionally `generation_config.json`, and
     /// `model.safetensors` or shards with `model.safetensors.index.json`.
     ///
@@ -96,30 +113,124 @@ impl Checkpoint {
         let (sources, tensors) = open_weights(directory)?;
         Self::checked(config, sources, tensors)
     }
+}
 
-    /// A checkpoint from the bytes of one safetensors file, owned or embedded in the program.
+impl<'c> Checkpoint<'c> {
+    /// A checkpoint from the bytes of one safetensors file: owned, borrowed, or embedded in the program.
     ///
     /// # Errors
     /// As [`Checkpoint::open`]; `config` is validated too.
+    ///
+    /// ```
+    /// use simdformer::Model;
+    /// use simdformer::checkpoint::Checkpoint;
+    /// use simdformer::config::Config;
+    /// use simdformer::kernels::Isa;
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// // A program that carries its model writes `include_bytes!` and `include_str!` here.
+    /// let config = std::fs::read_to_string("models/fr-en/config.json")?;
+    /// let weights = std::fs::read("models/fr-en/model.safetensors")?;
+    ///
+    /// let config = Config::from_hugging_face(&config)?;
+    /// let checkpoint = Checkpoint::from_bytes(config, &weights)?;
+    /// let model = Model::load(&checkpoint, Isa::detect())?;
+    /// drop(weights); // the model has packed what it needs
+    /// assert_eq!(model.config().d_model, 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_bytes(
         config: Config,
-        bytes: impl Into<Cow<'static, [u8]>>,
+        bytes: impl Into<Cow<'c, [u8]>>,
     ) -> Result<Self, CheckpointError> {
         let source = Source::memory(bytes.into());
-        let wrong =
-            |error: ConfigError| CheckpointError::Config { file: "memory".to_owned(), error };
-        config.validate().map_err(wrong)?;
+        let config = validated(config)?;
         let entries = container::read_header(&source)?;
         let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
         Self::checked(config, vec![source], tensors)
     }
 
+    /// A checkpoint of tensors that the caller holds, under the names of [`Role::names`]. They are borrowed, and read a
+    /// few rows at a time when a model is loaded: no second copy of them appears, and the model keeps none.
+    ///
+    /// For each role, `find` is asked for the names that `config` allows until one is there; `None` is a tensor that is
+    /// not. It is also asked for one layer more than the configuration has, so that a model cut short is noticed. What
+    /// else the caller holds stays unknown.
+    ///
+    /// # Errors
+    /// `config` is not valid; a tensor is missing, has another shape than the configuration says or other bytes than its
+    /// shape and type need; there is a layer too many.
+    ///
+    /// From the `safetensors` crate, over any memory map:
+    ///
+    /// ```
+    /// use safetensors::SafeTensors;
+    /// use simdformer::Model;
+    /// use simdformer::checkpoint::{Checkpoint, Dtype, TensorRef};
+    /// use simdformer::config::Config;
+    /// use simdformer::kernels::Isa;
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let bytes = std::fs::read("models/fr-en/model.safetensors")?;
+    /// let tensors = SafeTensors::deserialize(&bytes)?;
+    /// let find = |name: &str| {
+    ///     let tensor = tensors.tensor(name).ok()?;
+    ///     let dtype = Dtype::from_name(&tensor.dtype().to_string())?;
+    ///     Some(TensorRef { dtype, shape: tensor.shape().to_vec(), data: tensor.data() })
+    /// };
+    ///
+    /// let config = Config::from_hugging_face(&std::fs::read_to_string("models/fr-en/config.json")?)?;
+    /// let checkpoint = Checkpoint::from_tensors(config, &find)?;
+    /// let model = Model::load(&checkpoint, Isa::detect())?;
+    /// # assert_eq!(model.config().d_model, 128);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_tensors(
+        config: Config,
+        find: &dyn Fn(&str) -> Option<TensorRef<'c>>,
+    ) -> Result<Self, CheckpointError> {
+        let config = validated(config)?;
+        let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
+        let mut take = |name: &str| -> Result<bool, CheckpointError> {
+            if tensors.contains_key(name) {
+                return Ok(true);
+            }
+            let Some(tensor) = find(name) else { return Ok(false) };
+            let (source, entry) = tensor.checked(name)?;
+            tensors.insert(name.to_owned(), (sources.len(), entry));
+            sources.push(source);
+            Ok(true)
+        };
+        let mut beyond = Vec::new();
+        // Ends at the first tensor that is not there, however many layers a configuration claims; `checked` says which.
+        let walked = each_tensor(&config, |Tensor { role, .. }| {
+            if let Role::Layer(side, layer, part) = role
+                && layer + 1 == config.stack(side).layers
+            {
+                beyond.extend(Role::Layer(side, layer + 1, part).names(&config));
+            }
+            for name in role.names(&config) {
+                if take(&name).map_err(Some)? {
+                    return Ok(());
+                }
+            }
+            if role.may_be_absent() { Ok(()) } else { Err(None) }
+        });
+        if let Err(Some(error)) = walked {
+            return Err(error);
+        }
+        for name in beyond {
+            take(&name)?;
+        }
+        Self::checked(config, sources, tensors)
+    }
+
     fn checked(
         config: Config,
-        sources: Vec<Source>,
-        tensors: BTreeMap<String, (usize, Entry)>,
+        sources: Vec<Source<'c>>,
+        tensors: Tensors,
     ) -> Result<Self, CheckpointError> {
-        let mut checkpoint = Self { config, sources, tensors };
+        let claimed = config.ties;
+        let mut checkpoint = Self { config, claimed, sources, tensors };
         for name in checkpoint.tensors.keys() {
             if let Some((side, layer)) = names::layer_of(name) {
                 let layers = checkpoint.config.stack(side).layers;
@@ -158,12 +269,21 @@ impl Checkpoint {
         self.optional(role)?.ok_or_else(|| self.missing(role))
     }
 
+    fn locate(&self, role: Role) -> Vec<Location> {
+        names::locate(self.config.family, self.claimed, role)
+    }
+
     fn missing(&self, role: Role) -> CheckpointError {
-        let locations = names::locate(self.config.family, role);
-        let tried: Vec<String> = locations.into_iter().map(|location| location.name).collect();
+        let tried: Vec<String> = self.locate(role).into_iter().map(|at| at.name).collect();
         let names = self.tensors.keys().map(String::as_str);
         let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
-        CheckpointError::MissingTensor { role, tried, nearest: nearest.unwrap_or_default() }
+        let untied = match role {
+            Role::SourceEmbedding => !self.claimed.source_target,
+            Role::TargetEmbedding => !self.claimed.source_target && !self.claimed.target_output,
+            Role::Output => !self.claimed.target_output,
+            _ => false,
+        };
+        CheckpointError::MissingTensor { role, tried, untied, nearest: nearest.unwrap_or_default() }
     }
 
     /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role.
@@ -174,7 +294,7 @@ impl Checkpoint {
         let Some(shape) = role.shape(&self.config) else {
             return Err(CheckpointError::NoSuchRole { role });
         };
-        let locations = names::locate(self.config.family, role);
+        let locations = self.locate(role);
         let Some(location) = locations.iter().find(|at| self.tensors.contains_key(&at.name)) else {
             return Ok(None);
         };
@@ -222,7 +342,7 @@ impl Checkpoint {
     pub fn unused(&self) -> Vec<&str> {
         let family = self.config.family;
         let used: HashSet<String> = Role::all(&self.config)
-            .flat_map(|role| names::locate(family, role))
+            .flat_map(|role| self.locate(role))
             .map(|location| location.name)
             .collect();
         self.names()
@@ -236,9 +356,23 @@ impl Checkpoint {
     }
 }
 
-type Weights = (Vec<Source>, BTreeMap<String, (usize, Entry)>);
+impl fmt::Debug for Checkpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("family", &self.config.family)
+            .field("tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
 
-fn open_weights(directory: &Path) -> Result<Weights, CheckpointError> {
+fn validated(config: Config) -> Result<Config, CheckpointError> {
+    match config.validate() {
+        Ok(()) => Ok(config),
+        Err(error) => Err(CheckpointError::Config { file: "memory".to_owned(), error }),
+    }
+}
+
+fn open_weights(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
     let single = directory.join(WEIGHTS);
     if single.exists() {
         let source = Source::open(&single)?;
@@ -263,7 +397,7 @@ fn open_weights(directory: &Path) -> Result<Weights, CheckpointError> {
     for (tensor, shard) in &parsed.weight_map {
         placed.entry(shard).or_default().insert(tensor);
     }
-    let (mut sources, mut tensors) = (Vec::new(), BTreeMap::new());
+    let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
     for (shard, mut wanted) in placed {
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {

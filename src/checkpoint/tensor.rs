@@ -1,5 +1,6 @@
 //! A tensor that is read when asked, a few rows at a time, as f32.
 
+use core::fmt;
 use core::ops::Range;
 
 use super::CheckpointError;
@@ -23,6 +24,29 @@ impl Dtype {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The type that safetensors calls `name`, in capitals or not; `None` for those that no weight is read from.
+    ///
+    /// ```
+    /// use simdformer::checkpoint::Dtype;
+    ///
+    /// assert_eq!(Dtype::from_name("BF16"), Some(Dtype::Bf16));
+    /// assert_eq!(Dtype::from_name("f32"), Some(Dtype::F32));
+    /// assert_eq!(Dtype::from_name("I64"), None);
+    /// ```
+    pub fn from_name(name: &str) -> Option<Self> {
+        [("F32", Self::F32), ("F16", Self::F16), ("BF16", Self::Bf16)]
+            .into_iter()
+            .find_map(|(known, dtype)| known.eq_ignore_ascii_case(name).then_some(dtype))
+    }
+
+    pub(super) fn to_safetensors(self) -> safetensors::Dtype {
+        match self {
+            Self::F32 => safetensors::Dtype::F32,
+            Self::F16 => safetensors::Dtype::F16,
+            Self::Bf16 => safetensors::Dtype::BF16,
         }
     }
 
@@ -58,9 +82,9 @@ impl Accept {
 /// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows. Nothing is in memory before it is read.
 ///
 /// Elements lie in row-major order; a row is everything below the first dimension.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TensorView<'a> {
-    pub(super) source: &'a Source,
+    pub(super) source: &'a Source<'a>,
     pub(super) name: &'a str,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
@@ -200,6 +224,16 @@ impl<'a> TensorView<'a> {
             done += n as u64;
         }
         Ok(true)
+    }
+}
+
+impl fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorView")
+            .field("name", &self.name)
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
     }
 }
 

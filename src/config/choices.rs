@@ -16,14 +16,18 @@ pub enum Family {
     M2M100,
     /// `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` around it.
     NnTransformer,
+    /// No library's: a tensor is called what its [`Role`](crate::checkpoint::Role) prints, such as
+    /// `decoder.layers.0.cross_attention.query.weight`. The only family that has a name for every part that a
+    /// [`Config`](super::Config) can ask for; that of [`Config::transformer`](super::Config::transformer).
+    Plain,
 }
 
 impl Family {
-    /// Every family, in the order of the enum.
+    /// Every family that a `config.json` can name: all but [`Family::Plain`].
     pub const ALL: [Self; 5] =
         [Self::Marian, Self::Bart, Self::MBart, Self::M2M100, Self::NnTransformer];
 
-    /// The `model_type` of `config.json`.
+    /// The `model_type` of `config.json`; `"plain"` for [`Family::Plain`], which has none.
     pub const fn model_type(self) -> &'static str {
         match self {
             Self::Marian => "marian",
@@ -31,7 +35,23 @@ impl Family {
             Self::MBart => "mbart",
             Self::M2M100 => "m2m_100",
             Self::NnTransformer => "nn_transformer",
+            Self::Plain => "plain",
         }
+    }
+
+    /// Whether its checkpoints have names for a norm after the embeddings.
+    pub(crate) const fn names_embedding_norm(self) -> bool {
+        matches!(self, Self::Bart | Self::MBart | Self::Plain)
+    }
+
+    /// Whether its checkpoints have names for a norm after the last layer.
+    pub(crate) const fn names_final_norm(self) -> bool {
+        !matches!(self, Self::Marian)
+    }
+
+    /// Whether its checkpoints have names for a table of positions.
+    pub(crate) const fn names_positions(self) -> bool {
+        matches!(self, Self::Bart | Self::MBart | Self::Plain)
     }
 }
 
@@ -67,6 +87,21 @@ pub struct Stack {
     pub embedding_norm: bool,
     /// A LayerNorm after the last layer.
     pub final_norm: bool,
+}
+
+/// The dimensions by which table 3 of Vaswani et al. 2017 tells its models apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dimensions {
+    /// Width of every vector between layers, `d_model`.
+    pub d_model: usize,
+    /// Attention heads of each layer, `h`; divides `d_model`.
+    pub heads: usize,
+    /// Layers of the encoder, and as many of the decoder, `N`.
+    pub layers: usize,
+    /// Width of the hidden layer of the feed-forward block, `d_ff`.
+    pub ffn_dim: usize,
+    /// Tokens of the one vocabulary that both sides share.
+    pub vocabulary: usize,
 }
 
 /// Where LayerNorm stands in a block `f` (attention or feed-forward).
@@ -114,6 +149,9 @@ pub enum Positions {
 }
 
 /// Which of the three embedding matrices are one matrix.
+///
+/// A checkpoint may keep a tied matrix once, under the name of any of its roles. A matrix that is not tied must be
+/// there under a name of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ties {
     /// The decoder embeds with the encoder's matrix.

@@ -102,6 +102,13 @@ pub enum ConfigError {
     },
     /// Learned positions are a table, and a table has an end.
     LearnedPositionsWithoutLimit,
+    /// A part of the network for which no checkpoint of the family has a tensor.
+    NotInFamily {
+        /// The family.
+        family: Family,
+        /// The part.
+        part: &'static str,
+    },
     /// A token id that the target vocabulary does not have.
     IdOutsideVocabulary {
         /// Which id.
@@ -173,6 +180,11 @@ impl fmt::Display for ConfigError {
             Self::LearnedPositionsWithoutLimit => {
                 f.write_str("learned positions need max_position_embeddings, found none")
             }
+            Self::NotInFamily { family, part } => write!(
+                f,
+                "no {} checkpoint has {part}; weights of your own may be of Family::Plain, which has names for all",
+                family.model_type()
+            ),
             Self::IdOutsideVocabulary { what, id, vocabulary } => {
                 write!(f, "{what} must be below the target vocabulary of {vocabulary}, found {id}")
             }

@@ -1,11 +1,13 @@
 //! `config.json` of Hugging Face models, with the defaults of transformers' own configuration classes for keys that
-//! are not written (`save_pretrained` of older versions leaves out whatever equals the default).
+//! are not written (`save_pretrained` of older versions leaves out whatever equals the default). Which these were is
+//! written down.
 
 use super::json::Fields;
 use super::{
-    Activation, Config, ConfigError, Family, GenerationDefaults, NormPlacement, Positions,
-    SpecialTokens, Stack, Ties, activation_from_name, generation,
+    Activation, Config, ConfigError, Defaulted, Family, GenerationDefaults, NormPlacement,
+    Positions, SpecialTokens, Stack, Ties, activation_from_name, generation,
 };
+use core::fmt::Display;
 
 /// PyTorch's LayerNorm default, which no configuration of these families can change.
 const TORCH_EPS: f32 = 1e-5;
@@ -17,8 +19,12 @@ impl Config {
     /// The last is this crate's own, for state dicts of `torch.nn.Transformer`, which come without any: `d_model`,
     /// `nhead`, `num_encoder_layers`, `num_decoder_layers`, `dim_feedforward`, `src_vocab_size` and `tgt_vocab_size`
     /// are required; `activation` (`"relu"`), `norm_first` (false), `layer_norm_eps` (1e-5), `positions`
-    /// (`"interleaved"` or `"half_split"`, the first by default), `scale_embedding` (true), `max_position_embeddings`
-    /// and the token ids are not.
+    /// (`"interleaved"` or `"half_split"`, the first by default), `scale_embedding` (true),
+    /// `share_encoder_decoder_embeddings` (false), `tie_word_embeddings` (false), `max_position_embeddings` and the
+    /// token ids are not.
+    ///
+    /// What was taken for a key that is not there is in [`Config::defaults`], unless it is the absence itself: no such
+    /// id, no such rule.
     ///
     /// Generation settings in the same file, as older checkpoints have them, are read too; a
     /// `generation_config.json` replaces them, see [`Config::set_generation_config`].
@@ -44,12 +50,12 @@ impl Config {
         if !fields.flag("is_encoder_decoder", true)? {
             return Err(ConfigError::NotEncoderDecoder);
         }
+        let keys = Keys { fields: &fields, absent: Vec::new() };
         let mut config = match family {
-            Family::NnTransformer => nn_transformer(&fields)?,
-            _ => fairseq_descendant(&fields, family)?,
+            Family::NnTransformer => nn_transformer(keys)?,
+            _ => fairseq_descendant(keys, family)?,
         };
-        config.generation = GenerationDefaults::read(&fields)?;
-        config.tokens.banned = generation::banned(&fields, &config.tokens)?;
+        config.set_generation(&fields)?;
         config.validate()?;
         Ok(config)
     }
@@ -64,7 +70,6 @@ impl Config {
     pub fn set_generation_config(&mut self, json: &str) -> Result<(), ConfigError> {
         let fields = Fields::parse(json)?;
         let mut next = self.clone();
-        next.generation = GenerationDefaults::read(&fields)?;
         let tokens = &mut next.tokens;
         tokens.pad = fields.id("pad_token_id", tokens.pad)?;
         tokens.bos = fields.id("bos_token_id", tokens.bos)?;
@@ -72,10 +77,84 @@ impl Config {
         tokens.decoder_start = fields.id("decoder_start_token_id", tokens.decoder_start)?;
         tokens.forced_bos = fields.id("forced_bos_token_id", None)?;
         tokens.forced_eos = fields.ids("forced_eos_token_id", &[])?;
-        tokens.banned = generation::banned(&fields, tokens)?;
+        // What this file says, or says by its silence, is no longer assumed.
+        let forced = ["forced_bos_token_id", "forced_eos_token_id"];
+        next.defaults.retain(|d| fields.get(d.key).is_none() && !forced.contains(&d.key));
+        next.set_generation(&fields)?;
         next.validate()?;
         *self = next;
         Ok(())
+    }
+
+    /// Takes the generation settings of `fields` for all there are.
+    fn set_generation(&mut self, fields: &Fields) -> Result<(), ConfigError> {
+        const TOP_K: &str = "top_k";
+        self.generation = GenerationDefaults::read(fields)?;
+        self.tokens.banned = generation::banned(fields, &self.tokens)?;
+        // The one setting that does something where nothing is said.
+        self.defaults.retain(|d| d.key != TOP_K);
+        if self.generation.do_sample && fields.get(TOP_K).is_none() {
+            let value = self.generation.top_k.to_string();
+            self.defaults.push(Defaulted { key: TOP_K, value });
+        }
+        Ok(())
+    }
+}
+
+/// The keys of an architecture, and which of them are not there.
+struct Keys<'f> {
+    fields: &'f Fields,
+    absent: Vec<Defaulted>,
+}
+
+impl Keys<'_> {
+    /// `value` is what is taken for `key` if it is not there.
+    fn taken(&mut self, key: &'static str, value: impl Display) {
+        if self.fields.get(key).is_none() {
+            self.absent.push(Defaulted { key, value: value.to_string() });
+        }
+    }
+
+    fn size(&mut self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
+        self.taken(key, default);
+        self.fields.size(key, default)
+    }
+
+    fn flag(&mut self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+        self.taken(key, default);
+        self.fields.flag(key, default)
+    }
+
+    fn number(&mut self, key: &'static str, default: f32) -> Result<f32, ConfigError> {
+        self.taken(key, default);
+        self.fields.number_or_null(key, default)
+    }
+
+    fn text(&mut self, key: &'static str, default: &'static str) -> Result<&str, ConfigError> {
+        self.taken(key, default);
+        Ok(self.fields.text(key)?.unwrap_or(default))
+    }
+
+    /// No id is nothing to speak of.
+    fn id(&mut self, key: &'static str, default: Option<u32>) -> Result<Option<u32>, ConfigError> {
+        default.into_iter().for_each(|id| self.taken(key, id));
+        self.fields.id(key, default)
+    }
+
+    /// At most one by default, and none is nothing to speak of.
+    fn ids(&mut self, key: &'static str, default: &[u32]) -> Result<Vec<u32>, ConfigError> {
+        default.iter().for_each(|id| self.taken(key, id));
+        self.fields.ids(key, default)
+    }
+
+    fn activation(
+        &mut self,
+        key: &'static str,
+        default: &'static str,
+    ) -> Result<Activation, ConfigError> {
+        let name = self.text(key, default)?;
+        activation_from_name(name)
+            .ok_or_else(|| ConfigError::UnknownActivation { found: name.to_owned() })
     }
 }
 
@@ -118,38 +197,43 @@ const MBART: Defaults = Defaults { decoder_start: None, ..BART };
 const M2M100: Defaults =
     Defaults { vocab: 128_112, activation: "relu", scale_embedding: true, forced_eos: &[], ..BART };
 
-fn fairseq_descendant(fields: &Fields, family: Family) -> Result<Config, ConfigError> {
+fn fairseq_descendant(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
     let defaults = match family {
         Family::Marian => MARIAN,
         Family::Bart => BART,
         Family::MBart => MBART,
-        Family::M2M100 | Family::NnTransformer => M2M100,
+        Family::M2M100 | Family::NnTransformer | Family::Plain => M2M100,
     };
-    let embedding_norm = matches!(family, Family::Bart | Family::MBart);
-    let final_norm = matches!(family, Family::MBart | Family::M2M100);
-    let stack = |layers, heads, ffn_dim| {
-        Ok(Stack {
-            layers: fields.size(layers, 12)?,
-            heads: fields.size(heads, 16)?,
-            ffn_dim: fields.size(ffn_dim, 4096)?,
-            embedding_norm,
-            final_norm,
+    let mut stack = |[layers, heads, ffn_dim]: [&'static str; 3]| {
+        Ok::<_, ConfigError>(Stack {
+            layers: keys.size(layers, 12)?,
+            heads: keys.size(heads, 16)?,
+            ffn_dim: keys.size(ffn_dim, 4096)?,
+            embedding_norm: matches!(family, Family::Bart | Family::MBart),
+            final_norm: matches!(family, Family::MBart | Family::M2M100),
         })
     };
-    let d_model = fields.size("d_model", 1024)?;
-    let source_vocab = fields.size("vocab_size", defaults.vocab)?;
+    let encoder = stack(["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
+    let decoder = stack(["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    let d_model = keys.size("d_model", 1024)?;
+    let source_vocab = keys.size("vocab_size", defaults.vocab)?;
     let marian = family == Family::Marian;
-    let target_vocab = match fields.optional_size("decoder_vocab_size")? {
+    let target_vocab = match keys.fields.optional_size("decoder_vocab_size")? {
         Some(target) if marian => target,
         _ => source_vocab,
     };
-    let pad = fields.id("pad_token_id", Some(defaults.pad))?;
-    let max_positions = fields.size("max_position_embeddings", 1024)?;
+    let pad = keys.id("pad_token_id", Some(defaults.pad))?;
+    const POSITIONS: &str = "max_position_embeddings";
+    // M2M100's table grows on demand; the others fail beyond it.
+    let max_positions = match family {
+        Family::M2M100 => keys.fields.size(POSITIONS, 1024).map(|_| None)?,
+        _ => Some(keys.size(POSITIONS, 1024)?),
+    };
     let positions = match family {
         Family::Marian => Positions::HalfSplit,
         Family::Bart | Family::MBart => Positions::Learned { offset: 2 },
         // fairseq numbers tokens from the one after the pad's row.
-        Family::M2M100 | Family::NnTransformer => Positions::HalfSplitOffset {
+        Family::M2M100 | Family::NnTransformer | Family::Plain => Positions::HalfSplitOffset {
             offset: pad.ok_or_else(|| ConfigError::WrongType {
                 key: "pad_token_id",
                 expected: "a token id (positions are counted from it)",
@@ -158,12 +242,11 @@ fn fairseq_descendant(fields: &Fields, family: Family) -> Result<Config, ConfigE
                 + 1,
         },
     };
-    let tied = fields.flag("tie_word_embeddings", true)?;
     Ok(Config {
         family,
         d_model,
-        encoder: stack("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")?,
-        decoder: stack("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")?,
+        encoder,
+        decoder,
         source_vocab,
         target_vocab,
         norm: match family {
@@ -171,29 +254,30 @@ fn fairseq_descendant(fields: &Fields, family: Family) -> Result<Config, ConfigE
             _ => NormPlacement::Pre,
         },
         layer_norm_eps: TORCH_EPS,
-        activation: activation(fields, "activation_function", defaults.activation)?,
+        activation: keys.activation("activation_function", defaults.activation)?,
         positions,
-        // M2M100's table grows on demand; the others fail beyond it.
-        max_positions: (family != Family::M2M100).then_some(max_positions),
-        embedding_scale: scale(fields.flag("scale_embedding", defaults.scale_embedding)?, d_model),
+        max_positions,
+        embedding_scale: scale(keys.flag("scale_embedding", defaults.scale_embedding)?, d_model),
         ties: Ties {
-            source_target: !marian || fields.flag("share_encoder_decoder_embeddings", true)?,
-            target_output: tied,
+            source_target: !marian || keys.flag("share_encoder_decoder_embeddings", true)?,
+            target_output: keys.flag("tie_word_embeddings", true)?,
         },
         tokens: SpecialTokens {
             pad,
-            eos: fields.ids("eos_token_id", &[defaults.eos])?,
-            bos: fields.id("bos_token_id", defaults.bos)?,
-            decoder_start: fields.id("decoder_start_token_id", defaults.decoder_start)?,
-            forced_bos: fields.id("forced_bos_token_id", None)?,
-            forced_eos: fields.ids("forced_eos_token_id", defaults.forced_eos)?,
+            eos: keys.ids("eos_token_id", &[defaults.eos])?,
+            bos: keys.id("bos_token_id", defaults.bos)?,
+            decoder_start: keys.id("decoder_start_token_id", defaults.decoder_start)?,
+            forced_bos: keys.id("forced_bos_token_id", None)?,
+            forced_eos: keys.ids("forced_eos_token_id", defaults.forced_eos)?,
             banned: Vec::new(),
         },
         generation: GenerationDefaults::default(),
+        defaults: keys.absent,
     })
 }
 
-fn nn_transformer(fields: &Fields) -> Result<Config, ConfigError> {
+fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
+    let fields = keys.fields;
     let d_model = fields.required_size("d_model")?;
     let heads = fields.required_size("nhead")?;
     let ffn_dim = fields.required_size("dim_feedforward")?;
@@ -203,10 +287,10 @@ fn nn_transformer(fields: &Fields) -> Result<Config, ConfigError> {
         Ok(Stack { layers, heads, ffn_dim, embedding_norm: false, final_norm: true })
     };
     let bos = fields.id("bos_token_id", None)?;
-    let positions = match fields.text("positions")? {
-        None | Some("interleaved") => Positions::Interleaved,
-        Some("half_split") => Positions::HalfSplit,
-        Some(other) => return Err(ConfigError::UnknownPositions { found: other.to_owned() }),
+    let positions = match keys.text("positions", "interleaved")? {
+        "interleaved" => Positions::Interleaved,
+        "half_split" => Positions::HalfSplit,
+        other => return Err(ConfigError::UnknownPositions { found: other.to_owned() }),
     };
     Ok(Config {
         family: Family::NnTransformer,
@@ -215,41 +299,32 @@ fn nn_transformer(fields: &Fields) -> Result<Config, ConfigError> {
         decoder: stack("num_decoder_layers")?,
         source_vocab: fields.required_size("src_vocab_size")?,
         target_vocab: fields.required_size("tgt_vocab_size")?,
-        norm: if fields.flag("norm_first", false)? {
+        norm: if keys.flag("norm_first", false)? {
             NormPlacement::Pre
         } else {
             NormPlacement::Post
         },
-        layer_norm_eps: fields.number_or_null("layer_norm_eps", TORCH_EPS)?,
-        activation: activation(fields, "activation", "relu")?,
+        layer_norm_eps: keys.number("layer_norm_eps", TORCH_EPS)?,
+        activation: keys.activation("activation", "relu")?,
         positions,
         max_positions: fields.optional_size("max_position_embeddings")?,
-        embedding_scale: scale(fields.flag("scale_embedding", true)?, d_model),
+        embedding_scale: scale(keys.flag("scale_embedding", true)?, d_model),
         ties: Ties {
-            source_target: false,
-            target_output: fields.flag("tie_word_embeddings", false)?,
+            source_target: keys.flag("share_encoder_decoder_embeddings", false)?,
+            target_output: keys.flag("tie_word_embeddings", false)?,
         },
         tokens: SpecialTokens {
-            pad: fields.id("pad_token_id", None)?,
-            eos: fields.ids("eos_token_id", &[])?,
+            pad: keys.id("pad_token_id", None)?,
+            eos: keys.ids("eos_token_id", &[])?,
             bos,
-            decoder_start: fields.id("decoder_start_token_id", bos)?,
-            forced_bos: fields.id("forced_bos_token_id", None)?,
-            forced_eos: fields.ids("forced_eos_token_id", &[])?,
+            decoder_start: keys.id("decoder_start_token_id", bos)?,
+            forced_bos: keys.id("forced_bos_token_id", None)?,
+            forced_eos: keys.ids("forced_eos_token_id", &[])?,
             banned: Vec::new(),
         },
         generation: GenerationDefaults::default(),
+        defaults: keys.absent,
     })
-}
-
-fn activation(
-    fields: &Fields,
-    key: &'static str,
-    default: &'static str,
-) -> Result<Activation, ConfigError> {
-    let name = fields.text(key)?.unwrap_or(default);
-    activation_from_name(name)
-        .ok_or_else(|| ConfigError::UnknownActivation { found: name.to_owned() })
 }
 
 /// The root is taken in double precision and rounded once, as the libraries do.

@@ -5,17 +5,22 @@
 //! choices are fields here, the layers read them, and no layer asks which model it belongs to.
 //!
 //! A [`Config`] comes from a Hugging Face `config.json` through [`Config::from_hugging_face`], from a checkpoint
-//! directory through [`crate::checkpoint::Checkpoint::open`], or is written by hand and checked by [`Config::validate`].
+//! directory through [`crate::checkpoint::Checkpoint::open`], or is written by hand, best from
+//! [`Config::transformer`], and checked by [`Config::validate`].
 
 mod choices;
+mod defaults;
 mod error;
 mod generation;
 mod hugging_face;
 mod json;
+mod paper;
 
 pub use choices::{
-    Family, NormPlacement, Positions, Side, SpecialTokens, Stack, Ties, activation_from_name,
+    Dimensions, Family, NormPlacement, Positions, Side, SpecialTokens, Stack, Ties,
+    activation_from_name,
 };
+pub use defaults::Defaulted;
 pub use error::ConfigError;
 pub use generation::{EarlyStopping, GenerationDefaults};
 /// The function between the two matrices of the feed-forward block.
@@ -31,6 +36,42 @@ const MAX_DIMENSION: usize = 1 << 24;
 const MAX_VOCABULARY: usize = 1 << 28;
 
 /// An encoder-decoder Transformer, without its weights.
+///
+/// By hand: the paper's model in the dimensions wanted, and what differs.
+///
+/// ```
+/// use simdformer::checkpoint::Role;
+/// use simdformer::config::{
+///     Activation, Config, Dimensions, NormPlacement, Positions, SpecialTokens, Stack, Ties,
+/// };
+///
+/// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
+/// let paper = Config::transformer(small);
+/// // As M2M100 is built: norms before each block and one after the last layer; a decoder of one layer;
+/// // two vocabularies, so that only the output is tied.
+/// let config = Config {
+///     norm: NormPlacement::Pre,
+///     encoder: Stack { final_norm: true, ..paper.encoder },
+///     decoder: Stack { final_norm: true, layers: 1, ..paper.decoder },
+///     activation: Activation::Gelu,
+///     positions: Positions::Learned { offset: 0 },
+///     max_positions: Some(512),
+///     target_vocab: 1200,
+///     ties: Ties { source_target: false, target_output: true },
+///     tokens: SpecialTokens { decoder_start: Some(1), eos: vec![2], ..SpecialTokens::default() },
+///     ..paper
+/// };
+/// config.validate()?;
+///
+/// // The tensors that its weights are, in the order of use, and what each is called in a checkpoint.
+/// for role in Role::all(&config) {
+///     println!("{role} {:?}: {}", role.shape(&config), role.names(&config).join(" or "));
+/// }
+/// let tied = ["output.weight", "decoder.embedding.weight"];
+/// assert_eq!(Role::Output.names(&config), tied);
+/// assert_eq!(Role::Output.shape(&config), Some(vec![1200, 64]));
+/// # Ok::<(), simdformer::config::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Whose names the checkpoint uses.
@@ -57,12 +98,15 @@ pub struct Config {
     pub max_positions: Option<usize>,
     /// Factor on every embedding before the position is added: 1 or `sqrt(d_model)`.
     pub embedding_scale: f32,
-    /// Shared matrices. From `config.json` this is what it claims; from a checkpoint, what the tensors show.
+    /// Shared matrices. From `config.json` this is what it claims, and decides under which names a checkpoint may keep
+    /// them; from a checkpoint, what the tensors show.
     pub ties: Ties,
     /// Token ids with a meaning.
     pub tokens: SpecialTokens,
     /// How the checkpoint wants to be decoded when the caller does not say.
     pub generation: GenerationDefaults,
+    /// What the files left open, and what was taken for it; nothing in a configuration by hand. Changes nothing.
+    pub defaults: Vec<Defaulted>,
 }
 
 impl Config {
@@ -90,12 +134,13 @@ impl Config {
         }
     }
 
-    /// Checks that the dimensions make a model and that every id lies in its vocabulary.
+    /// Checks that the dimensions make a model, that a checkpoint of its family can have all of its parts, and that
+    /// every id lies in its vocabulary.
     ///
     /// # Errors
     /// The first thing that is wrong: a zero or absurdly large dimension, heads that do not divide `d_model`, a tie
     /// between vocabularies of different sizes, an epsilon or scale that is not a usable number, positions that the
-    /// width or the table cannot hold, an id outside the vocabulary.
+    /// width or the table cannot hold, a part for which the family has no tensor, an id outside the vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?;
@@ -136,6 +181,7 @@ impl Config {
             });
         }
         self.validate_positions()?;
+        self.validate_parts()?;
         self.validate_ids()?;
         self.generation.validate(self.target_vocab)
     }
@@ -159,6 +205,39 @@ impl Config {
                 }
                 at_most("position offset", offset, MAX_DIMENSION)
             }
+        }
+    }
+
+    /// The parts that not every family has: a checkpoint has no name under which they could be looked for.
+    fn validate_parts(&self) -> Result<(), ConfigError> {
+        let (family, encoder, decoder) = (self.family, &self.encoder, &self.decoder);
+        let learned = matches!(self.positions, Positions::Learned { .. });
+        let wanted = [
+            ("learned positions", learned, family.names_positions()),
+            (
+                "a norm after the embeddings of the encoder",
+                encoder.embedding_norm,
+                family.names_embedding_norm(),
+            ),
+            (
+                "a norm after the embeddings of the decoder",
+                decoder.embedding_norm,
+                family.names_embedding_norm(),
+            ),
+            (
+                "a norm after the last layer of the encoder",
+                encoder.final_norm,
+                family.names_final_norm(),
+            ),
+            (
+                "a norm after the last layer of the decoder",
+                decoder.final_norm,
+                family.names_final_norm(),
+            ),
+        ];
+        match wanted.into_iter().find(|&(_, wanted, named)| wanted && !named) {
+            Some((part, ..)) => Err(ConfigError::NotInFamily { family, part }),
+            None => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Planned memory: one buffer, cut into named ranges before anything runs.
 
 use super::error::MemoryError;
+use core::fmt;
 use core::ops::Range;
 
 /// Floats in a cache line. Every range starts on one, counted from the start of the buffer.
@@ -40,7 +41,6 @@ impl Planner {
 const PAGES_FROM: usize = 4 << 20;
 
 /// The planned floats: owned, or borrowed from the caller.
-#[derive(Debug)]
 pub(crate) enum Buffer<'a> {
     /// With room to start on a cache line.
     Owned { memory: Vec<f32>, start: usize, floats: usize },
@@ -92,6 +92,17 @@ impl<'a> Buffer<'a> {
             Self::Pages { memory, floats } => &mut bytemuck::cast_slice_mut(memory)[..*floats],
             Self::Borrowed(memory) => memory,
         }
+    }
+}
+
+impl fmt::Debug for Buffer<'_> {
+    /// How much and whose, never what it holds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = match self {
+            Self::Borrowed(_) => "borrowed",
+            _ => "owned",
+        };
+        write!(f, "{} floats, {owner}", self.floats().len())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a model could not be made.
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::{CheckpointError, Role};
+use crate::config::ConfigError;
 use crate::memory::MemoryError;
 use core::fmt;
 use simdformer_kernels::GemmError;
@@ -11,8 +12,26 @@ use simdformer_kernels::GemmError;
 pub enum ModelError {
     /// The checkpoint is missing, broken or of another architecture.
     Checkpoint(CheckpointError),
+    /// The configuration of a model whose weights are in no checkpoint does not describe one.
+    Config(ConfigError),
     /// The environment names an instruction set that is not here.
     Isa(simdformer_kernels::IsaError),
+    /// Whoever writes the weights gave up, see [`crate::Model::from_fn`].
+    Weights {
+        /// At which tensor.
+        role: Role,
+        /// Why.
+        error: Box<dyn core::error::Error + Send + Sync>,
+    },
+    /// A weight that was written is NaN or infinite.
+    NotFinite {
+        /// The tensor.
+        role: Role,
+        /// Index of the number in the tensor, row after row.
+        index: usize,
+        /// The number.
+        found: f32,
+    },
     /// The weights do not fit the address space.
     TooLarge,
     /// The system does not give the memory for the packed weights.
@@ -26,7 +45,12 @@ impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checkpoint(error) => error.fmt(f),
+            Self::Config(error) => error.fmt(f),
             Self::Isa(error) => write!(f, "{}: {error}", simdformer_kernels::ISA_VARIABLE),
+            Self::Weights { role, error } => write!(f, "the weights of {role}: {error}"),
+            Self::NotFinite { role, index, found } => {
+                write!(f, "the weights of {role}: element {index} is {found}")
+            }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give {bytes} bytes for the packed weights")
@@ -36,11 +60,14 @@ impl fmt::Display for ModelError {
 }
 
 impl core::error::Error for ModelError {
+    /// What lies behind the cause, which the message has already said.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            Self::Checkpoint(error) => Some(error),
-            Self::Isa(error) => Some(error),
-            Self::TooLarge | Self::OutOfMemory { .. } => None,
+            Self::Checkpoint(error) => error.source(),
+            Self::Config(error) => error.source(),
+            Self::Isa(error) => error.source(),
+            Self::Weights { error, .. } => error.source(),
+            Self::NotFinite { .. } | Self::TooLarge | Self::OutOfMemory { .. } => None,
         }
     }
 }

@@ -1,25 +1,30 @@
 //! A model: configuration and weights, immutable, shared by any number of sessions.
 //!
 //! `weights/` gives every tensor of the network a place and a form; `blocks/` computes with them, each
-//! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper.
+//! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper;
+//! `choice.rs` says for which instruction set, and `summary.rs` prints it all.
 //! They tell a `Tap` what they have done, and know nothing of who looks.
 
 pub(crate) mod blocks;
+mod choice;
 mod decoder;
 mod encoder;
 mod error;
 pub(crate) mod pass;
 mod positions;
+mod summary;
 pub(crate) mod tap;
 pub(crate) mod weights;
 
 pub use error::ModelError;
 pub use weights::{Form, Parameter};
 
-use crate::checkpoint::Checkpoint;
-use crate::config::{Config, Side};
+use crate::checkpoint::{Checkpoint, Role};
+use crate::config::{Config, Defaulted, Side};
 use crate::error::KernelError;
 use blocks::Run;
+use choice::Reason;
+use core::error::Error;
 use core::fmt;
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
@@ -31,7 +36,7 @@ use weights::{Decoder, Encoder, Network, Weights};
 /// use simdformer::Model;
 ///
 /// let model = Model::open("path/to/checkpoint")?;
-/// println!("{} MB", model.bytes() >> 20);
+/// println!("{model}"); // the architecture, and what takes how many bytes
 /// # Ok::<(), simdformer::ModelError>(())
 /// ```
 pub struct Model {
@@ -47,8 +52,8 @@ impl Model {
     /// # Errors
     /// See [`ModelError`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let isa = Isa::from_environment().map_err(ModelError::Isa)?.unwrap_or_else(Isa::best);
-        Self::load(&Checkpoint::open(directory)?, isa)
+        let (isa, why) = choice::choose()?;
+        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why)
     }
 
     /// Packs the weights of `checkpoint` for `isa`. Reads a few rows at a time: beside the packed
@@ -56,15 +61,129 @@ impl Model {
     ///
     /// # Errors
     /// See [`ModelError`].
-    pub fn load(checkpoint: &Checkpoint, isa: Isa) -> Result<Self, ModelError> {
+    pub fn load(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
+        Self::from_checkpoint(checkpoint, isa, Reason::Caller)
+    }
+
+    fn from_checkpoint(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        why: Reason,
+    ) -> Result<Self, ModelError> {
         let config = checkpoint.config().clone();
         let (weights, network) = Weights::load(checkpoint, &config, isa)?;
-        Ok(Self { config, weights, network })
+        Ok(Self { config, weights, network }.announced(why))
+    }
+
+    /// A model whose weights `fill` writes: random ones, those of a trainer, of another engine, of a file of your own.
+    /// For the best instruction set of this machine, or the one that the environment names, as [`Model::open`].
+    ///
+    /// `fill(role, shape, out)` is called once for each tensor of the network, in the order of [`Role::all`]. `shape` is
+    /// that of [`Role::shape`], a linear map being `[outputs, inputs]` as PyTorch stores it; `out` has the product of
+    /// `shape` floats, row after row, and holds zeros, so a tensor that is left alone is zero. Nothing is asked for that
+    /// [`Config::ties`](crate::config::Config::ties) say is another tensor: not for [`Role::TargetEmbedding`] where it
+    /// is the source's, nor for [`Role::Output`] where it is the target's.
+    ///
+    /// Embeddings, norms and biases are written where they stay; a matrix goes through a buffer as large as itself.
+    ///
+    /// # Errors
+    /// `config` is not valid; `fill` fails, and its error is the cause; it writes NaN or infinity (minus infinity in
+    /// [`Role::OutputBias`] bans a token); there is no memory.
+    ///
+    /// ```
+    /// use simdformer::Model;
+    /// use simdformer::checkpoint::Role;
+    /// use simdformer::config::{Config, Dimensions};
+    ///
+    /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
+    /// // Numbers that look random; norms begin as the identity.
+    /// let mut seed = 1u32;
+    /// let mut random = || {
+    ///     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    ///     (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+    /// };
+    /// let model = Model::from_fn(Config::transformer(small), |role, shape, out| {
+    ///     match *shape {
+    ///         [_] if role.to_string().ends_with("norm.weight") => out.fill(1.0),
+    ///         [_, inputs] => out.fill_with(|| random() / (inputs as f32).sqrt()),
+    ///         _ => {} // biases are zero
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(model.config().encoder.layers, 2);
+    /// // One matrix for both embeddings and the output.
+    /// assert!(model.parameters().any(|p| p.role() == Role::Output));
+    /// # Ok::<(), simdformer::ModelError>(())
+    /// ```
+    pub fn from_fn<F>(config: Config, fill: F) -> Result<Self, ModelError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        let (isa, why) = choice::choose()?;
+        Self::filled(config, isa, why, fill)
+    }
+
+    /// As [`Model::from_fn`], on `isa`.
+    ///
+    /// # Errors
+    /// As [`Model::from_fn`].
+    pub fn from_fn_on<F>(isa: Isa, config: Config, fill: F) -> Result<Self, ModelError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, isa, Reason::Caller, fill)
+    }
+
+    fn filled<F>(config: Config, isa: Isa, why: Reason, mut fill: F) -> Result<Self, ModelError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        config.validate().map_err(ModelError::Config)?;
+        let (weights, network) = Weights::from_fn(&config, isa, &mut |role, shape, out| {
+            fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
+        })?;
+        Ok(Self { config, weights, network }.announced(why))
+    }
+
+    /// Says once, where somebody listens, what was loaded and for which instruction set.
+    fn announced(self, why: Reason) -> Self {
+        #[cfg(feature = "log")]
+        {
+            let (family, isa) = (self.config.family.model_type(), self.isa());
+            log::info!("{family} model of {} bytes, packed for {isa}: {why}", self.bytes());
+            if simdformer_kernels::OPTIMISED == Some(false) {
+                log::warn!(
+                    "the kernels were compiled without optimisation and are hundreds of times slower: set \
+                     opt-level = 3 in [profile.dev.package.simdformer-kernels]"
+                );
+            }
+        }
+        #[cfg(not(feature = "log"))]
+        let _ = why;
+        self
     }
 
     /// The architecture.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What the files of the checkpoint left open, and what was taken for it: the defaults of transformers'
+    /// configuration classes. None for a configuration by hand. Worth a look, and a line in a program's output: a model
+    /// with the wrong number of heads runs, and writes nonsense.
+    ///
+    /// ```
+    /// use simdformer::config::Config;
+    ///
+    /// let config = Config::from_hugging_face(
+    ///     r#"{"model_type": "marian", "vocab_size": 60, "pad_token_id": 59, "decoder_start_token_id": 59}"#,
+    /// )?;
+    /// let first = &config.defaults[0]; // `model.defaults()` once it is loaded
+    /// assert_eq!(first.to_string(), "encoder_layers = 12");
+    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// ```
+    pub fn defaults(&self) -> &[Defaulted] {
+        &self.config.defaults
     }
 
     /// The instruction set that the weights are packed for and that every kernel runs on.
@@ -83,6 +202,7 @@ impl Model {
     /// ```
     /// use simdformer::checkpoint::Role;
     /// use simdformer::{Form, Model};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let model = Model::open("models/fr-en")?;
     /// for parameter in model.parameters() {
@@ -131,7 +251,8 @@ impl Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model")
-            .field("config", &self.config)
+            .field("family", &self.config.family)
+            .field("d_model", &self.config.d_model)
             .field("isa", &self.isa())
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()

@@ -1,6 +1,7 @@
 //! What each tensor of the network is for, and its shape.
 
 use crate::config::{Config, Positions, Side};
+use core::fmt;
 
 /// The matrix or the vector of a linear map or of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +57,22 @@ pub enum LayerPart {
 }
 
 /// What a tensor is for. Shapes are those of [`Role::shape`].
+///
+/// A role prints as a path through the network, which is also its name in a checkpoint of
+/// [`Family::Plain`](crate::config::Family::Plain); [`Role::names`] has those of the other families.
+///
+/// ```
+/// use simdformer::checkpoint::{Affine, Attention, LayerPart, Projection, Role};
+/// use simdformer::config::{Config, Side};
+///
+/// let part = LayerPart::Attention(Attention::Cross, Projection::Query, Affine::Weight);
+/// let role = Role::Layer(Side::Decoder, 5, part);
+/// assert_eq!(role.to_string(), "decoder.layers.5.cross_attention.query.weight");
+/// // `[outputs, inputs]`, as everywhere.
+/// assert_eq!(role.shape(&Config::base(37_000)), Some(vec![512, 512]));
+/// // Only the decoder attends to the other side.
+/// assert_eq!(Role::Layer(Side::Encoder, 5, part).shape(&Config::base(37_000)), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `[source_vocab, d_model]`.
@@ -126,5 +143,53 @@ impl Role {
                 })
             }
         }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SourceEmbedding => f.write_str("encoder.embedding.weight"),
+            Self::TargetEmbedding => f.write_str("decoder.embedding.weight"),
+            Self::Output => f.write_str("output.weight"),
+            Self::OutputBias => f.write_str("output.bias"),
+            Self::Positions(side) => write!(f, "{}.positions.weight", side.name()),
+            Self::EmbeddingNorm(side, of) => write!(f, "{}.embedding_norm.{of}", side.name()),
+            Self::Layer(side, layer, part) => write!(f, "{}.layers.{layer}.{part}", side.name()),
+            Self::FinalNorm(side, of) => write!(f, "{}.final_norm.{of}", side.name()),
+        }
+    }
+}
+
+impl fmt::Display for LayerPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attention = |attention| match attention {
+            Attention::Own => "self_attention",
+            Attention::Cross => "cross_attention",
+        };
+        match *self {
+            Self::Attention(kind, projection, of) => {
+                let projection = match projection {
+                    Projection::Query => "query",
+                    Projection::Key => "key",
+                    Projection::Value => "value",
+                    Projection::Output => "output",
+                };
+                write!(f, "{}.{projection}.{of}", attention(kind))
+            }
+            Self::AttentionNorm(kind, of) => write!(f, "{}_norm.{of}", attention(kind)),
+            Self::FeedForward(FeedForward::Inner, of) => write!(f, "feed_forward.inner.{of}"),
+            Self::FeedForward(FeedForward::Outer, of) => write!(f, "feed_forward.outer.{of}"),
+            Self::FeedForwardNorm(of) => write!(f, "feed_forward_norm.{of}"),
+        }
+    }
+}
+
+impl fmt::Display for Affine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Weight => "weight",
+            Self::Bias => "bias",
+        })
     }
 }

@@ -344,7 +344,20 @@ impl<F: FnMut(Tensor) -> Result<(), E>, E> Parts for Each<F, E> {
 }
 
 impl Role {
-    /// Every role that a model of this configuration has, [`Role::OutputBias`] included, in the order of use.
+    /// Every role that a model of this configuration has, [`Role::OutputBias`] included, in the order of use. With
+    /// [`Role::shape`] and [`Role::names`] this is the list of all tensors that a checkpoint holds.
+    ///
+    /// ```
+    /// use simdformer::checkpoint::Role;
+    /// use simdformer::config::Config;
+    ///
+    /// let config = Config::base(37_000);
+    /// let roles = Role::all(&config);
+    /// let sizes = roles.map(|role| role.shape(&config).map_or(0, |shape| shape.iter().product()));
+    /// let numbers: usize = sizes.sum();
+    /// // The 65 million of the paper's table 3, its three equal matrices and the bias counted apart.
+    /// assert_eq!(numbers - 2 * 37_000 * 512 - 37_000, 63_082_496);
+    /// ```
     pub fn all(config: &Config) -> impl Iterator<Item = Self> + use<> {
         let mut roles = Vec::new();
         let walked = each_tensor(config, |tensor| {

@@ -81,6 +81,7 @@
 
 mod beam;
 mod best;
+mod debug;
 mod error;
 mod filters;
 mod logits;

@@ -49,7 +49,7 @@ impl Limits {
 }
 
 /// Where everything lies in a session's memory, in floats.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Plan {
     pub(crate) limits: Limits,
     /// Row slots: hypotheses of all sentences.

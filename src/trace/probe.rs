@@ -1,10 +1,11 @@
 //! Who looks, and what at.
 
 use super::stage::{Place, Stage};
+use core::fmt;
 
 /// An intermediate of one sentence, or of one hypothesis about it: a matrix of [`View::rows`] rows
 /// that may lie apart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct View<'v> {
     /// What it is.
@@ -39,6 +40,21 @@ impl<'v> View<'v> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'v [f32]> + use<'v> {
         let view = *self;
         (0..view.rows).map(move |i| view.row(i))
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    /// What it is and how large, not its numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View")
+            .field("stage", &self.stage)
+            .field("place", &self.place)
+            .field("sentence", &self.sentence)
+            .field("row", &self.row)
+            .field("position", &self.position)
+            .field("rows", &self.rows)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
     }
 }
 

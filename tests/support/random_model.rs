@@ -205,7 +205,7 @@ impl Dims {
     }
 
     /// A checkpoint with random weights.
-    pub(crate) fn checkpoint(&self, seed: u64) -> Checkpoint {
+    pub(crate) fn checkpoint(&self, seed: u64) -> Checkpoint<'static> {
         Checkpoint::from_bytes(self.config(), self.bytes(seed)).expect("a checkpoint")
     }
 

@@ -73,7 +73,7 @@ pub(crate) fn marian_config() -> Config {
     Config::from_hugging_face(MARIAN).unwrap()
 }
 
-pub(crate) fn open(bytes: Vec<u8>) -> Result<Checkpoint, CheckpointError> {
+pub(crate) fn open(bytes: Vec<u8>) -> Result<Checkpoint<'static>, CheckpointError> {
     Checkpoint::from_bytes(marian_config(), bytes)
 }
 
@@ -94,7 +94,7 @@ impl Folder {
         self
     }
 
-    pub(crate) fn open(&self) -> Result<Checkpoint, CheckpointError> {
+    pub(crate) fn open(&self) -> Result<Checkpoint<'static>, CheckpointError> {
         Checkpoint::open(&self.0)
     }
 }

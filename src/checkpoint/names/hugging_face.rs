@@ -16,12 +16,14 @@ pub(super) const fn affine(affine: Affine) -> &'static str {
     }
 }
 
-/// Layers and embeddings. A matrix of its own is preferred; where there is none, the role is tied to the next name.
-pub(super) fn locate(role: Role) -> Vec<Location> {
+/// Layers and embeddings. `shared`: both sides embed with one matrix, which has a name of its own.
+pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
     let names: &[&str] = match role {
-        Role::SourceEmbedding => &[ENCODER, SHARED, DECODER, HEAD],
-        Role::TargetEmbedding => &[DECODER, SHARED, HEAD, ENCODER],
-        Role::Output => &[HEAD, DECODER, SHARED, ENCODER],
+        Role::SourceEmbedding if shared => &[ENCODER, SHARED],
+        Role::SourceEmbedding => &[ENCODER],
+        Role::TargetEmbedding if shared => &[DECODER, SHARED],
+        Role::TargetEmbedding => &[DECODER],
+        Role::Output => &[HEAD],
         Role::Layer(side, layer, part) => {
             let part = layer_part(part);
             return vec![Location::whole(format!("model.{}.layers.{layer}.{part}", side.name()))];

@@ -5,9 +5,9 @@ use super::hugging_face::{self, stack_part};
 use super::location::Location;
 use crate::network::Role;
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
     match role {
         Role::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
-        _ => hugging_face::locate(role),
+        _ => hugging_face::locate(role, shared),
     }
 }

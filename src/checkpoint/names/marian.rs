@@ -4,10 +4,10 @@ use super::hugging_face;
 use super::location::Location;
 use crate::network::Role;
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
     match role {
         // `[1, vocabulary]`: a buffer of the library, not a parameter.
         Role::OutputBias => vec![Location::whole("final_logits_bias")],
-        _ => hugging_face::locate(role),
+        _ => hugging_face::locate(role, shared),
     }
 }

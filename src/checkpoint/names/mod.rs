@@ -6,18 +6,75 @@ mod location;
 mod m2m100;
 mod marian;
 mod nn_transformer;
+mod plain;
 
-use crate::config::{Family, Side};
+use crate::config::{Config, Family, Side, Ties};
 use crate::network::Role;
-use location::Location;
+pub(super) use location::Location;
+
+impl Role {
+    /// The names under which a checkpoint of `config.family` may keep this role, the preferred one first: one of them
+    /// is enough. None if the family has no such part.
+    ///
+    /// Where [`Config::ties`] say that matrices are one, each role has the names of the others too. Query, key and
+    /// value of [`Family::NnTransformer`] have one name, for they are thirds of one tensor.
+    ///
+    /// ```
+    /// use simdformer::checkpoint::{Affine, Role};
+    /// use simdformer::config::{Config, Side};
+    ///
+    /// let config = Config::from_hugging_face(r#"{"model_type": "m2m_100"}"#)?;
+    /// let norm = Role::FinalNorm(Side::Encoder, Affine::Weight);
+    /// assert_eq!(norm.names(&config), ["model.encoder.layer_norm.weight"]);
+    /// assert_eq!(Role::Output.names(&config)[..2], ["lm_head.weight", "model.decoder.embed_tokens.weight"]);
+    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// ```
+    pub fn names(self, config: &Config) -> Vec<String> {
+        let locations = locate(config.family, config.ties, self);
+        locations.into_iter().map(|location| location.name).collect()
+    }
+}
 
 /// Places where the family keeps a role, the preferred one first; none if the family has no such part.
-pub(super) fn locate(family: Family, role: Role) -> Vec<Location> {
+///
+/// A matrix of its own is preferred; where there is none, it is the one that it is tied to.
+pub(super) fn locate(family: Family, ties: Ties, role: Role) -> Vec<Location> {
+    use Role::{Output, SourceEmbedding, TargetEmbedding};
+    let Ties { source_target, target_output } = ties;
+    // The role and those that it is tied to, the nearest first.
+    let roles = match role {
+        SourceEmbedding => [
+            Some(role),
+            source_target.then_some(TargetEmbedding),
+            (source_target && target_output).then_some(Output),
+        ],
+        TargetEmbedding => {
+            [Some(role), target_output.then_some(Output), source_target.then_some(SourceEmbedding)]
+        }
+        Output => [
+            Some(role),
+            target_output.then_some(TargetEmbedding),
+            (source_target && target_output).then_some(SourceEmbedding),
+        ],
+        _ => [Some(role), None, None],
+    };
+    let mut places: Vec<Location> = Vec::new();
+    for place in roles.into_iter().flatten().flat_map(|role| own(family, source_target, role)) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// Places where the family keeps a role that is tied to no other. `shared`: both sides embed with one matrix.
+fn own(family: Family, shared: bool, role: Role) -> Vec<Location> {
     match family {
-        Family::Marian => marian::locate(role),
-        Family::Bart | Family::MBart => bart::locate(role),
-        Family::M2M100 => m2m100::locate(role),
+        Family::Marian => marian::locate(role, shared),
+        Family::Bart | Family::MBart => bart::locate(role, shared),
+        Family::M2M100 => m2m100::locate(role, shared),
         Family::NnTransformer => nn_transformer::locate(role),
+        Family::Plain => plain::locate(role),
     }
 }
 
@@ -86,6 +143,34 @@ mod tests {
             nearest("fc1.weight", ["fc1.bias", "fc2.weight", "x"].into_iter()),
             ["fc2.weight"]
         );
+    }
+
+    /// What a configuration may ask for is what its family has names for.
+    #[test]
+    fn a_configuration_is_valid_if_all_its_parts_have_names() {
+        use crate::config::{Dimensions, Positions};
+
+        let small = Dimensions { d_model: 4, heads: 2, layers: 2, ffn_dim: 3, vocabulary: 5 };
+        let mut refused = 0;
+        for family in Family::ALL.into_iter().chain([Family::Plain]) {
+            for parts in 0..64 {
+                let part = |bit: usize| parts >> bit & 1 == 1;
+                let mut config = Config { family, ..Config::transformer(small) };
+                (config.encoder.embedding_norm, config.decoder.embedding_norm) = (part(0), part(1));
+                (config.encoder.final_norm, config.decoder.final_norm) = (part(2), part(3));
+                if part(4) {
+                    config.positions = Positions::Learned { offset: 2 };
+                    config.max_positions = Some(7);
+                }
+                config.ties.target_output = part(5);
+                let nameless = Role::all(&config)
+                    .find(|role| !role.may_be_absent() && role.names(&config).is_empty());
+                assert_eq!(config.validate().is_err(), nameless.is_some(), "{config:?}");
+                refused += usize::from(nameless.is_some());
+            }
+        }
+        // Marian has none of these parts, M2M100 and nn.Transformer only norms at the end.
+        assert_eq!(refused, 62 + 2 * 56);
     }
 
     #[test]

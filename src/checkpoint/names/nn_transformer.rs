@@ -10,9 +10,9 @@ use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
 
 pub(super) fn locate(role: Role) -> Vec<Location> {
     let names: &[&str] = match role {
-        Role::SourceEmbedding => &["src_embed.weight", "tgt_embed.weight"],
-        Role::TargetEmbedding => &["tgt_embed.weight", "src_embed.weight"],
-        Role::Output => &["generator.weight", "tgt_embed.weight", "src_embed.weight"],
+        Role::SourceEmbedding => &["src_embed.weight"],
+        Role::TargetEmbedding => &["tgt_embed.weight"],
+        Role::Output => &["generator.weight"],
         Role::OutputBias => &["generator.bias"],
         Role::FinalNorm(side, of) => {
             return inside(format!("{}.norm.{}", side.name(), affine(of)), (0, 1));

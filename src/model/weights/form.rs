@@ -72,6 +72,20 @@ impl Panels {
         Ok(PackedMatrix::pack_block(isa, columns, shape, first, panels)?)
     }
 
+    /// Stores the rows that lie at `rows` in the same memory as the columns from the first on.
+    pub(crate) fn fill_from(
+        &self,
+        isa: Isa,
+        rows: Range<usize>,
+        memory: &mut [f32],
+    ) -> Result<(), ModelError> {
+        // The planner hands out disjoint ranges.
+        let parts = memory.get_disjoint_mut([rows, self.range.clone()]);
+        let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
+        let whole = Self { range: 0..panels.len(), ..self.clone() };
+        whole.fill(isa, rows, 0, panels)
+    }
+
     pub(crate) fn read<'m>(
         &self,
         isa: Isa,

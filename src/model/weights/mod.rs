@@ -1,7 +1,7 @@
 //! The weights of a model: every tensor of the network in the form in which kernels read it.
 //!
 //! `layout.rs` gives each tensor a place and writes the table of [`Parameter`]s; `load.rs` goes over the
-//! table and fills them; blocks ask here for what their part of the network holds. In which form that
+//! table and fills them, from a checkpoint or a function; blocks ask here for what their part of the network holds. In which form that
 //! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
 //! table, in a buffer of their own.
 
@@ -14,6 +14,7 @@ pub use form::Form;
 pub use parameter::Parameter;
 
 pub(crate) use layout::{Linear, Norm, Output, Table};
+pub(crate) use load::Fill;
 
 use super::error::ModelError;
 use crate::checkpoint::Checkpoint;
@@ -43,13 +44,26 @@ pub(crate) struct Weights {
 impl Weights {
     /// Places and reads the weights of `checkpoint`; says where the parts of the network are.
     pub(crate) fn load(
-        checkpoint: &Checkpoint,
+        checkpoint: &Checkpoint<'_>,
         config: &Config,
         isa: Isa,
     ) -> Result<(Self, Network), ModelError> {
         let Placed { network, parameters, floats } = layout::place(config, isa)?;
         let mut memory = Buffer::owned(floats)?;
         load::load(checkpoint, isa, &parameters, memory.floats_mut())?;
+        Ok((Self { isa, memory, parameters }, network))
+    }
+
+    /// Places the weights of `config` and has them written.
+    pub(crate) fn from_fn(
+        config: &Config,
+        isa: Isa,
+        fill: &mut Fill<'_>,
+    ) -> Result<(Self, Network), ModelError> {
+        let Placed { network, parameters, floats } = layout::place(config, isa)?;
+        let mut memory = Buffer::owned(floats)?;
+        let tied = config.ties.target_output.then_some(&network.decoder.embedding.table);
+        load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
         Ok((Self { isa, memory, parameters }, network))
     }
 

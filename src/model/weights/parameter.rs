@@ -66,6 +66,6 @@ impl Parameter {
 impl fmt::Display for Parameter {
     /// `role shape form bytes`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?} {} {}", self.role, self.shape, self.form(), self.bytes())
+        write!(f, "{} {:?} {} {}", self.role, self.shape, self.form(), self.bytes())
     }
 }

@@ -1,0 +1,8 @@
+//! Checkpoints of no library: a tensor is called what its role prints.
+
+use super::location::Location;
+use crate::network::Role;
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    vec![Location::whole(role.to_string())]
+}

@@ -1,0 +1,40 @@
+//! A tensor that the caller holds.
+
+use core::fmt;
+use std::borrow::Cow;
+
+use super::CheckpointError;
+use super::container::{self, Entry};
+use super::file::Source;
+use super::tensor::Dtype;
+
+/// A tensor in the caller's memory, as [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors) asks for it.
+#[derive(Clone)]
+pub struct TensorRef<'t> {
+    /// How the numbers are stored.
+    pub dtype: Dtype,
+    /// Dimensions, rows first. A linear map is `[outputs, inputs]`.
+    pub shape: Vec<usize>,
+    /// The numbers in row-major order, the least significant byte of each first, as in a safetensors file: as many bytes
+    /// as `shape` and `dtype` need, on any alignment.
+    pub data: &'t [u8],
+}
+
+impl<'t> TensorRef<'t> {
+    /// Shape, type and bytes fit each other.
+    pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
+        let source = Source::memory(Cow::Borrowed(self.data));
+        let entry = container::whole(&source, name, self.dtype.to_safetensors(), self.shape)?;
+        Ok((source, entry))
+    }
+}
+
+impl fmt::Debug for TensorRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorRef")
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .field("bytes", &self.data.len())
+            .finish()
+    }
+}

@@ -1,0 +1,88 @@
+//! A model on one page: the architecture, and what takes how many bytes.
+
+use super::{Form, Model};
+use crate::checkpoint::{Attention, LayerPart, Role};
+use crate::config::{NormPlacement, Side};
+use crate::memory::ByteTable;
+use core::fmt;
+
+/// What a parameter belongs to: a line of the table.
+const LINES: [&str; 10] = [
+    "embeddings",
+    "positions",
+    "encoder self-attention",
+    "encoder feed-forward",
+    "decoder self-attention",
+    "decoder cross-attention",
+    "decoder feed-forward",
+    "norms",
+    "output",
+    "output again, as bytes for greedy search",
+];
+
+fn line(role: Role, form: Form) -> usize {
+    use Side::{Decoder, Encoder};
+    match role {
+        _ if form == Form::Screen => 9,
+        Role::SourceEmbedding | Role::TargetEmbedding => 0,
+        Role::Positions(_) => 1,
+        Role::Layer(Encoder, _, LayerPart::Attention(..)) => 2,
+        Role::Layer(Encoder, _, LayerPart::FeedForward(..)) => 3,
+        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 4,
+        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Cross, ..)) => 5,
+        Role::Layer(Decoder, _, LayerPart::FeedForward(..)) => 6,
+        Role::EmbeddingNorm(..)
+        | Role::FinalNorm(..)
+        | Role::Layer(_, _, LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_)) => 7,
+        Role::Output | Role::OutputBias => 8,
+    }
+}
+
+impl Model {
+    /// Numbers that were trained: a matrix that serves two roles counts once, however often it is stored.
+    fn trained(&self) -> usize {
+        let tied = |role| role == Role::Output && self.config.ties.target_output;
+        self.parameters()
+            .filter(|p| !matches!(p.form(), Form::Shared | Form::Screen) && !tied(p.role()))
+            .map(|p| p.shape().iter().product::<usize>())
+            .sum()
+    }
+}
+
+impl fmt::Display for Model {
+    /// Some lines of architecture, then a table of bytes that add up to [`Model::bytes`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.config;
+        writeln!(
+            f,
+            "{}, d_model {}, {} parameters, packed for {}",
+            config.family.model_type(),
+            config.d_model,
+            self.trained(),
+            self.isa()
+        )?;
+        for side in [Side::Encoder, Side::Decoder] {
+            let stack = config.stack(side);
+            writeln!(
+                f,
+                "{}: {} layers, {} heads of {}, feed-forward {}, vocabulary {}",
+                side.name(),
+                stack.layers,
+                stack.heads,
+                config.head_dim(side),
+                stack.ffn_dim,
+                config.vocab(side)
+            )?;
+        }
+        let norm = match config.norm {
+            NormPlacement::Pre => "pre-norm",
+            NormPlacement::Post => "post-norm",
+        };
+        writeln!(f, "{norm}, {:?}, positions {:?}", config.activation, config.positions)?;
+        let mut lines = LINES.map(|what| (what, 0));
+        for parameter in self.parameters() {
+            lines[line(parameter.role(), parameter.form())].1 += parameter.bytes();
+        }
+        ByteTable { lines: &lines }.fmt(f)
+    }
+}

@@ -1,0 +1,57 @@
+//! A plan on one page: what takes how many bytes.
+
+use super::plan::Plan;
+use crate::memory::ByteTable;
+use core::fmt;
+use core::ops::Range;
+
+impl fmt::Display for Plan {
+    /// The limits, then a table of bytes that add up to [`Plan::bytes`].
+    ///
+    /// ```
+    /// # use simdformer::config::{Config, Dimensions};
+    /// use simdformer::{Limits, Model, Plan};
+    ///
+    /// # let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
+    /// # let model = Model::from_fn(Config::transformer(small), |_, _, _| Ok(()))?;
+    /// let plan = Plan::new(&model, Limits { beams: 4, ..Limits::new(8, 64, 64) })?;
+    /// println!("{plan}");
+    /// assert!(plan.to_string().ends_with("bytes"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.limits();
+        writeln!(
+            f,
+            "{} sentences of {} source tokens, {} in one call; {} hypotheses each, of {} target tokens",
+            limits.sentences,
+            limits.source_tokens,
+            limits.batch_tokens,
+            limits.beams,
+            limits.target_tokens
+        )?;
+        let bytes = |ranges: &[&Range<usize>]| {
+            ranges.iter().map(|range| range.len()).sum::<usize>() * size_of::<f32>()
+        };
+        let named = [
+            ("keys and values of the targets so far", bytes(&[&self.own_cache])),
+            ("keys and values of the sources", bytes(&[&self.cross_cache])),
+            ("positions", bytes(&[&self.source_positions, &self.target_positions])),
+            (
+                "activations of one pass",
+                bytes(&[&self.x, &self.h, &self.context, &self.qkv, &self.hidden]),
+            ),
+            ("scratch of attention", bytes(&[&self.scratch])),
+            ("logits", bytes(&[&self.logits])),
+            (
+                "best tokens without logits",
+                bytes(&[&self.best_tokens, &self.best_values, &self.best_scratch]),
+            ),
+            ("search", self.search_floats * size_of::<f32>()),
+        ];
+        let all: usize = named.iter().map(|&(_, bytes)| bytes).sum();
+        let rest = ("slots, pasts and padding", self.bytes().saturating_sub(all));
+        let [a, b, c, d, e, g, h, i] = named;
+        ByteTable { lines: &[a, b, c, d, e, g, h, i, rest] }.fmt(f)
+    }
+}

@@ -1,0 +1,152 @@
+//! Errors say everything once: the walk along `source` that `anyhow` prints, causes joined by colons, is
+//! one sentence without repetitions, and so is what a program prints that knows nothing of causes.
+
+use crate::random_model::Dims;
+use crate::tiny_marian::Folder;
+use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::config::{Config, ConfigError, Dimensions, Family};
+use simdformer::kernels::{GemmError, Isa};
+use simdformer::search::SearchError;
+use simdformer::{KernelError, Limits, Model, ModelError, Session, SessionError};
+use std::error::Error;
+
+/// What `format!("{:#}", anyhow::Error::from(error))` gives.
+fn walk(error: &dyn Error) -> Vec<String> {
+    let mut said = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        said.push(cause.to_string());
+        next = cause.source();
+    }
+    said
+}
+
+/// One sentence: nothing is said twice, nothing is left open, and the error alone says what it is about.
+fn reads(error: &dyn Error, whole: &str) {
+    let said = walk(error);
+    assert_eq!(said.join(": "), whole);
+    for (i, piece) in said.iter().enumerate() {
+        for (j, other) in said.iter().enumerate() {
+            assert!(i == j || !piece.contains(other.as_str()), "{said:?}: {other:?} comes twice");
+        }
+        assert!(!piece.is_empty() && piece.trim() == piece && !piece.contains('\n'), "{said:?}");
+        assert!(!piece.ends_with([':', ';', ',', '.']), "{said:?}");
+    }
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let folder = Folder::new("chain");
+    folder.put("config.json", r#"{"model_type": "marian", "d_model": 7}"#);
+    let error = Model::open(&folder.0).expect_err("7 is no multiple of 16");
+    let file = folder.0.join("config.json");
+    reads(
+        &error,
+        &format!("{}: d_model 7 is not a multiple of the encoder heads, 16", file.display()),
+    );
+    // What the system says comes once too, and in the first sentence.
+    let missing = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    let unreadable = || CheckpointError::Unreadable {
+        file: "model.safetensors".to_owned(),
+        error: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
+    };
+    let words = format!("model.safetensors: cannot be read: {missing}");
+    reads(&unreadable(), &words);
+    reads(&ModelError::Checkpoint(unreadable()), &words);
+
+    let isa = Isa::from_name("mmx").expect_err("no such set");
+    let error = ModelError::Isa(isa);
+    reads(&error, &format!("SIMDFORMER_ISA: {isa}"));
+    let gemm = GemmError::Bias { expected: 3, found: 2 };
+    reads(&KernelError::from(gemm), &gemm.to_string());
+    let error = SessionError::Kernel(gemm.into());
+    reads(&error, &error.to_string());
+    assert!(error.to_string().contains(&gemm.to_string()), "{error}");
+    let search = SearchError::Zero { setting: "beams" };
+    let error = SessionError::Search(search);
+    reads(&error, &error.to_string());
+    assert!(error.to_string().contains(&search.to_string()), "{error}");
+}
+
+#[derive(Debug)]
+struct Outer(std::io::Error);
+
+impl std::fmt::Display for Outer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no weights from the store")
+    }
+}
+
+impl Error for Outer {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// An error of the caller that keeps its cause to itself keeps it in the walk.
+#[test]
+fn causes_of_the_caller_are_kept() {
+    let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
+    let error = Model::from_fn(Config::transformer(small), |_, _, _| {
+        Err(Outer(std::io::Error::other("the disk sleeps")).into())
+    });
+    reads(
+        &error.expect_err("an error"),
+        "the weights of encoder.embedding.weight: no weights from the store: the disk sleeps",
+    );
+}
+
+#[test]
+fn errors_of_a_whole_run_read_as_one_sentence() {
+    let dims = Dims::small(Family::Marian);
+    let model = Model::load(&dims.checkpoint(1), Isa::best()).expect("a model");
+    let mut errors: Vec<Box<dyn Error>> = vec![
+        Box::new(Session::new(&model, Limits::new(0, 4, 4)).expect_err("no sentences")),
+        Box::new(Session::new(&model, Limits::new(1, 4, 4000)).expect_err("positions")),
+        Box::new(Checkpoint::open("no such place").expect_err("no directory")),
+        Box::new(Checkpoint::from_bytes(dims.config(), vec![0; 3]).expect_err("3 bytes")),
+        Box::new(Config::from_hugging_face("{").expect_err("half an object")),
+    ];
+    let checkpoint = dims.checkpoint(1);
+    let none = checkpoint.tensor(Role::Positions(simdformer::config::Side::Encoder));
+    errors.push(Box::new(none.expect_err("a formula")));
+    let mut session = Session::new(&model, Limits::new(1, 4, 4)).expect("a session");
+    let options = model.config().search_options();
+    let sources = [simdformer::Source::new(&[5, 999])];
+    let refused =
+        session.generate(&sources, &options, &mut Default::default(), &mut |_| panic!("done"));
+    errors.push(Box::new(refused.expect_err("no such token")));
+    for error in &errors {
+        reads(error.as_ref(), &error.to_string());
+    }
+}
+
+/// Nothing that a configuration may ask for ends in a sentence without an end.
+#[test]
+fn every_complaint_about_a_missing_tensor_is_whole() {
+    for family in Family::ALL {
+        let dims = Dims::small(family);
+        let checkpoint = dims.checkpoint(1);
+        let error = checkpoint.named("nothing like any other").expect_err("no such tensor");
+        assert_eq!(error.to_string(), "no tensor nothing like any other");
+        if checkpoint.optional(Role::OutputBias).expect("readable").is_none() {
+            let error = checkpoint.tensor(Role::OutputBias).expect_err("no bias");
+            assert_eq!(
+                error.to_string(),
+                "no tensor for output.bias: checkpoints of this family have none"
+            );
+        }
+        let mut config = dims.config();
+        config.encoder.final_norm = true;
+        if let Err(error) = Checkpoint::from_bytes(config, dims.bytes(1)) {
+            let words = error.to_string();
+            assert!(!words.ends_with("expected ") && !words.contains("expected ;"), "{words}");
+            let expected = family == Family::Marian;
+            let refused = matches!(
+                error,
+                CheckpointError::Config { error: ConfigError::NotInFamily { .. }, .. }
+            );
+            assert_eq!(refused, expected, "{words}");
+        }
+    }
+}
