@@ -149,7 +149,7 @@ fn fairseq_descendant(fields: &Fields, family: Family) -> Result<Config, ConfigE
         Family::Marian => Positions::HalfSplit,
         Family::Bart | Family::MBart => Positions::Learned { offset: 2 },
         // fairseq numbers tokens from the one after the pad's row.
-        Family::M2M100 | Family::NnTransformer => Positions::HalfSplitOffset {
+        Family::M2M100 | Family::NnTransformer => Positions::HalfSplitClosed {
             offset: pad.ok_or_else(|| ConfigError::WrongType {
                 key: "pad_token_id",
                 expected: "a token id (positions are counted from it)",
