@@ -114,11 +114,16 @@ fn errors_of_a_whole_run_read_as_one_sentence() {
     let options = model.config().search_options();
     let sources = [simdformer::Source::new(&[5, 999])];
     let refused =
-        session.generate(&sources, &options, &mut Default::default(), &mut |_| panic!("done"));
+        session.generate(&sources, &options, &mut Default::default(), &mut |_| unreachable());
     errors.push(Box::new(refused.expect_err("no such token")));
     for error in &errors {
         reads(error.as_ref(), &error.to_string());
     }
+}
+
+/// What no source that is refused comes to.
+fn unreachable() {
+    panic!("an event");
 }
 
 /// Nothing that a configuration may ask for ends in a sentence without an end.
