@@ -29,7 +29,7 @@ use simdformer::kernels::{
     gemm, norm, softmax,
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{Event, Limits, Model, Sentence, Session, Source, Threads};
 use soak::{SOURCE, Soak, TARGET};
 use std::path::Path;
 
@@ -85,9 +85,11 @@ fn generate(
 ) {
     let requests: Vec<Source<'_>> = sources.iter().map(|ids| Source::new(ids)).collect();
     let mut results: Vec<Vec<(Vec<u32>, u32)>> = vec![Vec::new(); sources.len()];
-    let outcome = session.generate(&requests, options, &mut Hooks::default(), &mut |done| {
-        let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score.to_bits()));
-        results[done.source] = hypotheses.collect();
+    let outcome = session.generate(&requests, options, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event {
+            let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score.to_bits()));
+            results[done.source] = hypotheses.collect();
+        }
     });
     digest.word(u64::from(outcome.is_ok()));
     for (tokens, score) in results.into_iter().flatten() {

@@ -17,7 +17,7 @@ use heatmap::{Page, Panel};
 use simdformer::config::Side;
 use simdformer::search::Hooks;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
-use simdformer::{Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Sentence, Session, Source};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write;
@@ -176,15 +176,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
         (None, Err(_)) => return Err("this checkpoint takes token ids between spaces".into()),
     };
 
-    let search = config.search_options();
+    let wanted = config.search_options();
     let positions = config.max_positions.unwrap_or(usize::MAX);
-    let target = search.max_length.unwrap_or(LONGEST).min(positions);
-    let limits = Limits { beams: search.sequences(), ..Limits::new(1, source.len(), target) };
+    let target = wanted.max_length.unwrap_or(LONGEST).min(positions);
+    let limits = Limits { beams: wanted.sequences(), ..Limits::new(1, source.len(), target) };
     let mut session = Session::new(&model, limits)?;
+    let search = session.search_options();
     let mut best: Vec<u32> = Vec::new();
-    session.generate(&[Source::new(&source)], &search, &mut Hooks::default(), &mut |done| {
-        if let Some(hypothesis) = done.hypotheses().next() {
-            best.extend_from_slice(hypothesis.tokens);
+    session.generate(&[Source::new(&source)], &search, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event {
+            if let Some(hypothesis) = done.hypotheses().next() {
+                best.extend_from_slice(hypothesis.tokens);
+            }
         }
     })?;
     let start = config.tokens.decoder_start.ok_or("the checkpoint has no decoder start token")?;

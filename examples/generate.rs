@@ -21,10 +21,8 @@ use serde::Serialize;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::{ISA_VARIABLE, Isa};
-use simdformer::search::{
-    Hooks, Request as SearchRequest, Search, SearchLimits, SearchOptions, score_targets, words,
-};
-use simdformer::{Limits, Model, Sentence, Session, SessionError, Source, Threads};
+use simdformer::search::{Hooks, SearchLimits, SearchOptions, score_targets};
+use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source, Threads};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
@@ -167,13 +165,12 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
     let limits = SearchLimits {
         sentences: 1,
         sequences: options.sequences(),
-        max_target_length: 2,
+        // How long a target may be is seen with the requests.
+        max_target_length: usize::MAX,
         vocabulary: config.target_vocab,
         end_tokens: options.eos.len().max(1),
     };
-    let result = words(&limits)
-        .and_then(|words| Search::new(options, &limits, &mut vec![0; words]).map(|_| ()));
-    result.map_err(Failure::usage)
+    options.validate(&limits).map_err(Failure::usage)
 }
 
 /// What `generation_config.json` asks for and this crate does not do.
@@ -282,12 +279,16 @@ impl Batch<'_> {
             .enumerate()
             .map(|(i, (tokens, prefix))| Source {
                 tokens,
-                request: SearchRequest { prefix, stream: i as u64, forced_bos: None },
+                prefix,
+                stream: i as u64,
+                forced_bos: None,
             })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
-        let mut outputs: Vec<Output> =
-            sources.iter().map(|_| Output::new(self.options.num_return, stride)).collect();
+        let mut outputs: Vec<Output> = sources
+            .iter()
+            .map(|_| Output::new(self.options.num_return_sequences, stride))
+            .collect();
         let mut slots = vec![Sentence::default(); sources.len()];
 
         let repeat = self.arguments.repeat.unwrap_or(1);
@@ -296,9 +297,11 @@ impl Batch<'_> {
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
-            session.generate(&requests, self.options, &mut Hooks::default(), &mut |done| {
-                for hypothesis in done.hypotheses() {
-                    outputs[done.source].push(hypothesis.tokens, hypothesis.score);
+            session.generate(&requests, self.options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    for hypothesis in done.hypotheses() {
+                        outputs[done.source].push(hypothesis.tokens, hypothesis.score);
+                    }
                 }
             })?;
             let whole = start.elapsed().as_secs_f64();
@@ -448,7 +451,7 @@ fn median(numbers: &mut [f64]) -> f64 {
 
 /// Room for the hypotheses of one sentence, made before the clock starts.
 struct Output {
-    /// `[num_return, stride]`.
+    /// `[num_return_sequences, stride]`.
     tokens: Vec<u32>,
     stride: usize,
     /// Length and score of each hypothesis.
@@ -456,9 +459,9 @@ struct Output {
 }
 
 impl Output {
-    fn new(num_return: usize, stride: usize) -> Self {
-        let found = Vec::with_capacity(num_return);
-        Self { tokens: vec![0; num_return * stride], stride, found }
+    fn new(sequences: usize, stride: usize) -> Self {
+        let found = Vec::with_capacity(sequences);
+        Self { tokens: vec![0; sequences * stride], stride, found }
     }
 
     fn clear(&mut self) {

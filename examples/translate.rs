@@ -14,7 +14,7 @@ mod counting;
 mod vocabulary;
 
 use simdformer::search::{Hooks, SearchOptions};
-use simdformer::{Limits, Model, Session, Source};
+use simdformer::{Event, Limits, Model, Session, Source};
 use std::error::Error;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -162,8 +162,7 @@ pub(crate) fn translate(
     vocabulary: &Vocabulary,
     lines: &[&str],
 ) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
-    // What comes out is text: nobody asks how probable it is.
-    let options = SearchOptions { scores: false, ..model.config().search_options() };
+    let wanted = model.config().search_options();
     let positions = model.config().max_positions.unwrap_or(usize::MAX);
     let ids: Vec<Result<Vec<u32>, String>> = lines
         .iter()
@@ -183,19 +182,23 @@ pub(crate) fn translate(
 
     // All memory is planned here, from the longest sentence; nothing below allocates.
     let longest = known.iter().map(|tokens| tokens.len()).max().unwrap_or(1);
-    let target = options.max_length.unwrap_or(LONGEST).min(positions);
+    let target = wanted.max_length.unwrap_or(LONGEST).min(positions);
     let limits = Limits {
-        beams: options.sequences(),
+        beams: wanted.sequences(),
         ..Limits::new(known.len().clamp(1, SLOTS), longest, target)
     };
     let mut session = Session::new(model, limits)?;
+    // What comes out is text: nobody asks how probable it is.
+    let options = SearchOptions { scores: false, ..session.search_options() };
     let mut outputs: Vec<Vec<u32>> = known.iter().map(|_| Vec::with_capacity(target + 1)).collect();
 
     let allocated = counting::allocations();
     let start = Instant::now();
-    session.generate(&sources, &options, &mut Hooks::default(), &mut |done| {
-        if let Some(best) = done.hypotheses().next() {
-            outputs[done.source].extend_from_slice(best.tokens);
+    session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event {
+            if let Some(best) = done.hypotheses().next() {
+                outputs[done.source].extend_from_slice(best.tokens);
+            }
         }
     })?;
     let elapsed = start.elapsed();

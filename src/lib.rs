@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use simdformer::search::Hooks;
-//! use simdformer::{Limits, Model, Session, Source};
+//! use simdformer::{Event, Limits, Model, Session, Source};
 //!
 //! # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 //! // 1. Load: weights are packed once for this machine's instruction set.
@@ -13,13 +13,13 @@
 //! // 2. Plan: from limits to the exact number of bytes, allocated here and never again.
 //! let mut session = Session::new(&model, Limits::new(4, 32, 32))?;
 //! // 3. Run: ids in, ids out, each sentence reported as it finishes.
+//! let options = session.search_options();
 //! let mut best = Vec::new();
-//! session.generate(
-//!     &[Source::new(&[6, 11, 0])],
-//!     &model.config().search_options(),
-//!     &mut Hooks::default(),
-//!     &mut |done| best.extend(done.hypotheses().next().map(|h| h.tokens.to_vec())),
-//! )?;
+//! session.generate(&[Source::new(&[6, 11, 0])], &options, &mut Hooks::default(), &mut |event| {
+//!     if let Event::Done(done) = event {
+//!         best.extend(done.hypotheses().next().map(|hypothesis| hypothesis.tokens.to_vec()));
+//!     }
+//! })?;
 //! assert_eq!(best.len(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -62,8 +62,8 @@
 //!
 //! | room | what it knows |
 //! |---|---|
-//! | `config/` | an architecture as data |
 //! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
+//! | `config/` | an architecture as data |
 //! | `memory/` | one buffer cut into ranges; keys and values that never move |
 //! | `network/` | the network written down once: every tensor, its shape, the block it belongs to |
 //! | `checkpoint/` | files to tensors; one file a family holds that family's names |
@@ -84,8 +84,8 @@ pub mod trace;
 pub use error::KernelError;
 pub use model::{Form, Model, ModelError, Parameter};
 pub use session::{
-    Counts, EachLogits, Generated, Limits, Plan, Row, Sentence, Session, SessionError, Source,
-    StepRow, Threads, Watched,
+    Answer, Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
+    SessionError, Source, SourceError, StepRow, Stop, Threads, Watched,
 };
 pub use simdformer_kernels as kernels;
 

@@ -13,7 +13,7 @@ use simdformer::search::{
     AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchError,
     SearchOptions, Strategy,
 };
-use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::{Event, Limits, Model, Row, Sentence, Session, Source, StepRow};
 
 const LIMITS: Limits = Limits {
     sentences: 2,
@@ -41,8 +41,10 @@ fn healthy(session: &mut Session) -> Vec<u32> {
     let mut bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     let options = SearchOptions { max_new_tokens: Some(3), start: 2, ..SearchOptions::default() };
     session
-        .generate(&[Source::new(&[5, 6, 0])], &options, &mut Hooks::default(), &mut |done| {
-            bits.extend(done.hypotheses().flat_map(|h| h.tokens.to_vec()));
+        .generate(&[Source::new(&[5, 6, 0])], &options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                bits.extend(done.hypotheses().flat_map(|h| h.tokens.to_vec()));
+            }
         })
         .expect("generated");
     session.clear();
@@ -56,12 +58,20 @@ fn begin(session: &mut Session) -> (Sentence, Row) {
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
+/// An alignment with room for everything.
+fn align(session: &mut Session, layer: usize, heads: &[usize]) -> Option<String> {
+    let (sentence, row) = begin(session);
+    session.release(row).expect("released");
+    let mut scratch = vec![0.0; session.plan().trace_floats()];
+    said(session.align(sentence, &[1], (layer, heads), &mut scratch, &mut [0.0; 3]))
+}
+
 type Wrong = fn(&mut Session) -> Option<String>;
 
 /// Wrong calls of a session with [`LIMITS`].
 const CALLS: &[(&str, &[&str], Wrong)] = &[
     ("fewer places than sources", &["1 sources", "found 0"], |s| said(s.encode(&[&[1]], &mut []))),
-    ("an empty source", &["source sentence 1"], |s| {
+    ("an empty source", &["source 1", "at least one token"], |s| {
         said(s.encode(&[&[1], &[]], &mut [Sentence::default(); 2]))
     }),
     ("a source that is too long", &["`source_tokens` = 8", "9"], |s| {
@@ -81,44 +91,52 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         said(s.encode(&[&[1], &[2]], &mut [Sentence::default(); 2]))
     }),
     ("a memory of too many", &["`sentences` = 2", "3"], |s| said(s.memory(&[&[1], &[2], &[3]]))),
-    ("a memory of nothing at all", &["source sentence 0"], |s| said(s.memory(&[&[]]))),
-    ("starting about no sentence", &["no such sentence", "slot 0"], |s| {
+    ("a memory of nothing at all", &["source 0", "at least one token"], |s| said(s.memory(&[&[]]))),
+    ("starting about no sentence", &["no such sentence of this session", "slot 0"], |s| {
         said(s.start(Sentence::default()))
     }),
-    ("starting about a sentence that another replaced", &["no such sentence", "slot 1"], |s| {
-        begin(s);
-        let (gone, _) = begin(s);
-        s.release_sentence(gone).expect("released");
-        begin(s);
-        said(s.start(gone))
-    }),
-    ("a third hypothesis of two", &["2 row slots", "slot 0"], |s| {
+    (
+        "starting about a sentence that another replaced",
+        &["no such sentence of this session", "slot 1"],
+        |s| {
+            begin(s);
+            let (gone, _) = begin(s);
+            s.release_sentence(gone).expect("released");
+            begin(s);
+            said(s.start(gone))
+        },
+    ),
+    ("a third hypothesis of two", &["planned hypotheses, 2", "slot 0"], |s| {
         let (sentence, _) = begin(s);
         s.start(sentence).expect("a row");
         said(s.start(sentence))
     }),
-    ("a fork with no slot left", &["2 row slots", "slot 1"], |s| {
+    ("a fork with no slot left", &["planned hypotheses, 2", "slot 1"], |s| {
         begin(s);
         let (sentence, row) = begin(s);
         s.start(sentence).expect("a row");
         said(s.fork(row))
     }),
-    ("a fork of no hypothesis", &["no such hypothesis", "slot 0"], |s| {
+    ("a fork of no hypothesis", &["no such hypothesis of this session", "slot 0"], |s| {
         said(s.fork(Row::default()))
     }),
-    ("releasing twice", &["no such hypothesis", "slot 1"], |s| {
+    ("releasing twice", &["no such hypothesis of this session", "slot 1"], |s| {
         let (sentence, _) = begin(s);
         let row = s.start(sentence).expect("a row");
         s.release(row).expect("released");
         said(s.release(row))
     }),
-    ("a hypothesis that another replaced", &["no such hypothesis", "slot 2"], |s| {
-        begin(s);
-        let (sentence, row) = begin(s);
-        s.release(row).expect("released");
-        s.start(sentence).expect("a row");
-        said(s.step(&[StepRow { row, token: 1 }]))
-    }),
+    (
+        "a hypothesis that another replaced",
+        &["no such hypothesis of this session", "slot 2"],
+        |s| {
+            begin(s);
+            let (sentence, row) = begin(s);
+            s.release(row).expect("released");
+            s.start(sentence).expect("a row");
+            said(s.step(&[StepRow { row, token: 1 }]))
+        },
+    ),
     ("the length of a hypothesis whose sentence has gone", &["hypothesis", "slot 3"], |s| {
         begin(s);
         let (sentence, _) = begin(s);
@@ -152,11 +170,25 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         let (_, row) = begin(s);
         said(s.prefill(row, &[1, 2, 500], None))
     }),
-    ("a prefix after a fork", &["row slot 1", "several slots"], |s| {
+    ("an alignment without heads", &["at least one head", "found none"], |s| align(s, 0, &[])),
+    ("an alignment of a head too many", &["3 heads", "head 3"], |s| align(s, 0, &[0, 3])),
+    ("an alignment of a layer too many", &["2 layers", "layer 2"], |s| align(s, 2, &[0])),
+    ("an alignment in a short scratch", &["trace_floats", "found 0"], |s| {
+        let (sentence, row) = begin(s);
+        s.release(row).expect("released");
+        said(s.align(sentence, &[1], (0, &[0]), &mut [], &mut [0.0; 3]))
+    }),
+    ("an alignment with nowhere to go", &["alignment needs 6 floats", "found 5"], |s| {
+        let (sentence, row) = begin(s);
+        s.release(row).expect("released");
+        let mut scratch = vec![0.0; s.plan().trace_floats()];
+        said(s.align(sentence, &[1, 2], (0, &[0]), &mut scratch, &mut [0.0; 5]))
+    }),
+    ("a draft past the planned length", &["`target_tokens` = 5", "needs 8"], |s| {
         let (_, row) = begin(s);
         s.prefill(row, &[1, 2], None).expect("prefilled");
         let fork = s.fork(row).expect("a fork");
-        said(s.prefill(fork, &[1], None))
+        said(s.prefill(fork, &[1; 6], None))
     }),
 ];
 
@@ -164,9 +196,11 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
 type Change = fn(&mut SearchOptions);
 
 const SEARCHES: &[(&str, &[&str], Change)] = &[
-    ("no sequence wanted", &["num_return", "0"], |o| o.num_return = 0),
-    ("two greedy sequences", &["num_return", "at most 1", "2"], |o| o.num_return = 2),
-    ("more beams than planned", &["sequences", "at most 2", "3"], |o| {
+    ("no sequence wanted", &["num_return_sequences", "0"], |o| o.num_return_sequences = 0),
+    ("two greedy sequences", &["num_return_sequences", "at most 1", "2"], |o| {
+        o.num_return_sequences = 2;
+    }),
+    ("more beams than planned", &["`beams` may be at most 2", "`beams` = 2", "found 3"], |o| {
         o.strategy = Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() });
     }),
     ("no beams", &["beams", "0"], |o| {
@@ -192,8 +226,21 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
     ("more end tokens than planned", &["eos", "at most 2", "3"], |o| o.eos = vec![0, 1, 2]),
     ("an end token outside the vocabulary", &["eos", "131", "900"], |o| o.eos = vec![900]),
     ("no new tokens", &["max_new_tokens", "0"], |o| o.max_new_tokens = Some(0)),
-    ("a length of zero", &["max_length", "0"], |o| o.max_length = Some(0)),
-    ("a length for the start alone", &["prompt", "at most 0", "1"], |o| o.max_length = Some(1)),
+    ("more samples than planned", &["`num_return_sequences` may be at most 2", "found 4"], |o| {
+        o.strategy = Strategy::Sample(SampleOptions::default());
+        o.num_return_sequences = 4;
+    }),
+    ("more new tokens than planned", &["`max_new_tokens` may be at most 5", "found 40"], |o| {
+        o.max_new_tokens = Some(40);
+    }),
+    ("a longer target than planned", &["`max_length` may be at most 6", "= 5", "found 41"], |o| {
+        o.max_length = Some(41);
+    }),
+    ("nothing that ends", &["eos", "max_new_tokens", "found none"], |o| o.max_new_tokens = None),
+    ("a length of zero", &["max_length", "at least 2", "0"], |o| o.max_length = Some(0)),
+    ("a length for the start alone", &["max_length", "at least 2", "found 1"], |o| {
+        o.max_length = Some(1);
+    }),
     ("n-grams of nothing", &["no_repeat_ngram", "0"], |o| o.no_repeat_ngram = Some(0)),
     ("a negative penalty", &["repetition_penalty", "-1"], |o| o.repetition_penalty = -1.0),
     ("a start outside the vocabulary", &["start", "131"], |o| o.start = 131),
@@ -225,8 +272,8 @@ impl LogitsProcessor for Processor {
 struct Nothing;
 
 impl AllowedTokens for Nothing {
-    fn allowed(&mut self, _: &Context<'_>) -> &[u32] {
-        &[]
+    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
+        allow(&[]);
     }
 }
 
@@ -254,21 +301,25 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
         assert_eq!(healthy(&mut session), expected, "after {mistake}");
     }
     let mut requests: Vec<(&str, &[&str], Source)> = vec![
-        ("an empty source among others", &["source sentence 1"], Source::new(&[])),
-        ("a long source among others", &["`source_tokens` = 8", "10"], Source::new(&[1; 10])),
-        ("a foreign id among others", &["token 3", "id 200"], Source::new(&[1, 1, 1, 200])),
+        ("an empty source among others", &["source 1: expected"], Source::new(&[])),
+        ("a long source among others", &["source 1", "= 8", "10"], Source::new(&[1; 10])),
+        ("a foreign id among others", &["source 1", "id 200"], Source::new(&[1, 1, 1, 200])),
     ];
     for (mistake, parts, prefix) in [
-        ("a foreign id in a prefix", &["prefix", "below 131", "133"][..], &[133][..]),
-        ("a prefix that leaves no room", &["prompt", "at most 5", "7"], &[1; 6]),
+        ("a foreign id in a prefix", &["source 1: prefix", "below 131", "133"][..], &[133][..]),
+        (
+            "a prefix that leaves no room",
+            &["source 1: prompt", "at most 3", "room for 3", "found 7"],
+            &[1; 6],
+        ),
     ] {
         let mut source = Source::new(&[5, 6, 0]);
-        source.request.prefix = prefix;
+        source.prefix = prefix;
         requests.push((mistake, parts, source));
     }
     let mut source = Source::new(&[5, 6, 0]);
-    source.request.forced_bos = Some(131);
-    requests.push(("a foreign language", &["forced_bos", "131"], source));
+    source.forced_bos = Some(131);
+    requests.push(("a foreign language", &["source 1: forced_bos", "131"], source));
     for (mistake, parts, source) in requests {
         let message = generate(&mut session, source, &base, &mut Hooks::default());
         // An empty source says the same in every call, and only the number may differ.
@@ -282,10 +333,10 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     for (mistake, parts, answer) in [
         (
             "a processor that gives up",
-            &["no dictionary"][..],
+            &["source 0", "no dictionary"][..],
             Err(SearchError::Processor("no dictionary")),
         ),
-        ("a processor that makes NaN", &["NaN", "sentence 0", "position 1"], Ok(f32::NAN)),
+        ("a processor that makes NaN", &["source 0: ", "NaN", "position 1"], Ok(f32::NAN)),
     ] {
         let mut processor = Processor(answer);
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut processor];
@@ -297,7 +348,7 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
     let mut nothing = Nothing;
     let mut hooks = Hooks { allowed: Some(&mut nothing), ..Hooks::default() };
     let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);
-    seen.check("nothing allowed", message, &["allowed token", "position 1"]);
+    seen.check("nothing allowed", message, &["source 0: ", "allowed token", "position 1"]);
     assert_eq!(healthy(&mut session), expected, "after nothing was allowed");
     assert!(seen.0.len() >= 50, "{} mistakes", seen.0.len());
 }
@@ -314,9 +365,11 @@ fn nothing_asked_is_nothing_done() {
     let (_, row) = begin(&mut session);
     session.prefill(row, &[], Some(&mut |_, _| panic!("no token"))).expect("nothing filled in");
     assert_eq!(session.row_len(row), Ok(0));
-    let options = SearchOptions { start: 2, ..SearchOptions::default() };
+    let options = SearchOptions { max_length: Some(4), ..SearchOptions::default() };
     let counts = session
-        .generate(&[], &options, &mut Hooks::default(), &mut |_| panic!("no sentence"))
+        .generate(&[], &options, &mut Hooks::default(), &mut |event| {
+            assert!(matches!(event, Event::Step(_)), "no sentence");
+        })
         .expect("nothing generated");
     assert_eq!((counts.steps, counts.rows), (0, 0));
     assert_eq!(healthy(&mut session), expected);
@@ -331,8 +384,10 @@ fn a_panic_of_a_callback_leaves_the_session_usable() {
     let options = SearchOptions { max_new_tokens: Some(3), start: 2, ..SearchOptions::default() };
     let caught = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
         let sources = [Source::new(&[5, 0]), Source::new(&[6, 0]), Source::new(&[7, 0])];
-        session.generate(&sources, &options, &mut Hooks::default(), &mut |_| {
-            std::panic::resume_unwind(Box::new("the caller's own"));
+        session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(_) = event {
+                std::panic::resume_unwind(Box::new("the caller's own"));
+            }
         })
     }));
     assert!(caught.is_err());
@@ -354,7 +409,10 @@ fn wrong_limits_are_errors() {
     seen.check("no batch", with(|l| l.batch_tokens = 0), &["`batch_tokens`"]);
     seen.check("no target tokens", with(|l| l.target_tokens = 0), &["`target_tokens`"]);
     seen.check("no beams", with(|l| l.beams = 0), &["`beams`"]);
-    let long = with(|l| l.source_tokens = 257);
+    seen.check("no end tokens", with(|l| l.end_tokens = 0), &["`end_tokens`", "0"]);
+    let narrow = with(|l| l.batch_tokens = 7);
+    seen.check("a call without room", narrow, &["`batch_tokens`", "`source_tokens`, 8", "found 7"]);
+    let long = with(|l| (l.source_tokens, l.batch_tokens) = (257, 300));
     seen.check("sources beyond the model", long, &["`source_tokens`", "256", "257"]);
     let long = with(|l| l.target_tokens = 1 << 20);
     seen.check("targets beyond the model", long, &["`target_tokens`", "256", "1048576"]);

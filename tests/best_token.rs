@@ -9,7 +9,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
-use simdformer::{Limits, Model, Session, Source, StepRow};
+use simdformer::{Event, Limits, Model, Session, Source, StepRow};
 
 fn options(model: &Model) -> SearchOptions {
     SearchOptions {
@@ -31,10 +31,12 @@ fn generate(
     let mut found = vec![Vec::new(); sources.len()];
     let mut scored = true;
     session
-        .generate(&requests, options, &mut Hooks::default(), &mut |done| {
-            let best = done.hypotheses().next().expect("a hypothesis");
-            scored &= !best.score.is_nan();
-            found[done.source] = best.tokens.to_vec();
+        .generate(&requests, options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                let best = done.hypotheses().next().expect("a hypothesis");
+                scored &= !best.score.is_nan();
+                found[done.source] = best.tokens.to_vec();
+            }
         })
         .expect("generated");
     (found, scored)
@@ -277,16 +279,16 @@ fn drive(
         }
         histories = next;
         let mut logits: Vec<f32> = histories.iter().flat_map(|h| toy.logits(h)).collect();
-        let mut on_token = |token: Token| {
-            if token.sentence == slot {
-                streamed.push(token.token);
+        let mut on_token = |sentence: u32, token: Token| {
+            if sentence == slot {
+                streamed.push(token.id);
             }
             core::ops::ControlFlow::Continue(())
         };
-        let mut hooks = Hooks { on_token: Some(&mut on_token), ..Hooks::default() };
+        let mut hooks = Hooks::default();
         assert_eq!(search.wants_best(&hooks), !options.scores);
         if options.scores {
-            search.advance(&mut logits, &mut hooks).expect("advanced");
+            search.advance(&mut logits, &mut hooks, Some(&mut on_token)).expect("advanced");
             continue;
         }
         let bans = search.bans();
@@ -306,7 +308,7 @@ fn drive(
                 best
             })
             .collect();
-        search.advance_best(&best, &mut logits, &mut hooks).expect("advanced");
+        search.advance_best(&best, &mut logits, &mut hooks, Some(&mut on_token)).expect("advanced");
     }
     let tokens = search.hypotheses(slot).next().map_or(vec![], |h| h.tokens.to_vec());
     (search.finish(slot), tokens, streamed)
@@ -314,20 +316,20 @@ fn drive(
 
 #[test]
 fn what_advance_best_refuses() {
-    let options = SearchOptions { scores: false, ..SearchOptions::default() };
+    let options = SearchOptions { scores: false, max_length: Some(8), ..SearchOptions::default() };
     let limits = crate::toy::limits(&options, 1, 8, 5);
     let mut memory = vec![0; words(&limits).expect("small")];
     let mut search = Search::new(&options, &limits, &mut memory).expect("a search");
     search.admit(&Request::default()).expect("admitted");
     let mut logits = [0.0; 5];
     let hooks = &mut Hooks::default();
-    let error = search.advance_best(&[], &mut logits, hooks).expect_err("no tokens");
+    let error = search.advance_best(&[], &mut logits, hooks, None).expect_err("no tokens");
     assert_eq!(error, SearchError::Length { slice: "best", expected: 1, found: 0 });
-    let error = search.advance_best(&[5], &mut logits, hooks).expect_err("no such token");
+    let error = search.advance_best(&[5], &mut logits, hooks, None).expect_err("no such token");
     assert_eq!(error, SearchError::Token { setting: "best", vocabulary: 5, found: 5 });
-    let error = search.advance_best(&[4], &mut logits[..4], hooks).expect_err("short");
+    let error = search.advance_best(&[4], &mut logits[..4], hooks, None).expect_err("short");
     assert_eq!(error, SearchError::Length { slice: "logits", expected: 5, found: 4 });
-    search.advance_best(&[4], &mut logits, hooks).expect("advanced");
+    search.advance_best(&[4], &mut logits, hooks, None).expect("advanced");
     assert_eq!(search.rows().tokens, [4]);
 
     // A caller's rule may look at any score.

@@ -73,7 +73,7 @@ fn missing_keys_take_the_defaults_of_each_class() {
         [Some(58100), Some(2), None, Some(2)]
     );
     assert_eq!(bart.positions, Positions::Learned { offset: 2 });
-    assert_eq!(m2m.positions, Positions::HalfSplitOffset { offset: 2 });
+    assert_eq!(m2m.positions, Positions::HalfSplitClosed { offset: 2 });
     assert_eq!((m2m.max_positions, m2m.tokens.forced_eos.len()), (None, 0));
     assert_eq!(m2m.activation, Activation::Relu);
 }

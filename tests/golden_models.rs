@@ -6,7 +6,7 @@
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
-use simdformer::{Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Sentence, Session, Source};
 use std::path::Path;
 
 /// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
@@ -97,8 +97,10 @@ fn check(folder: &str) {
         let requests: Vec<Source> = borrowed.iter().map(|tokens| Source::new(tokens)).collect();
         let mut greedy = vec![Vec::new(); count];
         session
-            .generate(&requests, &options, &mut Hooks::default(), &mut |done| {
-                greedy[done.source] = done.hypotheses().next().expect("one").tokens.to_vec();
+            .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    greedy[done.source] = done.hypotheses().next().expect("one").tokens.to_vec();
+                }
             })
             .expect("generated");
         for (i, found) in greedy.iter().enumerate() {

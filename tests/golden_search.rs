@@ -7,7 +7,7 @@ use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
-use simdformer::{Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Sentence, Session, Source};
 use std::path::Path;
 
 /// Largest difference of a tensor allowed, as a share of its largest magnitude.
@@ -83,9 +83,11 @@ fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> us
     let mut answers: Vec<Answer> = vec![Answer::new(); sources.len()];
     let isa = session.model().isa();
     session
-        .generate(&requests, &options, &mut Hooks::default(), &mut |done| {
-            let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score));
-            answers[done.source] = hypotheses.collect();
+        .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score));
+                answers[done.source] = hypotheses.collect();
+            }
         })
         .expect("generated");
     let results = case["results"].as_array().expect("results");

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The rooms of `src`, each above those that it may know.
 const ROOMS: [&str; 9] =
-    ["error", "config", "search", "memory", "network", "checkpoint", "model", "trace", "session"];
+    ["error", "search", "config", "memory", "network", "checkpoint", "model", "trace", "session"];
 
 /// Whose files import each other in no circle.
 const FOLDERS: [&str; 2] = ["src", "kernels/src"];

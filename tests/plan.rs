@@ -8,7 +8,9 @@ use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Plan, Sentence, Session, SessionError, Source, StepRow};
+use simdformer::{
+    Event, Limits, Model, Plan, Sentence, Session, SessionError, Source, SourceError, StepRow,
+};
 
 /// A NaN that no computation makes.
 const UNWRITTEN: u32 = 0x7fc0_dead;
@@ -130,22 +132,24 @@ fn use_up(session: &mut Session) -> Vec<u32> {
     }
     let beam = BeamOptions { beams: limits.beams, ..BeamOptions::default() };
     for strategy in [Strategy::Greedy, Strategy::Beam(beam)] {
-        let num_return = if strategy == Strategy::Greedy { 1 } else { limits.beams };
+        let sequences = if strategy == Strategy::Greedy { 1 } else { limits.beams };
         let options = SearchOptions {
             strategy,
-            num_return,
+            num_return_sequences: sequences,
             eos: Vec::new(),
             max_new_tokens: None,
-            max_length: None,
+            max_length: Some(limits.target_tokens + 1),
             ..config.search_options()
         };
         let requests: Vec<Source> =
             sources.iter().chain(&sources).map(|tokens| Source::new(tokens)).collect();
         session
-            .generate(&requests, &options, &mut Hooks::default(), &mut |done| {
-                for hypothesis in done.hypotheses() {
-                    out.extend(hypothesis.tokens);
-                    out.push(hypothesis.score.to_bits());
+            .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    for hypothesis in done.hypotheses() {
+                        out.extend(hypothesis.tokens);
+                        out.push(hypothesis.score.to_bits());
+                    }
                 }
             })
             .expect("generated");
@@ -176,9 +180,9 @@ fn some_limits() -> [Limits; 5] {
     [
         Limits::new(1, 1, 2),
         Limits { beams: 3, ..Limits::new(4, 13, 21) },
-        // More rows than tokens, and fewer tokens in a call than in a source.
-        Limits { beams: 5, batch_tokens: 7, ..Limits::new(3, 19, 9) },
-        Limits { beams: 2, end_tokens: 0, ..Limits::new(2, 5, 70) },
+        // More rows than tokens, and a call that takes one of the longest sources alone.
+        Limits { beams: 5, batch_tokens: 9, ..Limits::new(3, 9, 9) },
+        Limits { beams: 2, end_tokens: 1, ..Limits::new(2, 5, 70) },
         // More rows than the feed-forward block holds at a time.
         Limits { beams: 2, ..Limits::new(5, 31, 6) },
     ]
@@ -250,12 +254,16 @@ fn a_request_beyond_the_plan_names_the_limit() {
     let beyond = |limit, expected_at_most, found| {
         Some(SessionError::BeyondPlan { limit, expected_at_most, found })
     };
+    let source = |index, found| {
+        let error = SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found };
+        Some(SessionError::Source { index, error })
+    };
     let mut two = [Sentence::default(); 2];
     let [long, short] = [vec![3; 9], vec![3; 6]];
-    assert_eq!(session.memory(&[&long]).err(), beyond("source_tokens", 8, 9));
+    assert_eq!(session.memory(&[&long]).err(), source(0, 9));
     assert_eq!(session.memory(&[&short, &short]).err(), beyond("batch_tokens", 10, 12));
     assert_eq!(session.memory(&[&[1][..]; 4]).err(), beyond("sentences", 3, 4));
-    assert_eq!(session.encode(&[&short, &long], &mut two).err(), beyond("source_tokens", 8, 9));
+    assert_eq!(session.encode(&[&short, &long], &mut two).err(), source(1, 9));
     assert_eq!(session.encode(&[&short, &short], &mut two).err(), beyond("batch_tokens", 10, 12));
     session.clear();
     session.encode(&[&short, &[1]], &mut two).expect("encoded");
@@ -285,7 +293,7 @@ fn limits_that_no_machine_can_hold_are_errors() {
     // Beyond 2^47 bytes each, so that no setting of the system can make it promise them.
     for limits in [
         Limits { beams: most, ..Limits::new(most, 1, 2) },
-        Limits { batch_tokens: 8, ..Limits::new(most, 256, 256) },
+        Limits { batch_tokens: 256, ..Limits::new(most, 256, 256) },
         Limits { beams: most, ..Limits::new(1, 1, 2) },
         Limits { end_tokens: usize::MAX, ..Limits::new(1, 1, 2) },
         Limits { end_tokens: most, ..Limits::new(1, 1, 2) },

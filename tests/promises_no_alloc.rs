@@ -51,10 +51,14 @@ impl Requests {
         let base = SearchOptions {
             max_new_tokens: Some(6),
             max_length: None,
-            num_return: 1,
+            num_return_sequences: 1,
             ..config.search_options()
         };
-        let with = |strategy, num_return| SearchOptions { strategy, num_return, ..base.clone() };
+        let with = |strategy, num_return_sequences| SearchOptions {
+            strategy,
+            num_return_sequences,
+            ..base.clone()
+        };
         let sample =
             SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
         Self {
@@ -128,14 +132,17 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 .position(|&name| name == search)
                 .expect("a search")];
             let mut sources = sources.map(Source::new);
-            sources[1].request.prefix = &requests.prefix[..2];
+            sources[1].prefix = &requests.prefix[..2];
             let mut sum = 0.0;
-            let mut done = |done: &simdformer::Generated| {
+            let mut on_event = |event: simdformer::Event<'_>| {
+                let simdformer::Event::Done(done) = event else { return };
                 let score = |score: f32| if options.scores { score } else { 0.0 };
                 let hypotheses = done.hypotheses();
                 sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
             };
-            session.generate(&sources, options, &mut Hooks::default(), &mut done).expect("done");
+            session
+                .generate(&sources, options, &mut Hooks::default(), &mut on_event)
+                .expect("done");
             sum
         }
     }

@@ -48,7 +48,7 @@ fn greedy_agrees_with_the_reference() {
             let prompt = [&[0], prefix].concat();
             let want = crate::naive::greedy(&|h| toy.logits(h), rules, &prompt, 17);
             assert_same(&got[0].hypotheses, &[want], &(number, seed));
-            let streamed: Vec<u32> = got[0].streamed.iter().map(|t| t.token).collect();
+            let streamed: Vec<u32> = got[0].streamed.iter().map(|t| t.id).collect();
             assert_eq!(streamed, got[0].hypotheses[0].0);
         }
     }
@@ -66,7 +66,7 @@ fn beam_search_agrees_with_the_reference() {
                         let (toy, prefix) =
                             (toy(seed), [[2u32, 3].as_slice(), &[]][seed as usize % 2]);
                         let options = SearchOptions {
-                            num_return: beams.beams,
+                            num_return_sequences: beams.beams,
                             ..options(rules, beam(beams))
                         };
                         let request = Request { prefix, ..Request::default() };
@@ -99,7 +99,8 @@ fn diverse_beams_agree_with_the_reference_and_are_diverse() {
                 let beams = Beams { beams: 6, groups, diversity, early, ..PLAIN };
                 let rules = Rules { no_repeat_ngram: 3, ..Rules::none(&[1]) };
                 let toy = toy(seed);
-                let options = SearchOptions { num_return: 6, ..options(&rules, beam(beams)) };
+                let options =
+                    SearchOptions { num_return_sequences: 6, ..options(&rules, beam(beams)) };
                 let got = &run(&options, &[(toy, Request::default())], 12).unwrap()[0];
                 let want = crate::naive::beam_search(&|h| toy.logits(h), &rules, &[0], 12, beams);
                 assert_same(&got.hypotheses, &want, &(seed, beams));
@@ -169,7 +170,7 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
     let options = SearchOptions {
         strategy: Strategy::Sample(sample.clone()),
         max_new_tokens: Some(1),
-        num_return: 4,
+        num_return_sequences: 4,
         ..SearchOptions::default()
     };
     let vocabulary = logits.len();
@@ -179,7 +180,7 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
     for stream in 0..draws / 4 {
         let mut search = Search::new(&options, &limits, &mut memory).unwrap();
         let slot = search.admit(&Request { stream, ..Request::default() }).unwrap();
-        search.advance(&mut logits.to_vec(), &mut Hooks::default()).unwrap();
+        search.advance(&mut logits.to_vec(), &mut Hooks::default(), None).unwrap();
         for hypothesis in search.hypotheses(slot) {
             counts[hypothesis.tokens[0] as usize] += 1;
         }
@@ -266,7 +267,7 @@ fn samples_depend_on_seed_stream_and_number() {
             temperature: 3.0,
             ..SampleOptions::default()
         }),
-        num_return: 3,
+        num_return_sequences: 3,
         ..SearchOptions::default()
     };
     let texts = |seed, stream| -> Vec<Vec<u32>> {
@@ -295,7 +296,7 @@ fn the_greedy_token_is_the_lowest_of_the_best() {
             let mut search = Search::new(&options, &limits, &mut memory).unwrap();
             let slot = search.admit(&Request::default()).unwrap();
             let mut logits: Vec<f32> = (0..n).map(|i| if i < best { 1.0 } else { 2.5 }).collect();
-            search.advance(&mut logits, &mut Hooks::default()).unwrap();
+            search.advance(&mut logits, &mut Hooks::default(), None).unwrap();
             let hypothesis = search.hypotheses(slot).next().unwrap();
             assert_eq!(hypothesis.tokens, [best as u32]);
         }

@@ -15,8 +15,8 @@ use toy::Toy;
 struct Even(Vec<u32>);
 
 impl AllowedTokens for Even {
-    fn allowed(&mut self, _: &Context<'_>) -> &[u32] {
-        &self.0
+    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
+        allow(&self.0);
     }
 }
 
@@ -34,10 +34,10 @@ impl LogitsProcessor for Halve {
     }
 }
 
-fn with_every_rule(strategy: Strategy, num_return: usize) -> SearchOptions {
+fn with_every_rule(strategy: Strategy, num_return_sequences: usize) -> SearchOptions {
     SearchOptions {
         strategy,
-        num_return,
+        num_return_sequences,
         max_new_tokens: Some(20),
         min_length: 5,
         min_new_tokens: 4,
@@ -111,18 +111,14 @@ fn main() {
             for (row, logits) in rows.iter().zip(logits.chunks_exact_mut(vocabulary)) {
                 toy.fill(&[row.sentence, row.position, row.token], logits);
             }
-            let mut on_token = |_: Token| {
+            let mut on_token = |_: u32, _: Token| {
                 streamed += 1;
                 ControlFlow::Continue(())
             };
             let mut halve = Halve;
             let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut halve];
-            let mut hooks = Hooks {
-                processors: &mut processors,
-                allowed: Some(&mut even),
-                on_token: Some(&mut on_token),
-            };
-            search.advance(logits, &mut hooks).unwrap();
+            let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut even) };
+            search.advance(logits, &mut hooks, Some(&mut on_token)).unwrap();
             steps += 1;
         }
         for slot in 0..3 {

@@ -28,8 +28,8 @@ impl LogitsProcessor for Lead {
 struct Only(Vec<u32>);
 
 impl AllowedTokens for Only {
-    fn allowed(&mut self, _: &Context<'_>) -> &[u32] {
-        &self.0
+    fn allowed(&mut self, _: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
+        allow(&self.0);
     }
 }
 
@@ -58,7 +58,7 @@ fn process(line: &Value) -> Vec<f32> {
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut lead];
         let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
         let mut logits = vec![0.0; limits.vocabulary];
-        let progress = search.advance(&mut logits, &mut hooks).unwrap();
+        let progress = search.advance(&mut logits, &mut hooks, None).unwrap();
         assert_eq!(progress.rows, 1);
         assert_eq!(search.rows().tokens, [token]);
     }
@@ -67,7 +67,7 @@ fn process(line: &Value) -> Vec<f32> {
         allowed: allowed.as_mut().map(|only| only as &mut dyn AllowedTokens),
         ..Hooks::default()
     };
-    search.advance(&mut logits, &mut hooks).unwrap();
+    search.advance(&mut logits, &mut hooks, None).unwrap();
     logits
 }
 

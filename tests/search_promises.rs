@@ -9,9 +9,11 @@ use simdformer::search::*;
 
 fn all_strategies() -> Vec<SearchOptions> {
     let rules = Rules { no_repeat_ngram: 3, min_new_tokens: 2, ..Rules::none(&[1]) };
-    let sample =
-        |sample| SearchOptions { num_return: 3, ..options(&rules, Strategy::Sample(sample)) };
-    let several = |beams| SearchOptions { num_return: 4, ..options(&rules, beam(beams)) };
+    let sample = |sample| SearchOptions {
+        num_return_sequences: 3,
+        ..options(&rules, Strategy::Sample(sample))
+    };
+    let several = |beams| SearchOptions { num_return_sequences: 4, ..options(&rules, beam(beams)) };
     vec![
         options(&rules, Strategy::Greedy),
         several(PLAIN),
@@ -58,7 +60,7 @@ fn a_sentence_does_not_see_the_others() {
                 let tokens = |o: &crate::toy::Outcome| -> Vec<_> {
                     o.streamed
                         .iter()
-                        .map(|t| (t.sequence, t.index, t.token, t.log_probability))
+                        .map(|t| (t.sequence, t.index, t.id, t.log_probability))
                         .collect()
                 };
                 assert_eq!(tokens(alone), tokens(other));
@@ -73,7 +75,8 @@ fn hypotheses_are_sorted_and_distinct() {
     for seed in 0..60 {
         let groups = [1, 2, 4][seed as usize % 3];
         let beams = Beams { groups, diversity: 0.3, ..PLAIN };
-        let options = SearchOptions { num_return: 4, ..options(&Rules::none(&[1]), beam(beams)) };
+        let options =
+            SearchOptions { num_return_sequences: 4, ..options(&Rules::none(&[1]), beam(beams)) };
         let got = &run(&options, &[(toy(seed), Request::default())], 12).unwrap()[0];
         assert!(!got.hypotheses.is_empty());
         assert!(groups > 1 || got.hypotheses.len() == 4);
@@ -96,7 +99,7 @@ fn streamed_tokens_are_never_retracted() {
         let toy = Toy { scale: 4.0, ..toy(seed) };
         let sentence = [(toy, Request::default())];
         let whole = &run(&options, &sentence, 20).unwrap()[0];
-        let tokens: Vec<u32> = whole.streamed.iter().map(|t| t.token).collect();
+        let tokens: Vec<u32> = whole.streamed.iter().map(|t| t.id).collect();
         assert_eq!(tokens, whole.hypotheses[0].0);
         assert!(whole.streamed.iter().zip(0..).all(|(t, i)| t.index == i));
         for stop in 1..=tokens.len() {
@@ -128,7 +131,7 @@ fn stopping_leaves_what_is_there() {
         assert!(search.release(slot).is_err(), "its row is still to be computed");
         assert!(search.stop(slot).is_err());
         let mut logits = vec![0.5; 40];
-        search.advance(&mut logits, &mut Hooks::default()).unwrap();
+        search.advance(&mut logits, &mut Hooks::default(), None).unwrap();
         search.release(slot).unwrap();
         assert_eq!(search.admit(&Request::default()), Ok(slot));
         assert!(search.admit(&Request::default()).is_err());
@@ -160,7 +163,7 @@ fn a_prefix_can_be_fed_at_once() {
                 histories.push(history);
             }
             before = histories;
-            search.advance(&mut logits, &mut Hooks::default()).unwrap();
+            search.advance(&mut logits, &mut Hooks::default(), None).unwrap();
         }
         let fast: Vec<_> = search.hypotheses(slot).map(|h| (h.tokens.to_vec(), h.score)).collect();
         assert_eq!(fast, slow.hypotheses);
@@ -188,8 +191,11 @@ fn random_settings_never_panic() {
             1 => Strategy::Beam(BeamOptions {
                 beams: pick(seed, 2, 7) as usize,
                 length_penalty: maybe(3, &bad).unwrap_or(1.0),
-                early_stopping: [EarlyStopping::True, EarlyStopping::False, EarlyStopping::Never]
-                    [pick(seed, 4, 3) as usize],
+                early_stopping: [
+                    EarlyStopping::WhenFull,
+                    EarlyStopping::Heuristic,
+                    EarlyStopping::Never,
+                ][pick(seed, 4, 3) as usize],
                 groups: 1 + pick(seed, 5, 3) as usize,
                 diversity_penalty: maybe(6, &bad).unwrap_or(0.0),
             }),
@@ -206,7 +212,7 @@ fn random_settings_never_panic() {
         };
         let options = SearchOptions {
             strategy,
-            num_return: 1 + pick(seed, 14, 2) as usize,
+            num_return_sequences: 1 + pick(seed, 14, 2) as usize,
             max_new_tokens: maybe(15, &[1.0, 3.0, 1e15]).map(|n| n as usize),
             max_length: maybe(16, &[2.0, 5.0]).map(|n| n as usize),
             min_length: pick(seed, 17, 9) as usize,

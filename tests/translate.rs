@@ -8,7 +8,7 @@ mod example;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
-use simdformer::{Limits, Model, Session, Source};
+use simdformer::{Event, Limits, Model, Session, Source};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -66,8 +66,10 @@ fn held_out_sentences_are_translated_exactly_on_every_instruction_set() {
         let mut found = vec![Vec::new(); sentences.len()];
         let options = model.config().search_options();
         session
-            .generate(&sources, &options, &mut Hooks::default(), &mut |done| {
-                found[done.source] = done.hypotheses().next().expect("one").tokens.to_vec();
+            .generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    found[done.source] = done.hypotheses().next().expect("one").tokens.to_vec();
+                }
             })
             .expect("generated");
         let mut exact = 0;

@@ -275,8 +275,8 @@ impl Arguments {
             "--length-penalty" => self.length_penalty = given.number()?,
             "--early-stopping" => {
                 self.early_stopping = Some(match given.value.to_str() {
-                    Some("true") => EarlyStopping::True,
-                    Some("false") => EarlyStopping::False,
+                    Some("true") => EarlyStopping::WhenFull,
+                    Some("false") => EarlyStopping::Heuristic,
                     Some("never") => EarlyStopping::Never,
                     _ => return Err(given.wrong("true, false or never")),
                 });
@@ -312,7 +312,7 @@ impl Arguments {
         self.shape_strategy(&mut options.strategy)?;
         options.scores &= !self.no_scores;
         if let Some(count) = self.num_return_sequences {
-            options.num_return = count;
+            options.num_return_sequences = count;
         }
         if let Some(most) = self.max_new_tokens {
             options.max_new_tokens = Some(most);
@@ -321,6 +321,11 @@ impl Arguments {
         if options.max_new_tokens.is_none() && options.max_length.is_none() {
             // The reference's default.
             options.max_length = Some(20);
+        }
+        if let (None, Some(positions)) = (self.max_new_tokens, config.max_positions) {
+            // What the checkpoint asks for yields to its positions: a target that gets there is cut.
+            options.max_new_tokens = options.max_new_tokens.filter(|&new| new <= positions);
+            options.max_length = options.max_length.filter(|&length| length <= positions + 1);
         }
         if let Some(least) = self.min_new_tokens {
             options.min_new_tokens = least;

@@ -135,7 +135,7 @@ pub enum Positions {
     HalfSplit,
     /// First half `sin(q / 10000^(k/(d/2-1)))`, second half the cosines, where `q = p + offset`; an odd `d` ends in a
     /// zero. fairseq, M2M100 and NLLB with `offset` = pad id + 1, Marian's own C++ with 0.
-    HalfSplitOffset {
+    HalfSplitClosed {
         /// The position of the first token.
         offset: usize,
     },

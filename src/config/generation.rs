@@ -5,18 +5,7 @@ use serde_json::Value;
 use super::choices::SpecialTokens;
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
-
-/// When beam search stops looking for better hypotheses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EarlyStopping {
-    /// As soon as there are as many finished hypotheses as beams. JSON `true`.
-    WhenFull,
-    /// When the best live hypothesis, at its present length, cannot beat the worst finished one. JSON `false`.
-    #[default]
-    Heuristic,
-    /// Only when no live hypothesis can beat the worst finished one at any length. JSON `"never"`.
-    Never,
-}
+use crate::search::EarlyStopping;
 
 /// Search settings that come with a checkpoint; defaults are those of Hugging Face.
 ///

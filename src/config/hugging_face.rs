@@ -233,7 +233,7 @@ fn fairseq_descendant(mut keys: Keys<'_>, family: Family) -> Result<Config, Conf
         Family::Marian => Positions::HalfSplit,
         Family::Bart | Family::MBart => Positions::Learned { offset: 2 },
         // fairseq numbers tokens from the one after the pad's row.
-        Family::M2M100 | Family::NnTransformer | Family::Plain => Positions::HalfSplitOffset {
+        Family::M2M100 | Family::NnTransformer | Family::Plain => Positions::HalfSplitClosed {
             offset: pad.ok_or_else(|| ConfigError::WrongType {
                 key: "pad_token_id",
                 expected: "a token id (positions are counted from it)",

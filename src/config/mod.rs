@@ -16,13 +16,14 @@ mod hugging_face;
 mod json;
 mod paper;
 
+pub use crate::search::EarlyStopping;
 pub use choices::{
     Dimensions, Family, NormPlacement, Positions, Side, SpecialTokens, Stack, Ties,
     activation_from_name,
 };
 pub use defaults::Defaulted;
 pub use error::ConfigError;
-pub use generation::{EarlyStopping, GenerationDefaults};
+pub use generation::GenerationDefaults;
 /// The function between the two matrices of the feed-forward block.
 pub use simdformer_kernels::Activation;
 
@@ -192,7 +193,7 @@ impl Config {
         }
         match self.positions {
             Positions::HalfSplit | Positions::Interleaved => Ok(()),
-            Positions::HalfSplitOffset { offset } => {
+            Positions::HalfSplitClosed { offset } => {
                 if self.d_model < 4 {
                     // The exponent k / (d/2 - 1) divides by zero.
                     return Err(ConfigError::TooNarrowForPositions { d_model: self.d_model });

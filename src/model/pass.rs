@@ -26,7 +26,9 @@ pub(crate) struct SourcePass<'p> {
 #[derive(Clone, Copy)]
 pub(crate) struct TargetPass<'p> {
     pub(crate) tokens: Tokens<'p>,
-    /// Row slot that keeps each token's key and value.
+    /// The hypothesis that each token continues.
+    pub(crate) hypotheses: &'p [u32],
+    /// Slot that keeps each token's key and value.
     pub(crate) slots: &'p [u32],
     /// Sentence slot of each token.
     pub(crate) sentences: &'p [u32],
@@ -38,8 +40,8 @@ pub(crate) struct TargetPass<'p> {
 /// Where the past of the tokens of a pass is.
 #[derive(Clone, Copy)]
 pub(crate) enum Past<'p> {
-    /// Each token is a hypothesis of its own: `lens[r]` keys, key `j` in slot
-    /// `ancestry[r * stride + j]`.
+    /// Token `r` sees `lens[r]` keys, key `j` in slot `ancestry[r * stride + j]`. With a stride of 0 all
+    /// tokens continue one hypothesis.
     Ancestry { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
     /// The tokens follow each other in one slot that holds their whole past.
     Slot { slot: usize, len: usize },
@@ -50,8 +52,9 @@ pub(crate) enum Past<'p> {
 pub(crate) enum Rows<'p> {
     /// Whole sources laid end to end; without slots, sentence `i` is source `i`.
     Source { lengths: &'p [u32], slots: Option<&'p [u32]> },
-    /// Token `i` is position `positions[i]` of hypothesis `slots[i]` about sentence `sentences[i]`.
-    Target { slots: &'p [u32], sentences: &'p [u32], positions: &'p [u32] },
+    /// Token `i` is position `positions[i]` of hypothesis `hypotheses[i]` about sentence
+    /// `sentences[i]`.
+    Target { hypotheses: &'p [u32], sentences: &'p [u32], positions: &'p [u32] },
 }
 
 /// Rows in a layer.
@@ -73,8 +76,8 @@ impl<'p> SourcePass<'p> {
 
 impl<'p> TargetPass<'p> {
     pub(crate) fn rows(&self) -> Rows<'p> {
-        let &Self { slots, sentences, tokens: Tokens { positions, .. }, .. } = self;
-        Rows::Target { slots, sentences, positions }
+        let &Self { hypotheses, sentences, tokens: Tokens { positions, .. }, .. } = self;
+        Rows::Target { hypotheses, sentences, positions }
     }
 
     pub(crate) fn at(&self, layer: usize) -> At<'p> {
@@ -86,8 +89,8 @@ impl Rows<'_> {
     /// Those of some tokens of a target; all of a source.
     pub(crate) fn of(self, tokens: Range<usize>) -> Self {
         match self {
-            Self::Target { slots, sentences, positions } => Self::Target {
-                slots: &slots[tokens.clone()],
+            Self::Target { hypotheses, sentences, positions } => Self::Target {
+                hypotheses: &hypotheses[tokens.clone()],
                 sentences: &sentences[tokens.clone()],
                 positions: &positions[tokens],
             },

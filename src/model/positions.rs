@@ -27,7 +27,7 @@ pub(crate) fn write_positions(
 fn formula(positions: Positions) -> Option<PositionEncoding<'static>> {
     match positions {
         Positions::HalfSplit => Some(PositionEncoding::HalfSplit),
-        Positions::HalfSplitOffset { offset } => Some(PositionEncoding::HalfSplitClosed { offset }),
+        Positions::HalfSplitClosed { offset } => Some(PositionEncoding::HalfSplitClosed { offset }),
         Positions::Interleaved => Some(PositionEncoding::Interleaved),
         Positions::Learned { .. } => None,
     }

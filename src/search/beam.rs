@@ -11,7 +11,7 @@
 //!    `sum / generated^length_penalty`; the best `beams` finished ones are kept. An end token at a
 //!    lower rank is lost;
 //! 5. the sentence is done at the longest length; when all places are taken and early stopping is
-//!    `True`; or when all places are taken and the best open beam, divided by `L^length_penalty`, is
+//!    `WhenFull`; or when all places are taken and the best open beam, divided by `L^length_penalty`, is
 //!    not above the worst finished one. `L` is the present number of generated tokens, or the largest
 //!    possible one for `Never` with a positive penalty.
 //!
@@ -22,7 +22,7 @@
 use super::error::SearchError;
 use super::logits::{Shift, TopK, argmax, length_norm, log_softmax, normalizer};
 use super::options::{BeamOptions, EarlyStopping};
-use super::pipeline::{Hooks, Pipeline, Token};
+use super::pipeline::{Hooks, OnToken, Pipeline, Token};
 use super::processors::Context;
 use super::search::{ACTIVE, Finish, NONE, Search};
 
@@ -34,6 +34,7 @@ impl Search<'_> {
         beam: &BeamOptions,
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
+        on_token: &mut Option<OnToken<'_>>,
     ) -> Result<(), SearchError> {
         self.process_beams(s, rows, hooks)?;
         let (groups, width) = (self.shape.groups, self.shape.group_width());
@@ -65,7 +66,7 @@ impl Search<'_> {
             };
             self.end(s, finish);
         }
-        self.stream(s, hooks);
+        self.stream(s, on_token);
         Ok(())
     }
 
@@ -245,7 +246,8 @@ impl Search<'_> {
         let hope = m.next_score[best] / length_norm(hoped as usize, beam.length_penalty);
         let sentence = s * self.shape.width;
         let worst = m.order[sentence + best + places - 1] as usize;
-        beam.early_stopping == EarlyStopping::True || !(hope > m.finished_score[sentence + worst])
+        beam.early_stopping == EarlyStopping::WhenFull
+            || !(hope > m.finished_score[sentence + worst])
     }
 
     /// Makes the tokens that a group just chose less likely in the groups after it.
@@ -356,8 +358,8 @@ impl Search<'_> {
 
     /// Streams what all live beams and the best finished hypothesis agree on: the best hypothesis of
     /// the end is one of these or continues one, since a finished one can only lose rank.
-    fn stream(&mut self, s: usize, hooks: &mut Hooks<'_>) {
-        if hooks.on_token.is_none() {
+    fn stream(&mut self, s: usize, on_token: &mut Option<OnToken<'_>>) {
+        if on_token.is_none() {
             return;
         }
         let prompt = self.memory.prompt_len[s] as usize;
@@ -365,14 +367,13 @@ impl Search<'_> {
         let certain = self.certain(s, from).len();
         for place in from..from + certain {
             let token = Token {
-                sentence: s as u32,
                 sequence: 0,
                 index: (place - prompt) as u32,
-                token: self.certain(s, from)[place - from],
+                id: self.certain(s, from)[place - from],
                 log_probability: None,
             };
             self.memory.emitted[s] += 1;
-            if Self::emit(hooks, token) {
+            if Self::emit(on_token, s, token) {
                 if self.memory.phase[s] == ACTIVE {
                     self.end(s, Finish::Stopped);
                 }

@@ -6,7 +6,7 @@
 
 use super::error::SearchError;
 use super::options::{SearchOptions, Strategy};
-use super::pipeline::Hooks;
+use super::pipeline::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 
 /// In place of a row's best token: its logits are there instead.
@@ -107,8 +107,8 @@ impl<'a> Search<'a> {
     /// let sentence = search.admit(&Request::default())?;
     /// let (mut logits, hooks) = ([0.0; 5], &mut Hooks::default());
     /// assert!(search.wants_best(hooks));
-    /// search.advance_best(&[4], &mut logits, hooks)?;
-    /// search.advance_best(&[2], &mut logits, hooks)?;
+    /// search.advance_best(&[4], &mut logits, hooks, None)?;
+    /// search.advance_best(&[2], &mut logits, hooks, None)?;
     /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
     /// assert_eq!(best, Some(&[4, 2][..]));
     /// # Ok::<(), simdformer::search::SearchError>(())
@@ -121,6 +121,7 @@ impl<'a> Search<'a> {
         best: &[u32],
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
+        on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
         let (expected, found) = (self.rows().len(), best.len());
         if found != expected {
@@ -131,7 +132,7 @@ impl<'a> Search<'a> {
         if let Some(&found) = best.iter().find(outside) {
             return Err(SearchError::Token { setting: "best", vocabulary, found });
         }
-        self.advance_with(logits, Some(best), hooks)
+        self.advance_with(logits, Some(best), hooks, on_token)
     }
 
     /// The target of a sentence so far, in greedy search.
@@ -146,13 +147,19 @@ impl<'a> Search<'a> {
         let (o, m) = (self.options, &self.memory);
         let len = m.len[s];
         let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
-        if len + 1 == m.max_len[s] && !o.forced_eos.is_empty() {
+        if self.forces_end(s) {
             return Some(
                 o.forced_eos.iter().copied().filter(|&token| !self.suppressed(s, token)).min(),
             );
         }
         let token = bos.filter(|_| len == 1)?;
         Some(Some(token).filter(|&token| !self.suppressed(s, token)))
+    }
+
+    /// Whether the next token of a sentence must be one of [`SearchOptions::forced_eos`].
+    pub(super) fn forces_end(&self, s: usize) -> bool {
+        let (o, m) = (self.options, &self.memory);
+        m.len[s] + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
     }
 
     /// The bans that also hold for forced tokens.

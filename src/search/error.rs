@@ -29,6 +29,24 @@ pub enum SearchError {
         /// The value it had.
         found: usize,
     },
+    /// A setting asks for more than the limits hold.
+    BeyondLimit {
+        /// The name of the setting.
+        setting: &'static str,
+        /// The name of the limit, of [`SearchLimits`](super::SearchLimits).
+        limit: &'static str,
+        /// The largest value of the setting within the limit.
+        expected_at_most: usize,
+        /// The value it had.
+        found: usize,
+    },
+    /// The longest length has room for the decoder start alone.
+    NoRoom {
+        /// The longest length.
+        found: usize,
+    },
+    /// There are no end tokens and no longest length: nothing would end the search.
+    NoEnd,
     /// The beams do not divide into groups of one size.
     Groups {
         /// How many beams there are.
@@ -73,12 +91,14 @@ pub enum SearchError {
         /// Words handed in.
         found: usize,
     },
-    /// The decoder start and the prefix leave no room for a new token.
+    /// The decoder start and the prefix leave too little room for new tokens.
     PromptTooLong {
         /// The most tokens the prompt may have, the decoder start included.
         expected_at_most: usize,
         /// The tokens it has.
         found: usize,
+        /// The new tokens that must find room: `max_new_tokens`, or 1.
+        room: usize,
     },
     /// Every sentence slot is taken.
     NoFreeSlot {
@@ -108,7 +128,7 @@ pub enum SearchError {
         /// The position of the token that was to be chosen.
         position: usize,
     },
-    /// The allowed-prefix function returned no token.
+    /// The allowed-prefix function allowed no token.
     NothingAllowed {
         /// The sentence.
         sentence: u32,
@@ -132,6 +152,17 @@ impl fmt::Display for SearchError {
             Self::TooMany { setting, expected_at_most, found } => {
                 write!(f, "{setting}: expected at most {expected_at_most}, found {found}")
             }
+            Self::BeyondLimit { setting, limit, expected_at_most, found } => write!(
+                f,
+                "{setting}: expected at most {expected_at_most}, which the limit {limit} holds, found {found}"
+            ),
+            Self::NoRoom { found } => write!(
+                f,
+                "max_length: expected at least 2, the decoder start and a token, found {found}"
+            ),
+            Self::NoEnd => {
+                write!(f, "expected end tokens (eos), max_new_tokens or max_length, found none")
+            }
             Self::Groups { beams, groups } => {
                 write!(f, "expected groups that divide {beams} beams, found {groups}")
             }
@@ -154,9 +185,10 @@ impl fmt::Display for SearchError {
             Self::Scratch { expected, found } => {
                 write!(f, "processor scratch: expected {expected} words, found {found}")
             }
-            Self::PromptTooLong { expected_at_most, found } => {
-                write!(f, "prompt: expected at most {expected_at_most} tokens, found {found}")
-            }
+            Self::PromptTooLong { expected_at_most, found, room } => write!(
+                f,
+                "prompt: expected at most {expected_at_most} tokens with the decoder start, to leave room for {room} more, found {found}"
+            ),
             Self::NoFreeSlot { sentences } => {
                 write!(f, "expected a free sentence slot, found all {sentences} taken")
             }

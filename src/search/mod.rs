@@ -35,7 +35,7 @@
 //!     for (row, logits) in rows.iter().zip(logits.chunks_exact_mut(limits.vocabulary)) {
 //!         model(row.token, logits); // a real one also uses row.parent: whose cache to continue
 //!     }
-//!     search.advance(logits, &mut Hooks::default())?;
+//!     search.advance(logits, &mut Hooks::default(), None)?;
 //! }
 //! let best = |ticket| search.hypotheses(ticket).next().map(|hypothesis| hypothesis.tokens);
 //! assert_eq!(best(first), Some(&[1, 2, 3, 4][..]));
@@ -43,7 +43,7 @@
 //! # Ok::<(), SearchError>(())
 //! ```
 //!
-//! - A [`Row`] is a token to feed and its `parent`: the row of the step before whose history it
+//! - A [`RowInput`] is a token to feed and its `parent`: the row of the step before whose history it
 //!   continues. Beams that cross show up as parents that are not in order; nothing else moves.
 //! - A sentence starts with one row, also in beam search and when several samples are wanted: its
 //!   sequences share the row until their first tokens differ. Finished sentences have no rows.
@@ -61,7 +61,8 @@
 //! search to log-probabilities; the order of processors is that of the module list below; where the
 //! reference leaves a tie open, the lower token id and the earlier beam win. Differences: continuations
 //! of score `-inf` are never taken (the reference may return copies of other hypotheses with scores
-//! near -1e9), groups of beams (which version 5 removed) subtract the diversity penalty after all
+//! near -1e9), an end is forced at a longest length that the options set and not where the limits alone
+//! cut, groups of beams (which version 5 removed) subtract the diversity penalty after all
 //! processors, and a sentence that has no allowed token left ends with [`Finish::Exhausted`].
 //!
 //! # Order of processors
@@ -101,11 +102,11 @@ pub use filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
 };
-pub use pipeline::{Hooks, Token};
+pub use pipeline::{Hooks, OnToken, Token};
 pub use processors::{
     AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
     ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
     RepetitionPenalty, SequenceBias, Suppress, scratch_words,
 };
 pub use scoring::score_targets;
-pub use search::{Finish, Hypothesis, Progress, Request, Row, Rows, Search, words};
+pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};

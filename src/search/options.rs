@@ -1,17 +1,18 @@
 //! The settings of a search: plain data, checked once before the first step.
 
 use super::SearchError;
-use super::logits::argmax;
 
 /// When beam search stops looking for better hypotheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyStopping {
-    /// As soon as there are as many finished hypotheses as beams.
-    True,
+    /// As soon as there are as many finished hypotheses as beams. `true` in `generation_config.json`.
+    WhenFull,
     /// When the best open beam, scored at its present length, cannot beat the worst finished one.
+    /// `false` in `generation_config.json`.
     #[default]
-    False,
-    /// As `False`, but with a positive length penalty the open beam is scored at the longest length.
+    Heuristic,
+    /// As `Heuristic`, but with a positive length penalty the open beam is scored at the longest length.
+    /// `"never"` in `generation_config.json`.
     Never,
 }
 
@@ -36,7 +37,7 @@ impl Default for BeamOptions {
         Self {
             beams: 4,
             length_penalty: 1.0,
-            early_stopping: EarlyStopping::False,
+            early_stopping: EarlyStopping::Heuristic,
             groups: 1,
             diversity_penalty: 0.0,
         }
@@ -93,16 +94,23 @@ pub enum Strategy {
 
 /// Everything that decides which tokens come out. The default is greedy, with every rule off.
 ///
+/// The default knows no end token and no longest length, and a search that nothing ends is refused: say
+/// one of `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
+/// has what a checkpoint asks for.
+///
 /// Numbers are `f64` as in a configuration file; they are rounded to `f32` where the reference does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// How tokens are chosen.
     pub strategy: Strategy,
     /// Sequences wanted per sentence: 1 for greedy, at most the beams, any number of samples.
-    pub num_return: usize,
-    /// Most tokens after the prompt, the end token included. `None`: only the other limits count.
+    pub num_return_sequences: usize,
+    /// Most tokens after the prompt, the end token included. More than the limits hold is an error.
+    /// `None` in both this and `max_length`: what the limits hold, and a target that gets there
+    /// finishes with [`Finish::Length`](super::Finish::Length).
     pub max_new_tokens: Option<usize>,
-    /// Most tokens in all, decoder start and prefix included. The smaller of both limits counts.
+    /// Most tokens in all, decoder start and prefix included, at least 2. The smaller of both counts.
+    /// More than the limits hold is an error.
     pub max_length: Option<usize>,
     /// No end token before this many tokens in all, decoder start and prefix included.
     pub min_length: usize,
@@ -110,7 +118,7 @@ pub struct SearchOptions {
     pub min_new_tokens: usize,
     /// The token that every target starts from (`pad` in Marian, `eos` in M2M100).
     pub start: u32,
-    /// The tokens that end a sequence. May be empty.
+    /// The tokens that end a sequence. May be empty where there is a longest length.
     pub eos: Vec<u32>,
     /// Added to the score of a sequence's last token where the rest of it has just been produced.
     pub sequence_bias: Vec<(Vec<u32>, f32)>,
@@ -123,7 +131,9 @@ pub struct SearchOptions {
     pub bad_words: Vec<Vec<u32>>,
     /// The token that must come directly after the decoder start, when there is no prefix.
     pub forced_bos: Option<u32>,
-    /// The tokens one of which must come last when the longest length is reached. Empty is off.
+    /// The tokens one of which must come last when `max_new_tokens` or `max_length` is reached; the
+    /// sentence then finishes with [`Finish::Length`](super::Finish::Length). Empty is off. Where it is
+    /// the limits alone that cut, no end token is put in place of the cut.
     pub forced_eos: Vec<u32>,
     /// Replace NaN by 0 and infinities by the largest finite numbers.
     pub remove_invalid: bool,
@@ -147,7 +157,7 @@ impl Default for SearchOptions {
     fn default() -> Self {
         Self {
             strategy: Strategy::Greedy,
-            num_return: 1,
+            num_return_sequences: 1,
             max_new_tokens: None,
             max_length: None,
             min_length: 0,
@@ -206,6 +216,20 @@ fn at_most(setting: &'static str, most: usize, found: usize) -> Result<(), Searc
     }
 }
 
+/// As [`at_most`], where the most is the limit `limit`.
+fn within(
+    limit: &'static str,
+    setting: &'static str,
+    most: usize,
+    found: usize,
+) -> Result<(), SearchError> {
+    if found > most {
+        Err(SearchError::BeyondLimit { setting, limit, expected_at_most: most, found })
+    } else {
+        Ok(())
+    }
+}
+
 pub(super) fn tokens(
     setting: &'static str,
     vocabulary: usize,
@@ -233,36 +257,52 @@ impl SearchOptions {
         match &self.strategy {
             Strategy::Greedy => 1,
             Strategy::Beam(beam) => beam.beams,
-            Strategy::Sample(_) => self.num_return,
+            Strategy::Sample(_) => self.num_return_sequences,
         }
     }
 
-    /// Checks every setting against the limits.
-    ///
-    /// `row` is scratch of `limits.vocabulary` scores.
+    /// Whether these options set a longest length, and not the limits alone.
+    pub(super) fn set_a_length(&self) -> bool {
+        self.max_new_tokens.is_some() || self.max_length.is_some()
+    }
+
+    /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
     ///
     /// # Errors
     /// The first setting found to be out of range.
-    pub(super) fn validate(
-        &self,
-        limits: &SearchLimits,
-        row: &mut [f32],
-    ) -> Result<(), SearchError> {
+    pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;
-        at_least_one("num_return", self.num_return)?;
+        let sequences = self.num_return_sequences;
+        at_least_one("num_return_sequences", sequences)?;
         match &self.strategy {
-            Strategy::Greedy => at_most("num_return", 1, self.num_return)?,
-            Strategy::Beam(beam) => beam.validate(self.num_return, vocabulary)?,
-            Strategy::Sample(sample) => sample.validate()?,
+            Strategy::Greedy => at_most("num_return_sequences", 1, sequences)?,
+            Strategy::Beam(beam) => {
+                beam.validate(sequences, vocabulary)?;
+                within("sequences", "beams", limits.sequences, beam.beams)?;
+            }
+            Strategy::Sample(sample) => {
+                sample.validate()?;
+                within("sequences", "num_return_sequences", limits.sequences, sequences)?;
+            }
         }
-        at_most("sequences", limits.sequences, self.sequences())?;
-        at_most("eos", limits.end_tokens, self.eos.len())?;
+        within("end_tokens", "eos", limits.end_tokens, self.eos.len())?;
+        let target = limits.max_target_length;
         if let Some(most) = self.max_new_tokens {
             at_least_one("max_new_tokens", most)?;
+            // The decoder start comes before them. What a prefix needs is seen when it comes.
+            if self.max_length.is_none() {
+                within("max_target_length", "max_new_tokens", target.saturating_sub(1), most)?;
+            }
         }
-        if let Some(most) = self.max_length {
-            at_least_one("max_length", most)?;
+        if let Some(found) = self.max_length {
+            if found < 2 {
+                return Err(SearchError::NoRoom { found });
+            }
+            within("max_target_length", "max_length", target, found)?;
+        }
+        if self.eos.is_empty() && !self.set_a_length() {
+            return Err(SearchError::NoEnd);
         }
         if let Some(size) = self.no_repeat_ngram {
             at_least_one("no_repeat_ngram", size)?;
@@ -284,7 +324,7 @@ impl SearchOptions {
             )?;
         }
         self.validate_tokens(vocabulary)?;
-        if all_banned(self, row) {
+        if all_banned(self, vocabulary) {
             return Err(SearchError::EverythingSuppressed);
         }
         Ok(())
@@ -318,11 +358,11 @@ impl SearchOptions {
 }
 
 impl BeamOptions {
-    fn validate(&self, num_return: usize, vocabulary: usize) -> Result<(), SearchError> {
+    fn validate(&self, sequences: usize, vocabulary: usize) -> Result<(), SearchError> {
         at_least_one("beams", self.beams)?;
         at_least_one("groups", self.groups)?;
         at_most("beams", vocabulary, self.beams)?;
-        at_most("num_return", self.beams, num_return)?;
+        at_most("num_return_sequences", self.beams, sequences)?;
         if !self.beams.is_multiple_of(self.groups) {
             return Err(SearchError::Groups { beams: self.beams, groups: self.groups });
         }
@@ -371,9 +411,10 @@ impl SampleOptions {
     }
 }
 
-/// Whether the rules that hold at every step leave no token of `row.len()`; overwrites `row`.
-fn all_banned(options: &SearchOptions, row: &mut [f32]) -> bool {
-    row.fill(0.0);
+/// Whether the rules that hold at every step leave no token of `vocabulary`.
+fn all_banned(options: &SearchOptions, vocabulary: usize) -> bool {
+    /// Tokens looked at together.
+    const BLOCK: usize = 4096;
     let biased = options.sequence_bias.iter().filter(|entry| entry.1 == f32::NEG_INFINITY);
     let bad = options
         .bad_words
@@ -381,10 +422,43 @@ fn all_banned(options: &SearchOptions, row: &mut [f32]) -> bool {
         .filter(|word| !matches!(word[..], [id] if options.eos.contains(&id)));
     let sequences = biased.map(|entry| &entry.0).chain(bad);
     let single = sequences.filter(|sequence| sequence.len() == 1).flatten();
-    for &token in single.chain(&options.suppress) {
-        if let Some(score) = row.get_mut(token as usize) {
-            *score = f32::NEG_INFINITY;
+    let banned = single.chain(&options.suppress);
+    if banned.clone().count() < vocabulary {
+        return false;
+    }
+    (0..vocabulary).step_by(BLOCK).all(|start| {
+        let mut seen = [0u64; BLOCK / 64];
+        for &token in banned.clone() {
+            if let Some(bit) = (token as usize).checked_sub(start).filter(|&bit| bit < BLOCK) {
+                seen[bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        let count: u32 = seen.iter().map(|word| word.count_ones()).sum();
+        count as usize == BLOCK.min(vocabulary - start)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_banned_counts_every_token_once() {
+        for vocabulary in [1, 63, 64, 4096, 4097, 9000] {
+            let all: Vec<u32> = (0..vocabulary).collect();
+            let vocabulary = vocabulary as usize;
+            let with = |suppress: Vec<u32>, bad_words| {
+                let options = SearchOptions { suppress, bad_words, ..SearchOptions::default() };
+                all_banned(&options, vocabulary)
+            };
+            assert!(with(all.clone(), vec![]));
+            assert!(!with(all[1..].to_vec(), vec![]));
+            assert!(with(all[1..].to_vec(), vec![vec![0]]));
+            // As many as the vocabulary has, one of them twice; a word of two tokens.
+            let last = vocabulary - 1;
+            let twice = [&all[..last], &all[..last.min(1)]].concat();
+            assert!(!with(twice, vec![]), "{vocabulary}");
+            assert!(!with(all[1..].to_vec(), vec![vec![0, 0]]));
         }
     }
-    argmax(row).is_none()
 }

@@ -11,31 +11,61 @@ use super::processors::{
     RepetitionPenalty, SequenceBias, Suppress,
 };
 
-/// A token that is certain.
+/// A token of a sentence that is certain: no later step changes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
-    /// The slot of the sentence.
-    pub sentence: u32,
     /// Which sample of the sentence; 0 for greedy and for the best hypothesis of beam search.
     pub sequence: u32,
-    /// Its place among the generated tokens, from 0.
+    /// Its place among the generated tokens of that sequence, from 0.
     pub index: u32,
-    /// The token.
-    pub token: u32,
+    /// The id.
+    pub id: u32,
     /// Its log-probability after all processors. `None` in beam search, and in greedy search without
     /// [`SearchOptions::scores`].
     pub log_probability: Option<f32>,
 }
 
-/// What the caller brings to a step. The default brings nothing.
+/// Told of every token once it is certain, in order, with the slot of its sentence. `Break` ends the
+/// sentence.
+pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
+
+/// The caller's own rules about what may come next. The default has none.
+///
+/// ```
+/// use simdformer::search::{Context, Hooks, LogitsProcessor};
+/// use simdformer::{Event, Limits, Model, Session, Source};
+///
+/// let model = Model::open("models/fr-en")?;
+/// let mut session = Session::new(&model, Limits::new(4, 32, 40))?;
+/// // No token twice in a row; and only the lower half of the vocabulary.
+/// let mut never_twice = |context: &Context<'_>, scores: &mut [f32], _: &mut [u32]| {
+///     if let Some(&last) = context.history.last() {
+///         scores[last as usize] = f32::NEG_INFINITY;
+///     }
+///     Ok(())
+/// };
+/// let lower: Vec<u32> = (0..1159).collect();
+/// let mut allowed = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| allow(&lower);
+/// let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut never_twice];
+/// let mut hooks = Hooks { processors: &mut processors, allowed: Some(&mut allowed) };
+///
+/// let options = session.search_options();
+/// let mut best = Vec::new();
+/// session.generate(&[Source::new(&[6, 11, 0])], &options, &mut hooks, &mut |event| {
+///     if let Event::Done(done) = event {
+///         best.extend(done.hypotheses().next().map(|hypothesis| hypothesis.tokens.to_vec()));
+///     }
+/// })?;
+/// assert!(best[0].windows(2).all(|pair| pair[0] != pair[1]));
+/// assert!(best[0].iter().all(|id| lower.contains(id)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 pub struct Hooks<'h> {
-    /// The caller's own rules, applied after the options' rules and before the filters of sampling.
+    /// Applied after the options' rules and before the filters of sampling.
     pub processors: &'h mut [&'h mut dyn LogitsProcessor],
     /// Which tokens may follow a history.
     pub allowed: Option<&'h mut dyn AllowedTokens>,
-    /// Told of every token once it is certain, in order. `Break` ends that token's sentence.
-    pub on_token: Option<&'h mut dyn FnMut(Token) -> ControlFlow<()>>,
 }
 
 /// The processors of one row, in the order of transformers 5.23.
@@ -88,7 +118,7 @@ impl Pipeline<'_> {
         if let Some(token) = self.forced_bos {
             ForcedBos { token }.process(context, scores, scratch)?;
         }
-        if !o.forced_eos.is_empty() {
+        if !o.forced_eos.is_empty() && o.set_a_length() {
             let tokens = &o.forced_eos[..];
             ForcedEos { tokens }.process(context, scores, scratch)?;
         }

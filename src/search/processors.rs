@@ -23,7 +23,42 @@ pub struct Context<'c> {
 /// A rule that changes one row of scores in place.
 ///
 /// `scores` has one score per token of the vocabulary, `-inf` bans a token. `scratch` is at least
-/// [`scratch_words`] long, free to use, with unspecified contents.
+/// [`scratch_words`] long, free to use, with unspecified contents. A closure of the same arguments is a
+/// processor as well; see [`Hooks`](super::Hooks).
+///
+/// ```
+/// use simdformer::search::{Context, LogitsProcessor, SearchError};
+///
+/// /// Takes a little off the scores of tokens that a table calls rare.
+/// struct Rare {
+///     is_rare: Vec<bool>,
+///     penalty: f32,
+/// }
+///
+/// impl LogitsProcessor for Rare {
+///     fn process(
+///         &mut self,
+///         _: &Context<'_>,
+///         scores: &mut [f32],
+///         _: &mut [u32],
+///     ) -> Result<(), SearchError> {
+///         if scores.len() != self.is_rare.len() {
+///             return Err(SearchError::Processor("the table is of another vocabulary"));
+///         }
+///         for (score, &is_rare) in scores.iter_mut().zip(&self.is_rare) {
+///             *score -= if is_rare { self.penalty } else { 0.0 };
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let mut rule = Rare { is_rare: vec![false, true, false], penalty: 2.0 };
+/// let context = Context { sentence: 0, history: &[1], prompt_len: 1, max_length: 9 };
+/// let mut scores = [0.5, 1.0, 0.0];
+/// rule.process(&context, &mut scores, &mut [])?;
+/// assert_eq!(scores, [0.5, -1.0, 0.0]);
+/// # Ok::<(), SearchError>(())
+/// ```
 pub trait LogitsProcessor {
     /// Changes the scores of the token that follows `context.history`.
     ///
@@ -38,17 +73,38 @@ pub trait LogitsProcessor {
     ) -> Result<(), SearchError>;
 }
 
+impl<F> LogitsProcessor for F
+where
+    F: FnMut(&Context<'_>, &mut [f32], &mut [u32]) -> Result<(), SearchError>,
+{
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        self(context, scores, scratch)
+    }
+}
+
 /// Words of scratch that every processor here is content with.
 #[must_use]
 pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
     vocabulary.saturating_mul(2).max(max_target_length)
 }
 
-/// The tokens that may follow a history, chosen by the caller.
+/// The tokens that may follow a history, chosen by the caller. A closure of the same arguments will do
+/// as well; see [`Hooks`](super::Hooks).
 pub trait AllowedTokens {
-    /// The ids that may come next, at least one; order and repetition do not matter, ids outside the
-    /// vocabulary are passed over.
-    fn allowed(&mut self, context: &Context<'_>) -> &[u32];
+    /// Calls `allow` with the ids that may come next, all at once or some at a time, at least one in
+    /// all. Order and repetition do not matter, ids outside the vocabulary are passed over.
+    fn allowed(&mut self, context: &Context<'_>, allow: &mut dyn FnMut(&[u32]));
+}
+
+impl<F: FnMut(&Context<'_>, &mut dyn FnMut(&[u32]))> AllowedTokens for F {
+    fn allowed(&mut self, context: &Context<'_>, allow: &mut dyn FnMut(&[u32])) {
+        self(context, allow);
+    }
 }
 
 pub(super) fn short(expected: usize, scratch: &[u32]) -> SearchError {
@@ -63,14 +119,19 @@ fn ban(scores: &mut [f32], tokens: &[u32]) {
     }
 }
 
-/// Bans everything but `tokens`, whose scores become 0.
-fn force(scores: &mut [f32], tokens: &[u32]) {
-    scores.fill(f32::NEG_INFINITY);
+/// Gives `tokens` the score 0.
+fn level(scores: &mut [f32], tokens: &[u32]) {
     for &token in tokens {
         if let Some(score) = scores.get_mut(token as usize) {
             *score = 0.0;
         }
     }
+}
+
+/// Bans everything but `tokens`, whose scores become 0.
+fn force(scores: &mut [f32], tokens: &[u32]) {
+    scores.fill(f32::NEG_INFINITY);
+    level(scores, tokens);
 }
 
 /// Adds `bias` to the last token of `sequence` where the history ends with the rest of it.
@@ -251,14 +312,15 @@ impl AllowedPrefix<'_> {
     /// them a token, because other rules had banned the allowed ones: this rule is the stronger.
     ///
     /// # Errors
-    /// [`SearchError::NothingAllowed`] if the function returns no token.
+    /// [`SearchError::NothingAllowed`] if the function allows no token.
     pub fn force(&mut self, context: &Context<'_>, scores: &mut [f32]) -> Result<(), SearchError> {
-        let allowed = self.tokens.allowed(context);
-        if allowed.is_empty() {
-            return Err(nothing_allowed(context));
-        }
-        force(scores, allowed);
-        Ok(())
+        let mut any = false;
+        scores.fill(f32::NEG_INFINITY);
+        self.tokens.allowed(context, &mut |allowed| {
+            any |= !allowed.is_empty();
+            level(scores, allowed);
+        });
+        if any { Ok(()) } else { Err(nothing_allowed(context)) }
     }
 }
 
@@ -273,22 +335,22 @@ impl LogitsProcessor for AllowedPrefix<'_> {
         scores: &mut [f32],
         scratch: &mut [u32],
     ) -> Result<(), SearchError> {
-        let allowed = self.tokens.allowed(context);
-        if allowed.is_empty() {
-            return Err(nothing_allowed(context));
-        }
         let error = short(scores.len(), scratch);
         let before = scratch.get_mut(..scores.len()).ok_or(error)?;
         for (kept, score) in before.iter_mut().zip(scores.iter()) {
             *kept = score.to_bits();
         }
         scores.fill(f32::NEG_INFINITY);
-        for &token in allowed {
-            if let Some(score) = scores.get_mut(token as usize) {
-                *score = f32::from_bits(before[token as usize]);
+        let mut any = false;
+        self.tokens.allowed(context, &mut |allowed| {
+            any |= !allowed.is_empty();
+            for &token in allowed {
+                if let Some(score) = scores.get_mut(token as usize) {
+                    *score = f32::from_bits(before[token as usize]);
+                }
             }
-        }
-        Ok(())
+        });
+        if any { Ok(()) } else { Err(nothing_allowed(context)) }
     }
 }
 

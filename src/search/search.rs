@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use super::error::SearchError;
 use super::memory::{Memory, Shape};
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
-use super::pipeline::{Hooks, Token};
+use super::pipeline::{Hooks, OnToken, Token};
 
 /// No token, no row, no slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -53,9 +53,49 @@ pub struct Request<'r> {
     pub forced_bos: Option<u32>,
 }
 
-/// One row to compute: feed `token` at `position`, after what row `parent` of the last step was fed.
+impl Request<'_> {
+    /// Checks what [`Search::admit`] checks, without a search.
+    ///
+    /// # Errors
+    /// As [`Search::admit`], but for a free slot.
+    pub fn validate(
+        &self,
+        options: &SearchOptions,
+        limits: &SearchLimits,
+    ) -> Result<(), SearchError> {
+        self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
+    }
+
+    /// The longest that the target may become, in tokens, prompt included.
+    fn longest(
+        &self,
+        options: &SearchOptions,
+        target: usize,
+        vocabulary: usize,
+    ) -> Result<usize, SearchError> {
+        tokens("prefix", vocabulary, self.prefix)?;
+        tokens("forced_bos", vocabulary, self.forced_bos.as_slice())?;
+        let found = self.prefix.len() + 1;
+        let wanted = options.max_new_tokens.map(|new| found.saturating_add(new));
+        let bounds = wanted.into_iter().chain(options.max_length);
+        let longest = bounds.min().unwrap_or(target);
+        if longest > target {
+            let room = options.max_new_tokens.unwrap_or(1);
+            let expected_at_most = target.saturating_sub(room);
+            return Err(SearchError::PromptTooLong { expected_at_most, found, room });
+        }
+        if found >= longest {
+            let expected_at_most = longest.saturating_sub(1);
+            return Err(SearchError::PromptTooLong { expected_at_most, found, room: 1 });
+        }
+        Ok(longest)
+    }
+}
+
+/// What one row of a step is fed: `token` at `position`, after what row `parent` of the last step was
+/// fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct RowInput {
     /// The slot of the sentence, as [`Search::admit`] returned it.
     pub sentence: u32,
     /// The token to feed.
@@ -93,9 +133,9 @@ impl<'s> Rows<'s> {
     }
 
     /// The rows one by one, in the order of the logits.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Row> + use<'s> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = RowInput> + use<'s> {
         let Self { tokens, sentences, parents, positions } = *self;
-        (0..tokens.len()).map(move |i| Row {
+        (0..tokens.len()).map(move |i| RowInput {
             sentence: sentences[i],
             token: tokens[i],
             parent: (parents[i] != NONE).then_some(parents[i]),
@@ -130,6 +170,8 @@ pub struct Search<'a> {
     pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
     rows: usize,
+    /// The sentence that the last error was about.
+    failed: Option<u32>,
 }
 
 /// Words of 4 bytes that any search within the limits needs.
@@ -164,14 +206,13 @@ impl<'a> Search<'a> {
         if found < expected {
             return Err(SearchError::Memory { expected, found });
         }
-        let row = memory.get_mut(..limits.vocabulary).unwrap_or_default();
-        options.validate(limits, bytemuck::cast_slice_mut(row))?;
+        options.validate(limits)?;
         let shape = Shape::of_options(options, limits);
         let memory =
             Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
-        Ok(Self { options, shape, memory, rows: 0 })
+        Ok(Self { options, shape, memory, rows: 0, failed: None })
     }
 
     /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
@@ -185,18 +226,8 @@ impl<'a> Search<'a> {
         let Shape { sentences, width, groups, target, vocabulary, .. } = self.shape;
         let s = self.memory.phase.iter().position(|&phase| phase == VACANT);
         let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
-        tokens("prefix", vocabulary, request.prefix)?;
-        tokens("forced_bos", vocabulary, request.forced_bos.as_slice())?;
         let prompt = request.prefix.len() + 1;
-        let new = self.options.max_new_tokens.unwrap_or(target);
-        let longest =
-            target.min(self.options.max_length.unwrap_or(target)).min(prompt.saturating_add(new));
-        if prompt >= longest {
-            return Err(SearchError::PromptTooLong {
-                expected_at_most: longest - 1,
-                found: prompt,
-            });
-        }
+        let longest = request.longest(self.options, target, vocabulary)?;
         let m = &mut self.memory;
         m.phase[s] = ACTIVE;
         m.prompt_len[s] = prompt as u32;
@@ -277,8 +308,9 @@ impl<'a> Search<'a> {
         &mut self,
         logits: &mut [f32],
         hooks: &mut Hooks<'_>,
+        on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
-        self.advance_with(logits, None, hooks)
+        self.advance_with(logits, None, hooks, on_token)
     }
 
     /// [`Self::advance`], or [`Self::advance_best`] where `best` has a token for each row.
@@ -287,8 +319,10 @@ impl<'a> Search<'a> {
         logits: &mut [f32],
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
+        mut on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
         let vocabulary = self.shape.vocabulary;
+        self.failed = None;
         if logits.len() != self.rows * vocabulary {
             return Err(SearchError::Length {
                 slice: "logits",
@@ -310,10 +344,11 @@ impl<'a> Search<'a> {
             let count = self.memory.row_count[s] as usize;
             let rows = &mut logits[first * vocabulary..(first + count) * vocabulary];
             let step = match &self.options.strategy {
-                Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks),
-                _ => self.step_sequences(s, rows, best, hooks),
+                Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks, &mut on_token),
+                _ => self.step_sequences(s, rows, best, hooks, &mut on_token),
             };
             if let Err(error) = step {
+                self.failed = Some(s as u32);
                 self.stop_all();
                 return Err(error);
             }
@@ -367,7 +402,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The hypotheses of a finished sentence, at most `num_return` and at least one unless the prompt
+    /// The sentence that the last error of [`Self::advance`] was about, if it was about one.
+    #[must_use]
+    pub fn failed(&self) -> Option<u32> {
+        self.failed
+    }
+
+    /// The hypotheses of a finished sentence, at most `num_return_sequences` and at least one unless the prompt
     /// was never fed whole: beam search best first and all different, samples in the order of their
     /// numbers. Empty for an unfinished sentence.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
@@ -378,7 +419,7 @@ impl<'a> Search<'a> {
             (_, Strategy::Beam(_)) => m.finished_count[s * groups] as usize,
             _ => width,
         };
-        (0..count.min(self.options.num_return)).map(move |rank| {
+        (0..count.min(self.options.num_return_sequences)).map(move |rank| {
             let prompt = m.prompt_len[s] as usize;
             let (slot, text, len, score) = if let Strategy::Beam(_) = self.options.strategy {
                 let slot = s * width + m.order[s * width + rank] as usize;
@@ -450,9 +491,9 @@ impl<'a> Search<'a> {
     }
 
     /// Streams one token; true if the caller wants the sentence to stop.
-    pub(super) fn emit(hooks: &mut Hooks<'_>, token: Token) -> bool {
-        match &mut hooks.on_token {
-            Some(on_token) => on_token(token) == ControlFlow::Break(()),
+    pub(super) fn emit(on_token: &mut Option<OnToken<'_>>, s: usize, token: Token) -> bool {
+        match on_token {
+            Some(on_token) => on_token(s as u32, token) == ControlFlow::Break(()),
             None => false,
         }
     }

@@ -5,7 +5,7 @@ use super::error::SearchError;
 use super::filters::{draw, most_probable};
 use super::logits::{argmax, below_infinity};
 use super::options::Strategy;
-use super::pipeline::{Hooks, Pipeline, Token};
+use super::pipeline::{Hooks, OnToken, Pipeline, Token};
 use super::processors::Context;
 use super::random::uniform;
 use super::search::{Finish, NONE, Search};
@@ -19,6 +19,7 @@ impl Search<'_> {
         rows: &mut [f32],
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
+        on_token: &mut Option<OnToken<'_>>,
     ) -> Result<(), SearchError> {
         let (width, target, vocabulary) =
             (self.shape.width, self.shape.target, self.shape.vocabulary);
@@ -27,6 +28,8 @@ impl Search<'_> {
         if self.memory.len[s] == self.memory.prompt_len[s] {
             self.share_prompt(s);
         }
+        // An end token that had to come says nothing about the sentence.
+        let forced = self.forces_end(s);
         let mut finish = Finish::End;
         let mut processed = NONE;
         for slot in slots.clone() {
@@ -56,20 +59,19 @@ impl Search<'_> {
             m.sequence_len[slot] = len as u32 + 1;
             m.score[slot] += log_p.unwrap_or(0.0);
             m.parent[slot] = row;
-            if self.options.eos.contains(&token) {
+            if self.options.eos.contains(&token) && !forced {
                 m.alive[slot] = 0;
             } else if len as u32 + 1 == m.max_len[s] {
                 m.alive[slot] = 0;
                 finish = Finish::Length;
             }
             let event = Token {
-                sentence: s as u32,
                 sequence: sequence as u32,
                 index: len as u32 - m.prompt_len[s],
-                token,
+                id: token,
                 log_probability: log_p,
             };
-            if Self::emit(hooks, event) {
+            if Self::emit(on_token, s, event) {
                 self.end(s, Finish::Stopped);
                 return Ok(());
             }

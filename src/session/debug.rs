@@ -1,7 +1,8 @@
 //! What the types that hold closures or planned memory print of themselves: little.
 
-use super::generate::Generated;
+use super::event::Generated;
 use super::plan::Plan;
+use super::session::Session;
 use super::watched::Watched;
 use core::fmt;
 
@@ -14,11 +15,21 @@ impl fmt::Debug for Plan {
     }
 }
 
-impl fmt::Debug for Generated<'_, '_> {
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("limits", &self.plan.limits)
+            .field("bytes", &self.plan.bytes())
+            .field("free_sentences", &self.free_sentences())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Generated<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Generated")
             .field("source", &self.source)
-            .field("finish", &self.finish())
+            .field("finish", &self.finish)
             .field("hypotheses", &self.hypotheses().len())
             .finish_non_exhaustive()
     }

@@ -1,11 +1,15 @@
 //! From what a checkpoint says about decoding to what the search does when the caller says nothing.
 
-use crate::config::{Config, EarlyStopping as Wanted};
-use crate::search::{BeamOptions, EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use super::session::Session;
+use crate::config::Config;
+use crate::search::{BeamOptions, SampleOptions, SearchOptions, Strategy};
 
 impl Config {
     /// The search that the checkpoint's `generation_config.json` asks for: the starting point for a
     /// caller's own options.
+    ///
+    /// A session refuses longer targets than it was planned for, also if it is the checkpoint that asks
+    /// for them; [`Session::search_options`] are those that fit.
     pub fn search_options(&self) -> SearchOptions {
         let wanted = &self.generation;
         let tokens = &self.tokens;
@@ -17,11 +21,7 @@ impl Config {
             Strategy::Beam(BeamOptions {
                 beams: wanted.num_beams,
                 length_penalty: number(wanted.length_penalty),
-                early_stopping: match wanted.early_stopping {
-                    Wanted::WhenFull => EarlyStopping::True,
-                    Wanted::Heuristic => EarlyStopping::False,
-                    Wanted::Never => EarlyStopping::Never,
-                },
+                early_stopping: wanted.early_stopping,
                 groups: wanted.num_beam_groups.max(1),
                 diversity_penalty: number(wanted.diversity_penalty),
             })
@@ -43,7 +43,7 @@ impl Config {
         SearchOptions {
             scores: true,
             strategy,
-            num_return: wanted.num_return_sequences.max(1),
+            num_return_sequences: wanted.num_return_sequences.max(1),
             max_new_tokens: wanted.max_new_tokens,
             max_length: wanted.max_length.filter(|_| wanted.max_new_tokens.is_none()),
             min_length: wanted.min_length,
@@ -65,5 +65,34 @@ impl Config {
             begin_suppress: wanted.begin_suppress_tokens.clone(),
             renormalize: wanted.renormalize_logits,
         }
+    }
+}
+
+impl Session<'_> {
+    /// The search that the checkpoint asks for, in a session of this plan.
+    ///
+    /// As [`Config::search_options`], except that a longest length beyond the plan is left out: then
+    /// [`Limits::target_tokens`](crate::Limits::target_tokens) is what bounds the target, and one that
+    /// gets there finishes with [`Finish::Length`](crate::search::Finish::Length), without an end token
+    /// in place of the cut.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Session};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// assert_eq!(model.config().search_options().max_length, Some(40));
+    /// let long = Session::new(&model, Limits::new(1, 32, 39))?;
+    /// assert_eq!(long.search_options().max_length, Some(40));
+    /// let short = Session::new(&model, Limits::new(1, 32, 16))?;
+    /// assert_eq!(short.search_options().max_length, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn search_options(&self) -> SearchOptions {
+        let mut options = self.model().config().search_options();
+        let longest = self.plan().search.max_target_length;
+        // The decoder start comes before new tokens.
+        options.max_new_tokens = options.max_new_tokens.filter(|&new| new < longest);
+        options.max_length = options.max_length.filter(|&length| length <= longest);
+        options
     }
 }

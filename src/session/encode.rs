@@ -5,7 +5,7 @@
 //! in full before anything runs: one that is refused has changed nothing.
 
 use super::error::SessionError;
-use super::session::{Session, beyond, check_tokens};
+use super::session::{Session, beyond};
 use super::slots::Sentence;
 use crate::memory::{Caches, cut, words_mut};
 use crate::model::pass::{SourcePass, Tokens, Workspace};
@@ -19,8 +19,9 @@ impl Session<'_> {
     /// cross-attention needs of them in free slots, which are written to `sentences` in order.
     ///
     /// # Errors
-    /// An empty or too long source, more sentences or tokens than planned, or than slots are free, an
-    /// id outside the vocabulary, `sentences` of another length. Then nothing has changed.
+    /// An empty or too long source or an id outside the vocabulary, with the source's number; more
+    /// sentences or tokens than planned, or than slots are free; `sentences` of another length. Then
+    /// nothing has changed.
     pub fn encode(
         &mut self,
         sources: &[&[u32]],
@@ -42,8 +43,8 @@ impl Session<'_> {
                 found: sentences.len(),
             });
         }
-        for (sentence, source) in sources.iter().enumerate() {
-            self.check_source(sentence, source)?;
+        for (index, source) in sources.iter().enumerate() {
+            self.plan.check_tokens(index, source)?;
         }
         let tokens = sources.iter().map(|source| source.len()).sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
@@ -98,8 +99,8 @@ impl Session<'_> {
         tap: &mut T,
     ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
-        for (sentence, source) in sources.iter().enumerate() {
-            self.check_source(sentence, source)?;
+        for (index, source) in sources.iter().enumerate() {
+            self.plan.check_tokens(index, source)?;
         }
         beyond("sentences", limits.sentences, sources.len())?;
         let tokens: usize = sources.iter().map(|source| source.len()).sum();
@@ -116,7 +117,7 @@ impl Session<'_> {
         slots: Option<&[u32]>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
-        let (model, plan) = (self.model, &self.plan);
+        let (model, plan) = (&*self.model, &self.plan);
         let d = model.config().d_model;
         let count: usize = sources.iter().map(|source| source.len()).sum();
         let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at, lengths] =
@@ -168,16 +169,5 @@ impl Session<'_> {
             model.decoder().keep_memory(&run, &pass, &mut caches, &mut work, tap)
         })?;
         Ok(())
-    }
-
-    /// Checks source number `sentence` of a request.
-    pub(crate) fn check_source(&self, sentence: usize, source: &[u32]) -> Result<(), SessionError> {
-        if source.is_empty() {
-            return Err(SessionError::EmptySource { sentence });
-        }
-        let limits = self.plan.limits;
-        beyond("source_tokens", limits.source_tokens, source.len())?;
-        beyond("batch_tokens", limits.batch_tokens, source.len())?;
-        check_tokens(source, self.model.config().source_vocab)
     }
 }

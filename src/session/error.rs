@@ -7,6 +7,9 @@ use core::fmt;
 use simdformer_kernels::AttentionError;
 
 /// Why a session could not be planned or a request was refused. A refused request changes nothing.
+///
+/// What it says is the whole story: errors that it holds are not sources of it, so nothing is said
+/// twice.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -24,6 +27,17 @@ pub enum SessionError {
         /// What was asked for.
         found: usize,
     },
+    /// A limit of the plan makes another one useless.
+    LimitBelow {
+        /// Which limit.
+        limit: &'static str,
+        /// The other one.
+        other: &'static str,
+        /// The value of the other one.
+        expected_at_least: usize,
+        /// What was asked for.
+        found: usize,
+    },
     /// The planned memory does not fit the address space.
     TooLarge,
     /// The system does not give the planned memory.
@@ -38,6 +52,13 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
+    /// The scratch for a probe or an alignment is too short.
+    Scratch {
+        /// Floats needed, [`crate::Plan::trace_floats`].
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
     /// A request is beyond the plan.
     BeyondPlan {
         /// Which limit of [`crate::Limits`].
@@ -45,6 +66,19 @@ pub enum SessionError {
         /// Most that was planned.
         expected_at_most: usize,
         /// What the request needs.
+        found: usize,
+    },
+    /// An option of a search is beyond the plan.
+    OptionBeyondPlan {
+        /// Which option of [`crate::search::SearchOptions`].
+        option: &'static str,
+        /// Which limit of [`crate::Limits`].
+        limit: &'static str,
+        /// The value of that limit.
+        planned: usize,
+        /// Most that the option may be.
+        expected_at_most: usize,
+        /// What it is.
         found: usize,
     },
     /// The slots of encoded sentences need as many places as there are sources.
@@ -61,10 +95,12 @@ pub enum SessionError {
         /// Sources.
         found: usize,
     },
-    /// A source sentence without tokens.
-    EmptySource {
-        /// Index of the sentence in the request.
-        sentence: usize,
+    /// Something is wrong with one source of a request.
+    Source {
+        /// Its number in the request, from 0.
+        index: usize,
+        /// What is wrong.
+        error: SourceError,
     },
     /// A token id outside the vocabulary.
     Token {
@@ -75,12 +111,12 @@ pub enum SessionError {
         /// The id.
         found: u32,
     },
-    /// The sentence was released, or never encoded by this session.
+    /// The sentence was released, or is one of another session.
     UnknownSentence {
         /// The slot.
         found: u32,
     },
-    /// The hypothesis was released, or never started in this session.
+    /// The hypothesis was released, or is one of another session.
     UnknownRow {
         /// The slot.
         found: u32,
@@ -90,17 +126,12 @@ pub enum SessionError {
         /// Its slot.
         found: u32,
     },
-    /// All row slots of the sentence are taken, or hold the past of its living hypotheses.
+    /// The sentence has as many hypotheses as were planned.
     NoFreeRow {
         /// Slot of the sentence.
         sentence: u32,
-        /// Row slots of a sentence.
+        /// Hypotheses of a sentence, [`crate::Limits::beams`].
         beams: usize,
-    },
-    /// A prefix can only be filled into a hypothesis that has not been forked.
-    ForkedRow {
-        /// Slot of the hypothesis.
-        found: u32,
     },
     /// A layer that the decoder does not have.
     Layer {
@@ -109,13 +140,15 @@ pub enum SessionError {
         /// The layer asked for.
         found: usize,
     },
-    /// A head that the decoder does not have, or no head at all.
+    /// A head that the decoder does not have.
     Head {
         /// Heads of the decoder.
         heads: usize,
-        /// The head asked for; the number of heads if none was.
+        /// The head asked for.
         found: usize,
     },
+    /// An alignment over no heads.
+    NoHeads,
     /// The alignment needs one place per target token and source token.
     Alignment {
         /// Floats needed.
@@ -125,9 +158,91 @@ pub enum SessionError {
     },
     /// A kernel refused its operands.
     Kernel(KernelError),
-    /// The search refused its options or its input.
+    /// The search refused its options.
     Search(SearchError),
 }
+
+/// What is wrong with one source of a request.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// It has no tokens.
+    Empty,
+    /// It is beyond the plan.
+    BeyondPlan {
+        /// Which limit of [`crate::Limits`].
+        limit: &'static str,
+        /// Most that was planned.
+        expected_at_most: usize,
+        /// What the source needs.
+        found: usize,
+    },
+    /// A token id outside the source vocabulary.
+    Token {
+        /// Index in the source.
+        index: usize,
+        /// Size of the vocabulary.
+        vocabulary: usize,
+        /// The id.
+        found: u32,
+    },
+    /// Its prefix or its forced first token.
+    Target(SearchError),
+    /// A score of one of its targets was NaN or `+inf` after all processors.
+    NotFinite {
+        /// The position of the token that was to be chosen.
+        position: usize,
+    },
+    /// The caller allowed no token.
+    NothingAllowed {
+        /// The position of the token that was to be chosen.
+        position: usize,
+    },
+    /// A processor of the caller gave up.
+    Processor(
+        /// Its reason.
+        &'static str,
+    ),
+}
+
+impl SourceError {
+    /// What went wrong in a search about this source.
+    pub(super) fn of(error: SearchError) -> Self {
+        match error {
+            SearchError::NotFinite { position, .. } => Self::NotFinite { position },
+            SearchError::NothingAllowed { position, .. } => Self::NothingAllowed { position },
+            SearchError::Processor(reason) => Self::Processor(reason),
+            other => Self::Target(other),
+        }
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("expected at least one token, found none"),
+            Self::BeyondPlan { limit, expected_at_most, found } => write!(
+                f,
+                "the session was planned with `{limit}` = {expected_at_most}; found {found} tokens"
+            ),
+            Self::Token { index, vocabulary, found } => {
+                write!(f, "token {index} is id {found}, outside the vocabulary of {vocabulary}")
+            }
+            Self::Target(error) => error.fmt(f),
+            Self::NotFinite { position } => write!(
+                f,
+                "expected scores below +inf at position {position} of the target, found NaN or +inf"
+            ),
+            Self::NothingAllowed { position } => write!(
+                f,
+                "expected an allowed token at position {position} of the target, found none"
+            ),
+            Self::Processor(reason) => write!(f, "logits processor: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for SourceError {}
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,6 +254,10 @@ impl fmt::Display for SessionError {
                 f,
                 "the model allows a limit `{limit}` of at most {expected_at_most}; found {found}"
             ),
+            Self::LimitBelow { limit, other, expected_at_least, found } => write!(
+                f,
+                "the limit `{limit}` must be at least `{other}`, {expected_at_least}; found {found}"
+            ),
             Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give the {bytes} bytes that were planned")
@@ -146,9 +265,18 @@ impl fmt::Display for SessionError {
             Self::Buffer { expected, found } => {
                 write!(f, "the session takes a buffer of {expected} floats; found {found}")
             }
+            Self::Scratch { expected, found } => write!(
+                f,
+                "the scratch must have {expected} floats (`Plan::trace_floats`); found {found}"
+            ),
             Self::BeyondPlan { limit, expected_at_most, found } => write!(
                 f,
                 "the session was planned with `{limit}` = {expected_at_most}; this request needs {found}"
+            ),
+            Self::OptionBeyondPlan { option, limit, planned, expected_at_most, found } => write!(
+                f,
+                "the option `{option}` may be at most {expected_at_most} in a session that was planned \
+                 with `{limit}` = {planned}; found {found}"
             ),
             Self::Sentences { expected, found } => {
                 write!(f, "{expected} sources need as many places for their slots; found {found}")
@@ -156,31 +284,30 @@ impl fmt::Display for SessionError {
             Self::NoFreeSentence { expected_at_most, found } => {
                 write!(f, "{expected_at_most} sentence slots are free; this request needs {found}")
             }
-            Self::EmptySource { sentence } => write!(f, "source sentence {sentence} has no tokens"),
+            Self::Source { index, error } => write!(f, "source {index}: {error}"),
             Self::Token { index, vocabulary, found } => {
                 write!(f, "token {index} is id {found}, outside the vocabulary of {vocabulary}")
             }
-            Self::UnknownSentence { found } => {
-                write!(f, "no such sentence: slot {found} is free or has another by now")
-            }
-            Self::UnknownRow { found } => {
-                write!(f, "no such hypothesis: row slot {found} is free or has another by now")
-            }
+            Self::UnknownSentence { found } => write!(
+                f,
+                "no such sentence of this session: slot {found} is free or has another by now"
+            ),
+            Self::UnknownRow { found } => write!(
+                f,
+                "no such hypothesis of this session: row slot {found} is free or has another by now"
+            ),
             Self::RowTwice { found } => write!(f, "row slot {found} is named twice in one step"),
             Self::NoFreeRow { sentence, beams } => write!(
                 f,
-                "none of the {beams} row slots of the sentence in slot {sentence} is free"
-            ),
-            Self::ForkedRow { found } => write!(
-                f,
-                "the past of row slot {found} lies in several slots: a prefix must come before any fork"
+                "the sentence in slot {sentence} has all of its planned hypotheses, {beams} (`beams`)"
             ),
             Self::Layer { layers, found } => {
                 write!(f, "the decoder has {layers} layers; layer {found} was asked for")
             }
             Self::Head { heads, found } => {
-                write!(f, "an alignment takes at least one head, each below {heads}; found {found}")
+                write!(f, "the decoder has {heads} heads; head {found} was asked for")
             }
+            Self::NoHeads => f.write_str("an alignment takes at least one head; found none"),
             Self::Alignment { expected, found } => {
                 write!(f, "the alignment needs {expected} floats; found {found}")
             }
@@ -218,6 +345,9 @@ impl From<MemoryError> for SessionError {
 
 impl From<SearchError> for SessionError {
     fn from(error: SearchError) -> Self {
-        Self::Search(error)
+        match error {
+            SearchError::TooLarge => Self::TooLarge,
+            other => Self::Search(other),
+        }
     }
 }

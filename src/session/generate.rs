@@ -2,90 +2,146 @@
 //! sentences come in as slots become free.
 
 use super::encode::SOURCES_PER_CALL;
-use super::error::SessionError;
+use super::error::{SessionError, SourceError};
+use super::event::{Answer, Counts, Event, Generated, OnEvent, Stop};
 use super::plan::Plan;
 use super::screening::Stepped;
 use super::session::Session;
 use super::slots::Sentence;
 use crate::memory::{Buffer, cut, words_mut};
-use crate::model::tap::NoTap;
-use crate::search::{Finish, Hooks, Hypothesis, Request, Search, SearchOptions};
+use crate::model::tap::{NoTap, Tap};
+use crate::search::{Finish, Hooks, Request, Search, SearchError, SearchOptions, Token};
+use core::ops::ControlFlow;
 
 /// One sentence to translate.
+///
+/// ```
+/// use simdformer::Source;
+///
+/// let plain = Source::new(&[6, 11, 0]);
+/// // It must go on from these words, and draws its samples from a stream of its own.
+/// let special = Source { prefix: &[554, 9], stream: 7, ..plain };
+/// assert_eq!(special.tokens, plain.tokens);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'s> {
     /// Ids of the source, end token included.
     pub tokens: &'s [u32],
-    /// Prefix, random stream and target language.
-    pub request: Request<'s>,
+    /// Tokens that must follow the decoder start. Not part of hypotheses or scores.
+    pub prefix: &'s [u32],
+    /// Which random numbers sampling uses, see [`Request::stream`].
+    pub stream: u64,
+    /// Overrides [`SearchOptions::forced_bos`]: the target language of one sentence.
+    pub forced_bos: Option<u32>,
 }
 
 impl<'s> Source<'s> {
     /// A sentence without special wishes.
     pub const fn new(tokens: &'s [u32]) -> Self {
-        Self { tokens, request: Request { prefix: &[], stream: 0, forced_bos: None } }
-    }
-}
-
-/// A sentence that is done.
-pub struct Generated<'g, 'o> {
-    /// Index of the sentence in the sources.
-    pub source: usize,
-    search: &'g Search<'o>,
-    slot: u32,
-}
-
-impl Generated<'_, '_> {
-    /// The hypotheses, best first.
-    pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
-        self.search.hypotheses(self.slot)
+        Self { tokens, prefix: &[], stream: 0, forced_bos: None }
     }
 
-    /// Why it ended.
-    pub fn finish(&self) -> Option<Finish> {
-        self.search.finish(self.slot)
+    /// What a search is to know of it.
+    pub const fn request(&self) -> Request<'s> {
+        Request { prefix: self.prefix, stream: self.stream, forced_bos: self.forced_bos }
     }
-}
-
-/// What a call of [`Session::generate`] did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Steps of the decoder.
-    pub steps: usize,
-    /// Rows of all steps: tokens fed.
-    pub rows: usize,
 }
 
 impl Session<'_> {
-    /// Translates `sources` under `options`, calling `done` for each sentence as it finishes. More
-    /// sources than the session has slots wait their turn: a slot that becomes free is filled before
-    /// the next step, and what a sentence becomes does not depend on its neighbours.
+    /// Translates `sources` under `options` and the caller's own rules, calling `on_event` with what
+    /// happens. More sources than the session has slots wait their turn: a slot that becomes free is
+    /// filled before the next step, and what a sentence becomes does not depend on its neighbours.
+    ///
+    /// `on_event` returns nothing, or a `ControlFlow<Stop>`: to end one source, or the whole call.
     ///
     /// Forgets all sentences and hypotheses that the session held. Allocates nothing.
     ///
     /// # Errors
-    /// Options or sources beyond the plan, ids outside the vocabulary, an empty source: then nothing
-    /// has been done. A prefix that does not fit, or an error of a processor: then sentences that were
-    /// done before have been reported.
-    pub fn generate(
+    /// Options beyond the plan, or a source that [`Session::check`] refuses, with its number: all are
+    /// checked first, and then nothing has been done. An error of a processor, with the number of its
+    /// source: then sentences that were done before have been reported.
+    ///
+    /// ```
+    /// use core::ops::ControlFlow;
+    /// use simdformer::search::{Finish, Hooks};
+    /// use simdformer::{Event, Limits, Model, Session, Source, Stop};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(2, 32, 48))?;
+    /// let options = session.search_options();
+    /// let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0]), Source::new(&[8, 0])];
+    ///
+    /// // Streams all of them, ends the second at its third token, and everything at a deadline.
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// let mut streams = vec![Vec::new(); sources.len()];
+    /// let mut finishes = vec![None; sources.len()];
+    /// let counts = session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+    ///     match event {
+    ///         Event::Step(_) if Instant::now() > deadline => return ControlFlow::Break(Stop::All),
+    ///         Event::Token { source, token } => {
+    ///             streams[source].push(token.id);
+    ///             if source == 1 && token.index == 2 {
+    ///                 return ControlFlow::Break(Stop::Source);
+    ///             }
+    ///         }
+    ///         Event::Done(done) => {
+    ///             let best = done.hypotheses().next().map(|hypothesis| hypothesis.tokens);
+    ///             assert_eq!(best, Some(&streams[done.source][..]));
+    ///             finishes[done.source] = Some(done.finish);
+    ///         }
+    ///         _ => (),
+    ///     }
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!(finishes, [Finish::End, Finish::Stopped, Finish::End].map(Some));
+    /// assert_eq!((streams[1].len(), counts.cancelled), (3, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn generate<A: Answer>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
-        done: &mut dyn FnMut(&Generated<'_, '_>),
+        on_event: &mut dyn FnMut(Event<'_>) -> A,
     ) -> Result<Counts, SessionError> {
-        for (index, source) in sources.iter().enumerate() {
-            self.check_source(index, source.tokens)?;
-        }
+        let mut on_event = |event: Event<'_>| on_event(event).answer();
+        self.generate_with(
+            sources,
+            options,
+            hooks,
+            &mut on_event,
+            Looks { tap: &mut NoTap, wants_logits: false },
+        )
+    }
+
+    pub(super) fn generate_with<T: Tap>(
+        &mut self,
+        sources: &[Source<'_>],
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+        on_event: OnEvent<'_>,
+        looks: Looks<'_, T>,
+    ) -> Result<Counts, SessionError> {
         // The search's memory leaves the session while both are at work.
         let lent = core::mem::replace(&mut self.search, Buffer::nothing());
         let mut loan = Loan { session: self, lent, begun: false };
         let memory = cut_search_memory(&loan.session.plan, &mut loan.lent)?;
         let mut drive = Drive::new(loan.session, options, memory)?;
+        for (index, source) in sources.iter().enumerate() {
+            drive.session.plan.check_source(index, source, options)?;
+        }
         loan.begun = true;
         drive.session.clear();
-        drive.run(sources, hooks, done)
+        drive.run(sources, hooks, on_event, looks)
     }
+}
+
+/// Who looks on.
+pub(super) struct Looks<'t, T> {
+    pub(super) tap: &'t mut T,
+    /// Logits are shown: all of them are computed, also where the best token could be told without.
+    pub(super) wants_logits: bool,
 }
 
 /// The search's memory outside its session. It goes back in the end, also when a callback panics.
@@ -167,22 +223,28 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         memory: Memory<'m>,
     ) -> Result<Self, SessionError> {
         let Memory { search, now, before, children, source_of, sentence_of, first_row } = memory;
-        let search = Search::new(options, &session.plan.search, search)?;
+        let search = Search::new(options, &session.plan.search, search)
+            .map_err(|error| session.plan.option_error(error))?;
         source_of.fill(NONE);
         Ok(Self { session, search, now, before, children, source_of, sentence_of, first_row })
     }
 
-    fn run(
+    fn run<T: Tap>(
         &mut self,
         sources: &[Source<'_>],
         hooks: &mut Hooks<'_>,
-        done: &mut dyn FnMut(&Generated<'_, '_>),
+        on_event: OnEvent<'_>,
+        Looks { tap, wants_logits }: Looks<'_, T>,
     ) -> Result<Counts, SessionError> {
         let mut counts = Counts::default();
         let mut next = 0;
-        loop {
+        let mut cancelled = false;
+        while !cancelled {
+            if on_event(Event::Step(counts)) == ControlFlow::Break(Stop::All) {
+                break;
+            }
             while next < sources.len() {
-                let admitted = self.admit(sources, next)?;
+                let admitted = self.admit(sources, next, tap)?;
                 if admitted == 0 {
                     break;
                 }
@@ -193,26 +255,74 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
                 return Ok(counts);
             }
             self.place_rows()?;
-            let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
-            let row = |i| (now[i], tokens[i]);
-            if self.search.wants_best(hooks) {
-                let bans = self.search.bans();
-                let banned = |row, token| bans.banned(row, token);
-                let Stepped { best, logits } = self.session.step_slots_best(rows, row, &banned)?;
-                self.search.advance_best(best, logits, hooks)?;
-            } else {
-                let logits = self.session.step_slots(rows, row, &mut NoTap)?;
-                self.search.advance(logits, hooks)?;
-            }
+            cancelled = self.step(rows, hooks, on_event, tap, wants_logits)?;
             counts.steps += 1;
             counts.rows += rows;
             self.drop_rows(rows)?;
-            self.report(done)?;
+            cancelled |= self.report(on_event)?;
+        }
+        self.cancel(next..sources.len(), on_event, &mut counts)?;
+        Ok(counts)
+    }
+
+    /// One step of the decoder and of the search; whether everything is to end.
+    fn step<T: Tap>(
+        &mut self,
+        rows: usize,
+        hooks: &mut Hooks<'_>,
+        on_event: OnEvent<'_>,
+        tap: &mut T,
+        wants_logits: bool,
+    ) -> Result<bool, SessionError> {
+        let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
+        let row = |i| (now[i], tokens[i]);
+        let mut cancelled = false;
+        let source_of = &*self.source_of;
+        let mut on_token = |slot: u32, token: Token| {
+            let source = source_of[slot as usize] as usize;
+            // The others of this step take their token in silence: they are stopped together.
+            if !cancelled {
+                match on_event(Event::Token { source, token }) {
+                    ControlFlow::Break(Stop::Source) => return ControlFlow::Break(()),
+                    ControlFlow::Break(Stop::All) => cancelled = true,
+                    ControlFlow::Continue(()) => (),
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let advanced = if self.search.wants_best(hooks) && !wants_logits {
+            let bans = self.search.bans();
+            let banned = |row, token| bans.banned(row, token);
+            let Stepped { best, logits } = self.session.step_slots_best(rows, row, &banned)?;
+            self.search.advance_best(best, logits, hooks, Some(&mut on_token))
+        } else {
+            let logits = self.session.step_slots(rows, row, tap)?;
+            self.search.advance(logits, hooks, Some(&mut on_token))
+        };
+        match advanced {
+            Ok(_) => Ok(cancelled),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// What the search says of one of its sentences, said of the source.
+    fn failed(&self, error: SearchError) -> SessionError {
+        match self.search.failed() {
+            Some(slot) => SessionError::Source {
+                index: self.source_of[slot as usize] as usize,
+                error: SourceError::of(error),
+            },
+            None => error.into(),
         }
     }
 
     /// Encodes as many sources from `next` on as there is room for; returns how many.
-    fn admit(&mut self, sources: &[Source<'_>], next: usize) -> Result<usize, SessionError> {
+    fn admit<T: Tap>(
+        &mut self,
+        sources: &[Source<'_>],
+        next: usize,
+        tap: &mut T,
+    ) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
         let mut group: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut slots = [Sentence::default(); SOURCES_PER_CALL];
@@ -227,14 +337,14 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             tokens += len;
             count += 1;
         }
-        self.session.encode(&group[..count], &mut slots[..count])?;
+        self.session.encode_with(&group[..count], &mut slots[..count], tap)?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
-            let slot = self.search.admit(&sources[next + i].request)?;
+            let slot = self.search.admit(&sources[next + i].request())?;
             let row = self.session.start_slot(sentence.slot())?;
             if let [prompt @ .., _] = self.search.prompt(slot)
                 && !prompt.is_empty()
             {
-                self.session.prefill(self.session.row_in(row), prompt, None)?;
+                self.session.prefill_slot(row as usize, prompt, None, tap)?;
                 self.search.skip_prompt(slot)?;
             }
             self.source_of[slot as usize] = (next + i) as u32;
@@ -284,18 +394,43 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         Ok(())
     }
 
-    /// Reports and forgets the sentences that are done.
-    fn report(&mut self, done: &mut dyn FnMut(&Generated<'_, '_>)) -> Result<(), SessionError> {
+    /// Reports and forgets the sentences that are done; whether everything is to end.
+    fn report(&mut self, on_event: OnEvent<'_>) -> Result<bool, SessionError> {
+        let mut cancelled = false;
         for slot in 0..self.source_of.len() {
             let source = self.source_of[slot];
-            if source == NONE || self.search.finish(slot as u32).is_none() {
+            let Some(finish) = self.search.finish(slot as u32).filter(|_| source != NONE) else {
                 continue;
-            }
-            let search = &self.search;
-            done(&Generated { source: source as usize, search, slot: slot as u32 });
+            };
+            let (source, search) = (source as usize, &self.search);
+            let done = Generated { source, finish, search, slot: slot as u32 };
+            cancelled |= on_event(Event::Done(done)) == ControlFlow::Break(Stop::All);
             self.search.release(slot as u32)?;
-            self.session.release_sentence_slot(self.sentence_of[slot]);
+            self.session.release_sentence_slot(self.sentence_of[slot])?;
             self.source_of[slot] = NONE;
+        }
+        Ok(cancelled)
+    }
+
+    /// Ends what has begun, and reports it and what has not, the sources `waiting`.
+    fn cancel(
+        &mut self,
+        waiting: core::ops::Range<usize>,
+        on_event: OnEvent<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), SessionError> {
+        counts.cancelled = waiting.len();
+        for slot in 0..self.source_of.len() {
+            if self.source_of[slot] != NONE {
+                self.search.stop(slot as u32)?;
+                counts.cancelled += 1;
+            }
+        }
+        // What is answered now changes nothing.
+        self.report(on_event)?;
+        for source in waiting {
+            let (finish, search) = (Finish::Stopped, &self.search);
+            let _ = on_event(Event::Done(Generated { source, finish, search, slot: NONE }));
         }
         Ok(())
     }

@@ -1,31 +1,50 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 //!
-//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it.
-//! `slots.rs` knows who is there, `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed
-//! hypotheses, both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens
-//! of a step in place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop
-//! around them, `defaults.rs` what a checkpoint asks of it, and `watched.rs` a session that shows what
-//! it does.
+//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with a
+//! model that is borrowed or shared (`model_ref.rs`). `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs`
+//! where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
+//! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
+//! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
+//! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
+//! refuses, and `watched.rs` a session that shows what it does.
 
-mod best;
-mod debug;
-mod defaults;
-mod encode;
-mod error;
-mod generate;
-mod pass;
-mod plan;
-mod plan_table;
-mod prefill;
-mod screening;
+// In the order of use, which is that of the documentation.
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
 mod session;
+
+mod defaults;
+
+mod check;
+
+mod generate;
+
+mod encode;
+
 mod slots;
+
 mod step;
+
+mod best;
+
+mod prefill;
+
 mod watched;
 
-pub use error::SessionError;
-pub use generate::{Counts, Generated, Source};
+mod debug;
+mod error;
+mod event;
+mod model_ref;
+mod pass;
+mod pasts;
+mod plan;
+mod plan_table;
+mod screening;
+mod tickets;
+
+pub use error::{SessionError, SourceError};
+pub use event::{Answer, Counts, Event, Generated, Stop};
+pub use generate::Source;
+pub use model_ref::ModelRef;
 pub use plan::{Limits, Plan};
 pub use prefill::EachLogits;
 pub use session::{Session, Threads};

@@ -2,6 +2,7 @@
 //! both fill in the same description of their tokens and leave the rest to the decoder.
 
 use super::error::SessionError;
+use super::pasts::Pasts;
 use super::plan::Plan;
 use crate::memory::{Buffer, Caches, cut, words, words_mut};
 use crate::model::blocks::Best;
@@ -21,15 +22,15 @@ pub(super) struct PassMemory<'m> {
     /// `[count]`: to be filled in, see [`crate::model::pass::TargetPass`].
     pub(super) tokens: &'m mut [u32],
     pub(super) positions: &'m mut [u32],
+    pub(super) hypotheses: &'m mut [u32],
     pub(super) slots: &'m mut [u32],
     pub(super) sentences: &'m mut [u32],
-    /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
+    /// `[count]` and `[rows, target_tokens]`: what the tokens see.
     pub(super) step_lens: &'m mut [u32],
     pub(super) step_ancestry: &'m mut [u32],
 
-    /// `[rows]` and `[rows, target_tokens]`: lengths and pasts of all hypotheses.
-    pub(super) row_len: &'m mut [u32],
-    pub(super) row_ancestry: &'m mut [u32],
+    /// Of all hypotheses.
+    pub(super) pasts: Pasts<&'m mut [u32]>,
     /// `[sentences]`.
     pub(super) source_lens: &'m [u32],
 }
@@ -57,6 +58,7 @@ impl<'m> PassMemory<'m> {
             cross,
             tokens,
             positions,
+            hypotheses,
             slots,
             sentences,
             step_lens,
@@ -81,6 +83,7 @@ impl<'m> PassMemory<'m> {
                 &plan.cross_cache,
                 &plan.pass_tokens,
                 &plan.pass_positions,
+                &plan.pass_hypotheses,
                 &plan.pass_slots,
                 &plan.pass_sentences,
                 &plan.step_lens,
@@ -109,12 +112,17 @@ impl<'m> PassMemory<'m> {
             },
             tokens: &mut words_mut(tokens)[..count],
             positions: &mut words_mut(positions)[..count],
+            hypotheses: &mut words_mut(hypotheses)[..count],
             slots: &mut words_mut(slots)[..count],
             sentences: &mut words_mut(sentences)[..count],
-            step_lens: words_mut(step_lens),
+            step_lens: &mut words_mut(step_lens)[..count],
             step_ancestry: words_mut(step_ancestry),
-            row_len: words_mut(row_len),
-            row_ancestry: words_mut(row_ancestry),
+            pasts: Pasts {
+                beams: plan.limits.beams,
+                capacity: plan.limits.target_tokens,
+                lens: words_mut(row_len),
+                ancestry: words_mut(row_ancestry),
+            },
             source_lens: words(source_lens),
         })
     }

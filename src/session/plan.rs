@@ -23,13 +23,16 @@ pub struct Limits {
     pub sentences: usize,
     /// Tokens of one source sentence.
     pub source_tokens: usize,
-    /// Source tokens encoded in one call, of all sentences together.
+    /// Source tokens encoded in one call, of all sentences together. At least `source_tokens`.
     pub batch_tokens: usize,
     /// Tokens of one target sentence, the decoder start included.
     pub target_tokens: usize,
-    /// Hypotheses of one sentence at a time: beams, or samples.
+    /// Hypotheses of one sentence at a time: beams, or samples. So many can live, whatever was started,
+    /// forked, fed and released before, in whatever order: as many slots for keys and values suffice,
+    /// since the cell for each token is chosen when it comes, and at one position fewer cells are seen
+    /// by the other hypotheses than there are.
     pub beams: usize,
-    /// Different end tokens that a search may have.
+    /// Different end tokens that a search may have, at least 1.
     pub end_tokens: usize,
 }
 
@@ -55,6 +58,7 @@ pub struct Plan {
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
     pub(crate) d_model: usize,
+    pub(crate) source_vocabulary: usize,
     /// Tokens in one pass through a stack.
     pub(crate) pass: usize,
     pub(crate) caches: CachesShape,
@@ -77,19 +81,21 @@ pub struct Plan {
     pub(crate) own_cache: Range<usize>,
     pub(crate) cross_cache: Range<usize>,
 
-    /// Tokens, positions, slots and sentences of the tokens of a pass.
+    /// Tokens, positions, hypotheses, slots and sentences of the tokens of a pass.
     pub(crate) pass_tokens: Range<usize>,
     pub(crate) pass_positions: Range<usize>,
+    pub(crate) pass_hypotheses: Range<usize>,
     pub(crate) pass_slots: Range<usize>,
     pub(crate) pass_sentences: Range<usize>,
-    /// `[rows]` and `[rows, target_tokens]`: what the rows of a step see.
+    /// `[pass]` and `[rows, target_tokens]`: what the tokens of a pass see.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
-    /// `[rows]`: the tickets of living hypotheses, 0 in free slots; their lengths and pasts.
-    pub(crate) row_live: Range<usize>,
+    /// `[rows, 2]`: the tickets of hypotheses.
+    pub(crate) row_ticket: Range<usize>,
+    /// `[rows]` and `[rows, target_tokens]`: their lengths and pasts, see `pasts.rs`.
     pub(crate) row_len: Range<usize>,
     pub(crate) row_ancestry: Range<usize>,
-    /// `[sentences]`: source length, 0 for a free slot, and ticket.
+    /// `[sentences]`: source length, 0 for a free slot; `[sentences, 2]`: ticket.
     pub(crate) sentence_len: Range<usize>,
     pub(crate) sentence_ticket: Range<usize>,
 
@@ -111,7 +117,8 @@ impl Plan {
     /// The memory of a session of `model` within `limits`.
     ///
     /// # Errors
-    /// A limit is zero or beyond the model's positions, or the memory does not fit the address space.
+    /// A limit is zero or beyond the model's positions, fewer tokens are encoded in a call than a source
+    /// may have, or the memory does not fit the address space.
     pub fn new(model: &Model, limits: Limits) -> Result<Self, SessionError> {
         let config = model.config();
         for (limit, value) in [
@@ -120,8 +127,7 @@ impl Plan {
             ("batch_tokens", limits.batch_tokens),
             ("target_tokens", limits.target_tokens),
             ("beams", limits.beams),
-            // Zero is fine here: it means one.
-            ("end_tokens", limits.end_tokens.max(1)),
+            ("end_tokens", limits.end_tokens),
         ] {
             if value == 0 {
                 return Err(SessionError::ZeroLimit { limit });
@@ -129,6 +135,14 @@ impl Plan {
             if value >= u32::MAX as usize {
                 return Err(SessionError::TooLarge);
             }
+        }
+        if limits.batch_tokens < limits.source_tokens {
+            return Err(SessionError::LimitBelow {
+                limit: "batch_tokens",
+                other: "source_tokens",
+                expected_at_least: limits.source_tokens,
+                found: limits.batch_tokens,
+            });
         }
         if let Some(expected_at_most) = config.max_positions {
             for (limit, found) in
@@ -181,7 +195,7 @@ impl Plan {
             sequences: limits.beams,
             max_target_length: limits.target_tokens + 1,
             vocabulary: config.target_vocab,
-            end_tokens: limits.end_tokens.max(1),
+            end_tokens: limits.end_tokens,
         };
         let search_words = search::words(&search)?;
         let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
@@ -190,6 +204,7 @@ impl Plan {
             limits,
             rows,
             d_model: d,
+            source_vocabulary: config.source_vocab,
             pass,
             caches,
             search,
@@ -210,15 +225,16 @@ impl Plan {
             cross_cache: planner.take(cross)?,
             pass_tokens: planner.take(pass)?,
             pass_positions: planner.take(pass)?,
+            pass_hypotheses: planner.take(pass)?,
             pass_slots: planner.take(pass)?,
             pass_sentences: planner.take(pass)?,
-            step_lens: planner.take(rows)?,
+            step_lens: planner.take(pass)?,
             step_ancestry: planner.take(pasts)?,
-            row_live: planner.take(rows)?,
+            row_ticket: planner.take_product(rows, 2)?,
             row_len: planner.take(rows)?,
             row_ancestry: planner.take(pasts)?,
             sentence_len: planner.take(limits.sentences)?,
-            sentence_ticket: planner.take(limits.sentences)?,
+            sentence_ticket: planner.take_product(limits.sentences, 2)?,
             search_floats: 0,
             search_words: loop_planner.take(search_words)?,
             search_now: loop_planner.take(rows)?,

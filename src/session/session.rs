@@ -1,8 +1,10 @@
 //! A model and its planned memory.
 
 use super::error::SessionError;
+use super::model_ref::ModelRef;
 use super::plan::{Limits, Plan};
 use super::screening::Screening;
+use super::tickets::Tickets;
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
@@ -24,6 +26,11 @@ pub enum Threads {
     /// what they may not do is said at [`Team`](crate::kernels::Team). A panic reaches the caller
     /// once, and the pool goes on, as does the session when it has been
     /// [cleared](Session::clear).
+    ///
+    /// A thread of a new pool allocates when it starts and looks for work for the first time, which is
+    /// some time after `ThreadPoolBuilder::build` has returned, and may be in the middle of somebody's
+    /// first call. That is between rayon and the allocator, and no call here can prevent it;
+    /// `pool.broadcast(|_| ())` waits until every thread has.
     #[cfg(feature = "rayon")]
     Rayon,
 }
@@ -41,45 +48,159 @@ impl Threads {
 
 /// A model at work on planned memory.
 ///
-/// A session is a set of *sentence slots*, each with the keys and values of one source, and of *row
-/// slots*, each with one hypothesis about a sentence. An engine with its own scheduler drives it
-/// directly:
+/// # Sentences in, hypotheses out
 ///
-/// ```no_run
-/// # use simdformer::{Limits, Model, Session, SessionError, StepRow};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let model = Model::open("path/to/checkpoint")?;
-/// let mut session = Session::new(&model, Limits::new(2, 64, 64))?;
-/// let mut sentences = [Default::default(); 2];
-/// session.encode(&[&[5, 6, 7, 0], &[8, 9, 0]], &mut sentences)?;
-/// let row = session.start(sentences[0])?;
-/// let logits = session.step(&[StepRow { row, token: 1 }])?;
-/// # Ok(()) }
+/// [`Session::generate`] is the whole loop: sources in, events out. [`Session::search_options`] is what
+/// the checkpoint asks for, and [`Session::check`] tells beforehand whether a source will be taken.
+///
+/// # Step by step
+///
+/// An engine with its own scheduler drives the session directly. A session is a set of *sentence
+/// slots*, each with the keys and values of one source, and of *row slots*, each with one hypothesis
+/// about a sentence: [`encode`](Session::encode) sources, [`start`](Session::start) hypotheses about
+/// them, [`step`](Session::step) any set of hypotheses by one token (or
+/// [`step_best`](Session::step_best), or [`prefill`](Session::prefill) one by many),
+/// [`fork`](Session::fork) and [`release`](Session::release) them, and
+/// [`release_sentence`](Session::release_sentence) when it is done. Sentences and hypotheses come and go
+/// between any two steps. The logits of a hypothesis depend on its source and its tokens only: not on
+/// its slots, on what else is in the batch, on whether its prefix was stepped or filled in, or on
+/// threads.
+///
+/// # Continuous batching
+///
+/// What `generate` does, with sentences admitted at any time: a [`Search`](crate::search::Search) says
+/// which rows to feed, the session computes their logits, and in between the rows of the last step find
+/// their places. This is all of it; here two sentences at a time are translated of a queue of four.
+///
 /// ```
+/// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
+/// use simdformer::{Limits, Model, Row, Sentence, Session, StepRow};
 ///
-/// Sentences and hypotheses come and go between any two steps. The logits of a hypothesis depend on
-/// its source and its tokens only: not on its slots, on what else is in the batch, on whether its
-/// prefix was stepped or filled in, or on threads.
-#[derive(Debug)]
+/// let model = Model::open("models/fr-en")?;
+/// let limits = Limits { beams: 2, ..Limits::new(2, 16, 40) };
+/// let mut session = Session::new(&model, limits)?;
+/// let mut options = session.search_options();
+/// options.strategy = simdformer::search::Strategy::Beam(simdformer::search::BeamOptions {
+///     beams: 2,
+///     ..Default::default()
+/// });
+///
+/// // The search has slots for as many sentences; its last token is chosen and never fed.
+/// let search_limits = SearchLimits {
+///     sentences: limits.sentences,
+///     sequences: limits.beams,
+///     max_target_length: limits.target_tokens + 1,
+///     vocabulary: model.config().target_vocab,
+///     end_tokens: limits.end_tokens,
+/// };
+/// let mut memory = vec![0; words(&search_limits)?];
+/// let mut search = Search::new(&options, &search_limits, &mut memory)?;
+///
+/// let mut queue: Vec<&[u32]> = vec![&[8, 0], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]];
+/// // By slot of the search: the session's sentence, and its first row.
+/// let mut tenants: Vec<Option<(Sentence, Row)>> = vec![None; limits.sentences];
+/// // The rows of the last step, in its order, and of this one.
+/// let (mut before, mut now): (Vec<Row>, Vec<StepRow>) = (Vec::new(), Vec::new());
+/// let mut translations = Vec::new();
+/// loop {
+///     // 1. Sentences that wait take the slots that are free.
+///     while session.free_sentences() > 0
+///         && let Some(source) = queue.pop()
+///     {
+///         let mut sentence = [Sentence::default()];
+///         session.encode(&[source], &mut sentence)?;
+///         let slot = search.admit(&Request::default())?;
+///         tenants[slot as usize] = Some((sentence[0], session.start(sentence[0])?));
+///     }
+///     if search.rows().is_empty() {
+///         break;
+///     }
+///     // 2. The first child of a row goes on in its place, others fork it.
+///     now.clear();
+///     for (i, input) in search.rows().iter().enumerate() {
+///         let parents = &search.rows().parents[..i];
+///         let row = match input.parent {
+///             None => tenants[input.sentence as usize].expect("a tenant").1,
+///             Some(parent) if parents.contains(&parent) => session.fork(before[parent as usize])?,
+///             Some(parent) => before[parent as usize],
+///         };
+///         now.push(StepRow { row, token: input.token });
+///     }
+///     // 3. One step of the decoder, one of the search.
+///     let logits = session.step(&now)?;
+///     search.advance(logits, &mut Hooks::default(), None)?;
+///     // 4. Rows that nobody continues leave, before others are forked.
+///     before = now.iter().map(|step| step.row).collect();
+///     let parents = search.rows().parents;
+///     for (i, &row) in before.iter().enumerate() {
+///         if !parents.contains(&(i as u32)) {
+///             session.release(row)?;
+///         }
+///     }
+///     // 5. Sentences that are done make room.
+///     for (slot, tenant) in tenants.iter_mut().enumerate() {
+///         if let Some((sentence, _)) = *tenant
+///             && search.finish(slot as u32).is_some()
+///         {
+///             let best = search.hypotheses(slot as u32).next().map(|best| best.tokens.to_vec());
+///             translations.extend(best);
+///             search.release(slot as u32)?;
+///             session.release_sentence(sentence)?;
+///             *tenant = None;
+///         }
+///     }
+/// }
+/// assert_eq!(translations.len(), 4);
+/// # // As `generate` does it.
+/// # let sources: [simdformer::Source; 4] =
+/// #     [&[8, 0][..], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]].map(simdformer::Source::new);
+/// # let mut expected = Vec::new();
+/// # session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+/// #     if let simdformer::Event::Done(done) = event {
+/// #         expected.push(done.hypotheses().next().expect("a hypothesis").tokens.to_vec());
+/// #     }
+/// # })?;
+/// # expected.sort();
+/// # translations.sort();
+/// # assert_eq!(translations, expected);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Session<'a> {
-    pub(super) model: &'a Model,
+    pub(super) model: ModelRef<'a>,
     pub(super) plan: Plan,
     pub(super) buffer: Buffer<'a>,
     /// The memory of the decoding loop; see `generate.rs`.
     pub(super) search: Buffer<'a>,
     pub(super) threads: Threads,
     pub(super) screening: Screening,
-    /// The last ticket that was given out.
-    pub(super) ticket: u32,
+    pub(super) tickets: Tickets,
 }
 
 impl<'a> Session<'a> {
-    /// A session with its own memory of [`Plan::bytes`] bytes.
+    /// A session with its own memory of [`Plan::bytes`] bytes, of `&model` or of an `Arc` of it.
     ///
     /// # Errors
     /// As [`Plan::new`]; the system does not give the memory.
-    pub fn new(model: &'a Model, limits: Limits) -> Result<Self, SessionError> {
-        let plan = Plan::new(model, limits)?;
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Session};
+    /// use std::sync::Arc;
+    ///
+    /// /// Holds both; as many as there are threads can share the weights.
+    /// struct Translator {
+    ///     model: Arc<Model>,
+    ///     session: Session<'static>,
+    /// }
+    ///
+    /// let model = Arc::new(Model::open("models/fr-en")?);
+    /// let translator = Translator { session: Session::new(&model, Limits::new(4, 32, 40))?, model };
+    /// let thread = std::thread::spawn(move || translator.session.plan().bytes());
+    /// assert!(thread.join().expect("bytes") > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(model: impl Into<ModelRef<'a>>, limits: Limits) -> Result<Self, SessionError> {
+        let model = model.into();
+        let plan = Plan::new(&model, limits)?;
         let search = Buffer::owned(plan.search_floats)?;
         let buffer = Buffer::owned(plan.floats - plan.search_floats)?;
         Self::build(model, plan, buffer, search)
@@ -90,12 +211,27 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Plan::new`]; the buffer is too short.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Plan, Session};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let limits = Limits::new(4, 32, 40);
+    /// let mut memory = vec![0.0; Plan::new(&model, limits)?.floats()];
+    /// let session = Session::with_buffer(&model, limits, &mut memory)?;
+    /// assert_eq!(session.free_sentences(), 4);
+    /// // When the session has gone, the memory is there for the next.
+    /// drop(session);
+    /// Session::with_buffer(&model, limits, &mut memory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn with_buffer(
-        model: &'a Model,
+        model: impl Into<ModelRef<'a>>,
         limits: Limits,
         buffer: &'a mut [f32],
     ) -> Result<Self, SessionError> {
-        let plan = Plan::new(model, limits)?;
+        let model = model.into();
+        let plan = Plan::new(&model, limits)?;
         let found = buffer.len();
         let Some(buffer) = buffer.get_mut(..plan.floats) else {
             return Err(SessionError::Buffer { expected: plan.floats, found });
@@ -105,20 +241,21 @@ impl<'a> Session<'a> {
     }
 
     fn build(
-        model: &'a Model,
+        model: ModelRef<'a>,
         plan: Plan,
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
         let (threads, screening) = (Threads::Serial, Screening::default());
-        let mut session = Self { model, plan, buffer, search, threads, screening, ticket: 0 };
+        let tickets = Tickets::default();
+        let mut session = Self { model, plan, buffer, search, threads, screening, tickets };
         session.write_positions()?;
         session.clear();
         Ok(session)
     }
 
     fn write_positions(&mut self) -> Result<(), KernelError> {
-        let (model, limits) = (self.model, self.plan.limits);
+        let (model, limits) = (&*self.model, self.plan.limits);
         let floats = self.buffer.floats_mut();
         for (side, tokens, range) in [
             (Side::Encoder, limits.source_tokens, self.plan.source_positions.clone()),
@@ -131,9 +268,9 @@ impl<'a> Session<'a> {
 
     /// Forgets every sentence and hypothesis.
     pub fn clear(&mut self) {
-        let Plan { row_live, sentence_len, .. } = self.plan.clone();
+        let Plan { row_len, sentence_len, .. } = self.plan.clone();
         let floats = self.buffer.floats_mut();
-        words_mut(&mut floats[row_live]).fill(0);
+        words_mut(&mut floats[row_len]).fill(0);
         words_mut(&mut floats[sentence_len]).fill(0);
     }
 
@@ -143,8 +280,8 @@ impl<'a> Session<'a> {
     }
 
     /// The model.
-    pub fn model(&self) -> &'a Model {
-        self.model
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// The planned memory.

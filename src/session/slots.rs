@@ -1,21 +1,24 @@
-//! Who is there: which slots are taken, by which sentences and hypotheses, and what past each
-//! hypothesis has.
+//! Who is there: which slots are taken, by which sentences and hypotheses.
 //!
-//! Slots are places in the caches and are used again, so callers get a slot with a ticket: what was
-//! released is refused, whoever is in its slot by then. The decoding loop knows what it has released
-//! and goes by the slots alone.
+//! Slots are used again, so callers get a slot with a ticket (`tickets.rs`): what was released is
+//! refused, whoever is in its slot by then, and so is what belongs to another session. The decoding
+//! loop knows what it has released and goes by the slots alone. Where the past of a hypothesis lies is
+//! in `pasts.rs`.
 
 use super::error::SessionError;
+use super::pasts::Pasts;
 use super::plan::Plan;
 use super::session::Session;
+use super::tickets::words_of;
+use crate::memory::{cut, words_mut};
 
-/// An encoded source sentence of one session. The default names none, and a sentence that was
-/// released is not mistaken for the one that came into its slot.
+/// An encoded source sentence of one session. The default names none. A sentence that was released is
+/// not mistaken for the one that came into its slot, nor a sentence of one session for one of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sentence {
     slot: u32,
-    /// Different for every tenant of the slot, never 0.
-    ticket: u32,
+    /// Never 0, and never the same for two sentences or hypotheses of a process.
+    ticket: u64,
 }
 
 impl Sentence {
@@ -25,13 +28,13 @@ impl Sentence {
     }
 }
 
-/// A hypothesis of one session. The default names none, and a hypothesis that was released is not
-/// mistaken for the one that came into its slot.
+/// A hypothesis of one session. The default names none. A hypothesis that was released is not mistaken
+/// for the one that came into its slot, nor a hypothesis of one session for one of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Row {
     slot: u32,
     /// As in [`Sentence`].
-    ticket: u32,
+    ticket: u64,
 }
 
 impl Row {
@@ -42,12 +45,6 @@ impl Row {
 }
 
 impl Session<'_> {
-    /// A ticket that no tenant of any slot has, until four billion others have come.
-    fn next_ticket(&mut self) -> u32 {
-        self.ticket = self.ticket.wrapping_add(1).max(1);
-        self.ticket
-    }
-
     /// Sentence slots that are free.
     pub fn free_sentences(&self) -> usize {
         self.words(&self.plan.sentence_len).iter().filter(|&&len| len == 0).count()
@@ -55,57 +52,86 @@ impl Session<'_> {
 
     /// The sentence of `len` tokens that comes into `slot`, which is free.
     pub(super) fn take_sentence(&mut self, slot: u32, len: usize) -> Sentence {
-        let ticket = self.next_ticket();
+        let ticket = self.tickets.draw();
         let (lens, tickets) = (self.plan.sentence_len.clone(), self.plan.sentence_ticket.clone());
         self.words_mut(&lens)[slot as usize] = len as u32;
-        self.words_mut(&tickets)[slot as usize] = ticket;
+        self.words_mut(&tickets)[2 * slot as usize..][..2].copy_from_slice(&words_of(ticket));
         Sentence { slot, ticket }
     }
 
     /// Starts an empty hypothesis about `sentence`.
     ///
+    /// A sentence can have [`crate::Limits::beams`] hypotheses at a time. It does not matter which were
+    /// started, forked and released before, and in which order.
+    ///
     /// # Errors
-    /// There is no such sentence, or all its row slots are taken.
+    /// There is no such sentence, or it has as many hypotheses as were planned.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits { beams: 2, ..Limits::new(1, 16, 16) })?;
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let row = session.start(sentence[0])?;
+    /// assert_eq!(session.row_len(row)?, 0);
+    /// let start = model.config().tokens.decoder_start.expect("a start token");
+    /// let logits = session.step(&[StepRow { row, token: start }])?;
+    /// assert_eq!(logits.len(), model.config().target_vocab);
+    /// session.release(row)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn start(&mut self, sentence: Sentence) -> Result<Row, SessionError> {
         let slot = self.start_slot(self.check_sentence(sentence)?)?;
-        Ok(self.row_in(slot))
+        Ok(self.name(slot))
     }
 
-    /// [`Session::start`] for a sentence slot that is taken; returns the row slot.
+    /// [`Session::start`] for a sentence slot that is taken; returns the row slot, which has no ticket.
     pub(crate) fn start_slot(&mut self, sentence: u32) -> Result<u32, SessionError> {
-        let row = self.free_row(sentence, 0)?;
-        let (live, len) = (self.plan.row_live.clone(), self.plan.row_len.clone());
-        self.words_mut(&live)[row] = self.next_ticket();
-        self.words_mut(&len)[row] = 0;
-        Ok(row as u32)
+        let beams = self.plan.limits.beams;
+        let row = self.pasts()?.start(sentence as usize * beams);
+        Ok(row.ok_or(SessionError::NoFreeRow { sentence, beams })? as u32)
     }
 
     /// A hypothesis that has the past of `row` and goes its own way from here. No key or value is
     /// copied: only the table of where they lie.
     ///
     /// # Errors
-    /// There is no such hypothesis, or all row slots of its sentence are taken.
+    /// There is no such hypothesis, or its sentence has as many as were planned.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits { beams: 2, ..Limits::new(1, 16, 16) })?;
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let first = session.start(sentence[0])?;
+    /// session.prefill(first, &[2317, 554], None)?;
+    /// // Two ways on from the same past, in one step.
+    /// let second = session.fork(first)?;
+    /// let rows = [StepRow { row: first, token: 9 }, StepRow { row: second, token: 14 }];
+    /// let logits = session.step(&rows)?;
+    /// assert_eq!(logits.len(), 2 * model.config().target_vocab);
+    /// assert_eq!(session.row_len(second)?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fork(&mut self, row: Row) -> Result<Row, SessionError> {
         let from = self.check_row(row)?;
         let to = self.fork_slot(from as u32)?;
-        Ok(self.row_in(to))
+        Ok(self.name(to))
     }
 
     /// [`Session::fork`] of the hypothesis in slot `from`; returns the new one's slot.
     pub(crate) fn fork_slot(&mut self, from: u32) -> Result<u32, SessionError> {
         let from = self.check_row_slot(from)?;
-        let len = self.words(&self.plan.row_len)[from];
-        let to = self.free_row((from / self.plan.limits.beams) as u32, len as usize)?;
-        let Plan { row_live, row_len, row_ancestry, .. } = self.plan.clone();
-        self.words_mut(&row_live)[to] = self.next_ticket();
-        self.words_mut(&row_len)[to] = len;
-        let stride = self.plan.limits.target_tokens;
-        let start = from * stride;
-        self.words_mut(&row_ancestry).copy_within(start..start + len as usize, to * stride);
-        Ok(to as u32)
+        let beams = self.plan.limits.beams;
+        let row = self.pasts()?.fork(from);
+        Ok(row.ok_or(SessionError::NoFreeRow { sentence: (from / beams) as u32, beams })? as u32)
     }
 
-    /// Drops a hypothesis; its slot can be used again as soon as no other needs the past in it.
+    /// Drops a hypothesis. Its slot can be used again; who was forked from it keeps its past.
     ///
     /// # Errors
     /// There is no such hypothesis.
@@ -117,8 +143,7 @@ impl Session<'_> {
     /// [`Session::release`] of the hypothesis in `slot`.
     pub(crate) fn release_slot(&mut self, slot: u32) -> Result<(), SessionError> {
         let row = self.check_row_slot(slot)?;
-        let live = self.plan.row_live.clone();
-        self.words_mut(&live)[row] = 0;
+        self.pasts()?.release(row);
         Ok(())
     }
 
@@ -128,21 +153,24 @@ impl Session<'_> {
     /// There is no such sentence.
     pub fn release_sentence(&mut self, sentence: Sentence) -> Result<(), SessionError> {
         let slot = self.check_sentence(sentence)?;
-        self.release_sentence_slot(slot);
-        Ok(())
+        self.release_sentence_slot(slot)
     }
 
     /// [`Session::release_sentence`] of the sentence in `slot`, which exists.
-    pub(crate) fn release_sentence_slot(&mut self, slot: u32) {
-        let Plan { row_live, sentence_len, limits, .. } = self.plan.clone();
-        let first = slot as usize * limits.beams;
-        self.words_mut(&row_live)[first..first + limits.beams].fill(0);
-        self.words_mut(&sentence_len)[slot as usize] = 0;
+    pub(crate) fn release_sentence_slot(&mut self, slot: u32) -> Result<(), SessionError> {
+        let first = slot as usize * self.plan.limits.beams;
+        self.pasts()?.release_all(first);
+        let lens = self.plan.sentence_len.clone();
+        self.words_mut(&lens)[slot as usize] = 0;
+        Ok(())
     }
 
-    /// The hypothesis in a slot that is taken.
-    pub(crate) fn row_in(&self, slot: u32) -> Row {
-        Row { slot, ticket: self.words(&self.plan.row_live)[slot as usize] }
+    /// A ticket for the hypothesis that came into `slot`.
+    fn name(&mut self, slot: u32) -> Row {
+        let ticket = self.tickets.draw();
+        let tickets = self.plan.row_ticket.clone();
+        self.words_mut(&tickets)[2 * slot as usize..][..2].copy_from_slice(&words_of(ticket));
+        Row { slot, ticket }
     }
 
     /// Tokens that `row` has been fed.
@@ -151,51 +179,66 @@ impl Session<'_> {
     /// There is no such hypothesis.
     pub fn row_len(&self, row: Row) -> Result<usize, SessionError> {
         let row = self.check_row(row)?;
-        Ok(self.words(&self.plan.row_len)[row] as usize)
+        Ok(self.read_pasts().len(row))
     }
 
     /// The slot of a sentence that is there.
     fn check_sentence(&self, sentence: Sentence) -> Result<u32, SessionError> {
         let Sentence { slot, ticket } = sentence;
         let len = self.words(&self.plan.sentence_len).get(slot as usize);
-        let tenant = self.words(&self.plan.sentence_ticket).get(slot as usize);
-        match (len, tenant) {
-            (Some(&len), Some(&tenant)) if len > 0 && tenant == ticket => Ok(slot),
-            _ => Err(SessionError::UnknownSentence { found: slot }),
+        let tickets = self.words(&self.plan.sentence_ticket);
+        if len.is_some_and(|&len| len > 0) && has_ticket(tickets, slot, ticket) {
+            Ok(slot)
+        } else {
+            Err(SessionError::UnknownSentence { found: slot })
         }
     }
 
     /// The slot of a hypothesis that is there.
     pub(super) fn check_row(&self, row: Row) -> Result<usize, SessionError> {
-        match self.words(&self.plan.row_live).get(row.slot as usize) {
-            Some(&tenant) if tenant > 0 && tenant == row.ticket => Ok(row.slot as usize),
-            _ => Err(SessionError::UnknownRow { found: row.slot }),
+        let Row { slot, ticket } = row;
+        let tickets = self.words(&self.plan.row_ticket);
+        if self.read_pasts().lives(slot as usize) && has_ticket(tickets, slot, ticket) {
+            Ok(slot as usize)
+        } else {
+            Err(SessionError::UnknownRow { found: slot })
         }
     }
 
     /// `slot`, in which there is a hypothesis.
     pub(super) fn check_row_slot(&self, slot: u32) -> Result<usize, SessionError> {
-        match self.words(&self.plan.row_live).get(slot as usize) {
-            Some(&tenant) if tenant > 0 => Ok(slot as usize),
-            _ => Err(SessionError::UnknownRow { found: slot }),
+        if self.read_pasts().lives(slot as usize) {
+            Ok(slot as usize)
+        } else {
+            Err(SessionError::UnknownRow { found: slot })
         }
     }
 
-    /// A row slot of `sentence` in which positions from `from` on are nobody's past.
-    fn free_row(&self, sentence: u32, from: usize) -> Result<usize, SessionError> {
-        let Plan { limits, row_live, row_len, row_ancestry, .. } = &self.plan;
-        let (live, lens) = (self.words(row_live), self.words(row_len));
-        let ancestry = self.words(row_ancestry);
-        let first = sentence as usize * limits.beams;
-        let rows = first..first + limits.beams;
-        let needed = |slot: usize| {
-            rows.clone().filter(|&row| live[row] > 0).any(|row| {
-                let past = &ancestry[row * limits.target_tokens..][..lens[row] as usize];
-                past.get(from..).unwrap_or(&[]).contains(&(slot as u32))
-            })
-        };
-        rows.clone()
-            .find(|&slot| live[slot] == 0 && !needed(slot))
-            .ok_or(SessionError::NoFreeRow { sentence, beams: limits.beams })
+    /// Where the pasts of all hypotheses lie.
+    pub(super) fn read_pasts(&self) -> Pasts<&[u32]> {
+        let Plan { limits, row_len, row_ancestry, .. } = &self.plan;
+        Pasts {
+            beams: limits.beams,
+            capacity: limits.target_tokens,
+            lens: self.words(row_len),
+            ancestry: self.words(row_ancestry),
+        }
     }
+
+    /// [`Session::read_pasts`], to be written.
+    pub(super) fn pasts(&mut self) -> Result<Pasts<&mut [u32]>, SessionError> {
+        let Plan { limits, row_len, row_ancestry, .. } = &self.plan;
+        let [lens, ancestry] = cut(&mut self.buffer, [row_len, row_ancestry])?;
+        Ok(Pasts {
+            beams: limits.beams,
+            capacity: limits.target_tokens,
+            lens: words_mut(lens),
+            ancestry: words_mut(ancestry),
+        })
+    }
+}
+
+/// Whether `ticket` was given for what is in `slot`.
+fn has_ticket(tickets: &[u32], slot: u32, ticket: u64) -> bool {
+    tickets[2 * slot as usize..][..2] == words_of(ticket)
 }

@@ -68,7 +68,7 @@ impl Session<'_> {
         if count == 0 {
             return Ok(Stepped { best: &mut [], logits: &mut [] });
         }
-        let (model, plan) = (self.model, &self.plan);
+        let (model, plan) = (&*self.model, &self.plan);
         let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
         let PassMemory {
             position_table,
@@ -78,33 +78,36 @@ impl Session<'_> {
             best,
             tokens,
             positions,
+            hypotheses,
             slots,
             sentences,
             step_lens,
             step_ancestry,
-            row_len,
-            row_ancestry,
+            mut pasts,
             source_lens,
         } = PassMemory::cut(plan, &mut self.buffer, count)?;
         for i in 0..count {
-            let (slot, token) = row(i);
-            let slot = slot as usize;
-            let len = row_len[slot] as usize;
+            let (row, token) = row(i);
+            let (row, len) = (row as usize, pasts.len(row as usize));
             tokens[i] = token;
             positions[i] = len as u32;
-            slots[i] = slot as u32;
-            sentences[i] = (slot / plan.limits.beams) as u32;
+            hypotheses[i] = row as u32;
+            slots[i] = pasts.extend(row) as u32;
+            sentences[i] = (row / plan.limits.beams) as u32;
             step_lens[i] = len as u32 + 1;
-            row_ancestry[slot * stride + len] = slot as u32;
-            let past = &row_ancestry[slot * stride..][..len + 1];
-            step_ancestry[i * stride..][..len + 1].copy_from_slice(past);
+            step_ancestry[i * stride..][..len + 1].copy_from_slice(pasts.past(row));
+        }
+        // Until the keys are there, the pasts are what they were.
+        for &row in &*hypotheses {
+            pasts.shrink(row as usize, 1);
         }
         let pass = TargetPass {
             tokens: Tokens { ids: tokens, positions, position_table },
+            hypotheses,
             slots,
             sentences,
             source_lens,
-            past: Past::Ancestry { lens: &step_lens[..count], ancestry: step_ancestry, stride },
+            past: Past::Ancestry { lens: step_lens, ancestry: step_ancestry, stride },
         };
         let logits = &mut logits[..count * vocabulary];
         let decoder = model.decoder();
@@ -127,8 +130,8 @@ impl Session<'_> {
             }
             tap.logits(&run, pass.rows(), logits)
         })?;
-        for &slot in pass.slots {
-            row_len[slot as usize] += 1;
+        for &row in pass.hypotheses {
+            pasts.grow(row as usize, 1);
         }
         Ok(Stepped { best: best.tokens, logits })
     }
@@ -142,8 +145,7 @@ impl Session<'_> {
         beyond("sentences * beams", self.plan.rows, count)?;
         for index in 0..count {
             let (found, token) = step(index);
-            let slot = self.check_row_slot(found)?;
-            let len = self.words(&self.plan.row_len)[slot] as usize;
+            let len = self.read_pasts().len(self.check_row_slot(found)?);
             beyond("target_tokens", self.plan.limits.target_tokens, len + 1)?;
             if token as usize >= vocabulary {
                 return Err(SessionError::Token { index, vocabulary, found: token });

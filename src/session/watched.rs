@@ -1,11 +1,13 @@
 //! A session with a probe attached, and the alignments read through one.
 
 use super::error::SessionError;
+use super::event::{Answer, Counts, Event};
+use super::generate::{Looks, Source};
 use super::prefill::EachLogits;
 use super::session::Session;
 use super::slots::{Row, Sentence};
 use super::step::StepRow;
-use crate::error::KernelError;
+use crate::search::{Hooks, SearchOptions};
 use crate::trace::{Block, Probe, Stage, View, Watch};
 
 /// A session under the eyes of a [`Probe`]: the same calls, the same bits, and every intermediate is
@@ -54,7 +56,7 @@ impl<'a> Session<'a> {
     ) -> Result<Watched<'w, 'a>, SessionError> {
         let (expected, found) = (self.plan().trace_floats(), scratch.len());
         if found < expected {
-            return Err(KernelError::TraceScratch { expected, found }.into());
+            return Err(SessionError::Scratch { expected, found });
         }
         Ok(Watched { session: self, watch: Watch { probe, scratch } })
     }
@@ -73,6 +75,33 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Session::start`] and [`Session::prefill`]; a layer or head that the decoder does not have,
     /// no heads; `scratch` or `out` is too short.
+    ///
+    /// ```
+    /// use simdformer::search::Hooks;
+    /// use simdformer::{Event, Limits, Model, Sentence, Session, Source};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 48))?;
+    /// let (source, options) = ([6, 11, 0], session.search_options());
+    /// let mut target = vec![options.start];
+    /// session.generate(&[Source::new(&source)], &options, &mut Hooks::default(), &mut |event| {
+    ///     if let Event::Done(done) = event {
+    ///         target.extend(done.hypotheses().next().expect("a hypothesis").tokens);
+    ///     }
+    /// })?;
+    /// target.pop();
+    ///
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode(&[&source], &mut sentence)?;
+    /// let mut scratch = vec![0.0; session.plan().trace_floats()];
+    /// let mut weights = vec![0.0; target.len() * source.len()];
+    /// let last = model.config().decoder.layers - 1;
+    /// session.align(sentence[0], &target, (last, &[0, 1, 2, 3]), &mut scratch, &mut weights)?;
+    /// for row in weights.chunks(source.len()) {
+    ///     assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn align(
         &mut self,
         sentence: Sentence,
@@ -85,8 +114,10 @@ impl<'a> Session<'a> {
         if layer >= stack.layers {
             return Err(SessionError::Layer { layers: stack.layers, found: layer });
         }
-        let wrong = heads.iter().copied().find(|&head| head >= stack.heads);
-        if let Some(found) = wrong.or(heads.is_empty().then_some(stack.heads)) {
+        if heads.is_empty() {
+            return Err(SessionError::NoHeads);
+        }
+        if let Some(&found) = heads.iter().find(|&&head| head >= stack.heads) {
             return Err(SessionError::Head { heads: stack.heads, found });
         }
         let row = self.start(sentence)?;
@@ -144,6 +175,55 @@ impl Probe for Mean<'_> {
 }
 
 impl Watched<'_, '_> {
+    /// As [`Session::generate`]. All logits are computed and shown, also where a search needs only the
+    /// best token; the tokens are the same.
+    ///
+    /// # Errors
+    /// As [`Session::generate`].
+    pub fn generate<A: Answer>(
+        &mut self,
+        sources: &[Source<'_>],
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+        on_event: &mut dyn FnMut(Event<'_>) -> A,
+    ) -> Result<Counts, SessionError> {
+        let mut on_event = |event: Event<'_>| on_event(event).answer();
+        let looks = Looks { tap: &mut self.watch, wants_logits: true };
+        self.session.generate_with(sources, options, hooks, &mut on_event, looks)
+    }
+
+    /// As [`Session::start`].
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn start(&mut self, sentence: Sentence) -> Result<Row, SessionError> {
+        self.session.start(sentence)
+    }
+
+    /// As [`Session::fork`].
+    ///
+    /// # Errors
+    /// As [`Session::fork`].
+    pub fn fork(&mut self, row: Row) -> Result<Row, SessionError> {
+        self.session.fork(row)
+    }
+
+    /// As [`Session::release`].
+    ///
+    /// # Errors
+    /// As [`Session::release`].
+    pub fn release(&mut self, row: Row) -> Result<(), SessionError> {
+        self.session.release(row)
+    }
+
+    /// As [`Session::release_sentence`].
+    ///
+    /// # Errors
+    /// As [`Session::release_sentence`].
+    pub fn release_sentence(&mut self, sentence: Sentence) -> Result<(), SessionError> {
+        self.session.release_sentence(sentence)
+    }
+
     /// As [`Session::encode`].
     ///
     /// # Errors

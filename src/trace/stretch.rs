@@ -22,13 +22,13 @@ fn stretch_at(rows: Rows<'_>, index: usize, start: usize) -> Option<Stretch> {
             row: None,
             position: 0,
         }),
-        Rows::Target { slots, sentences, positions } => {
-            let slot = *slots.get(start)?;
+        Rows::Target { hypotheses, sentences, positions } => {
+            let row = *hypotheses.get(start)?;
             Some(Stretch {
                 start,
-                len: slots[start..].iter().take_while(|&&other| other == slot).count(),
+                len: hypotheses[start..].iter().take_while(|&&other| other == row).count(),
                 sentence: *sentences.get(start)?,
-                row: Some(slot),
+                row: Some(row),
                 position: *positions.get(start)? as usize,
             })
         }

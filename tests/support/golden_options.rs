@@ -31,12 +31,12 @@ pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> Se
             "length_penalty" => beam.length_penalty = number.unwrap(),
             "early_stopping" => {
                 beam.early_stopping = match value.as_bool() {
-                    Some(true) => EarlyStopping::True,
-                    Some(false) => EarlyStopping::False,
+                    Some(true) => EarlyStopping::WhenFull,
+                    Some(false) => EarlyStopping::Heuristic,
                     None => EarlyStopping::Never,
                 }
             }
-            "num_return_sequences" => options.num_return = count.unwrap(),
+            "num_return_sequences" => options.num_return_sequences = count.unwrap(),
             "max_new_tokens" => options.max_new_tokens = count,
             "eos_token_id" => options.eos = ids(value),
             "allowed" => {}

@@ -21,8 +21,8 @@ pub(crate) fn beam(beams: Beams) -> Strategy {
         beams: beams.beams,
         length_penalty: beams.length_penalty,
         early_stopping: match beams.early {
-            Early::True => EarlyStopping::True,
-            Early::False => EarlyStopping::False,
+            Early::True => EarlyStopping::WhenFull,
+            Early::False => EarlyStopping::Heuristic,
             Early::Never => EarlyStopping::Never,
         },
         groups: beams.groups,

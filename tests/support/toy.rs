@@ -90,6 +90,10 @@ pub(crate) fn run_until(
     stop_after: usize,
 ) -> Result<Vec<Outcome>> {
     let vocabulary = sentences.first().map_or(1, |s| s.0.vocabulary);
+    // The reference ends a target at its longest length, as options do and limits do not.
+    let set_a_length = options.max_new_tokens.or(options.max_length).is_some();
+    let max_length = if set_a_length { options.max_length } else { Some(target) };
+    let options = &SearchOptions { max_length, ..options.clone() };
     let limits = limits(options, sentences.len(), target, vocabulary);
     let mut memory = vec![0xDEAD_BEEF; words(&limits)?];
     let mut search = Search::new(options, &limits, &mut memory)?;
@@ -116,13 +120,12 @@ pub(crate) fn run_until(
             steps[s as usize] += 1;
         }
         before = histories;
-        let mut on_token = |token: Token| {
-            let list = &mut streamed[token.sentence as usize];
+        let mut on_token = |sentence: u32, token: Token| {
+            let list = &mut streamed[sentence as usize];
             list.push(token);
             if list.len() < stop_after { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let mut hooks = Hooks { on_token: Some(&mut on_token), ..Hooks::default() };
-        search.advance(&mut logits, &mut hooks)?;
+        search.advance(&mut logits, &mut Hooks::default(), Some(&mut on_token))?;
     }
     let outcome = |slot: u32| Outcome {
         finish: search.finish(slot),

@@ -1,0 +1,87 @@
+//! What can be said of a request before anything runs.
+
+use super::error::{SessionError, SourceError};
+use super::generate::Source;
+use super::plan::Plan;
+use super::session::Session;
+use crate::search::{SearchError, SearchOptions};
+
+impl Session<'_> {
+    /// [`Plan::check`] of the session's plan.
+    ///
+    /// # Errors
+    /// As [`Plan::check`].
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+        self.plan().check(source, options)
+    }
+}
+
+impl Plan {
+    /// Whether [`Session::generate`] would take this source under these options: for a server's front
+    /// door, so that one bad request does not refuse those that it would wait with. Takes a copy of the
+    /// plan and no session, which may be at work.
+    ///
+    /// # Errors
+    /// What `generate` would say, where the source is the only one: its number is 0.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Plan, SessionError, Source, SourceError};
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let plan = Plan::new(&model, Limits::new(4, 32, 48))?;
+    /// let options = model.config().search_options();
+    /// assert_eq!(plan.check(&Source::new(&[6, 11, 0]), &options), Ok(()));
+    /// let refused = plan.check(&Source::new(&[]), &options);
+    /// assert_eq!(refused, Err(SessionError::Source { index: 0, error: SourceError::Empty }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+        options.validate(&self.search).map_err(|error| self.option_error(error))?;
+        self.check_source(0, source, options)
+    }
+
+    /// Checks source number `index` of a request under options that are valid.
+    pub(super) fn check_source(
+        &self,
+        index: usize,
+        source: &Source<'_>,
+        options: &SearchOptions,
+    ) -> Result<(), SessionError> {
+        self.check_tokens(index, source.tokens)?;
+        source.request().validate(options, &self.search).map_err(|error| {
+            let error = SourceError::of(error);
+            SessionError::Source { index, error }
+        })
+    }
+
+    /// Checks what is to be encoded of source number `index`.
+    pub(super) fn check_tokens(&self, index: usize, tokens: &[u32]) -> Result<(), SessionError> {
+        let (limit, expected_at_most) = ("source_tokens", self.limits.source_tokens);
+        let found = tokens.len();
+        let outside = tokens.iter().position(|&id| id as usize >= self.source_vocabulary);
+        let error = if tokens.is_empty() {
+            SourceError::Empty
+        } else if found > expected_at_most {
+            SourceError::BeyondPlan { limit, expected_at_most, found }
+        } else if let Some(at) = outside {
+            let vocabulary = self.source_vocabulary;
+            SourceError::Token { index: at, vocabulary, found: tokens[at] }
+        } else {
+            return Ok(());
+        };
+        Err(SessionError::Source { index, error })
+    }
+
+    /// What a search says of its options, in terms of the plan.
+    pub(super) fn option_error(&self, error: SearchError) -> SessionError {
+        let SearchError::BeyondLimit { setting, limit, expected_at_most, found } = error else {
+            return error.into();
+        };
+        let (limit, planned) = match limit {
+            "sequences" => ("beams", self.limits.beams),
+            "max_target_length" => ("target_tokens", self.limits.target_tokens),
+            other => (other, self.limits.end_tokens),
+        };
+        SessionError::OptionBeyondPlan { option: setting, limit, planned, expected_at_most, found }
+    }
+}

@@ -1,0 +1,114 @@
+//! A handle names what it was made for: not what came into its slot, and nothing of another session.
+
+use crate::random_model::Dims;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::{Limits, Model, Plan, Row, Sentence, Session, SessionError, StepRow};
+
+fn model() -> Model {
+    Model::load(&Dims::small(Family::Marian).checkpoint(5), Isa::best()).expect("a model")
+}
+
+fn limits() -> Limits {
+    Limits { beams: 2, ..Limits::new(2, 6, 6) }
+}
+
+fn begin(session: &mut Session<'_>) -> (Sentence, Row) {
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
+    (sentence[0], session.start(sentence[0]).expect("a row"))
+}
+
+/// `session` knows neither of them, whatever it is asked.
+fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: Sentence, row: Row) {
+    let no_row = Some(SessionError::UnknownRow { found: row.slot() });
+    let step = [StepRow { row, token: 1 }];
+    assert_eq!(session.step(&step).err(), no_row, "{what}");
+    assert_eq!(session.step_best(&step, &|_, _| false).err(), no_row, "{what}");
+    assert_eq!(session.prefill(row, &[1], None).err(), no_row, "{what}");
+    assert_eq!(session.fork(row).err(), no_row, "{what}");
+    assert_eq!(session.row_len(row).err(), no_row, "{what}");
+    assert_eq!(session.release(row).err(), no_row, "{what}");
+    let no_sentence = Some(SessionError::UnknownSentence { found: sentence.slot() });
+    assert_eq!(session.start(sentence).err(), no_sentence, "{what}");
+    assert_eq!(session.release_sentence(sentence).err(), no_sentence, "{what}");
+    let mut scratch = vec![0.0; session.plan().trace_floats()];
+    let mut out = [0.0; 100];
+    let aligned = session.align(sentence, &[1], (0, &[0]), &mut scratch, &mut out);
+    assert_eq!(aligned.err(), no_sentence, "{what}");
+}
+
+#[test]
+fn a_handle_of_one_session_is_nobody_in_another() {
+    let model = model();
+    let mut a = Session::new(&model, limits()).expect("a session");
+    let mut b = Session::new(&model, limits()).expect("a session");
+    // The same calls in both: the same slots.
+    let (of_a, of_b) = (begin(&mut a), begin(&mut b));
+    assert_eq!((of_a.0.slot(), of_a.1.slot()), (of_b.0.slot(), of_b.1.slot()));
+    assert_ne!(of_a, of_b);
+    assert_unknown("a's in b", &mut b, of_a.0, of_a.1);
+    assert_unknown("b's in a", &mut a, of_b.0, of_b.1);
+    // And nobody has been touched.
+    assert_eq!((a.row_len(of_a.1), b.row_len(of_b.1)), (Ok(0), Ok(0)));
+    a.step(&[StepRow { row: of_a.1, token: 1 }]).expect("its own");
+    b.step(&[StepRow { row: of_b.1, token: 1 }]).expect("its own");
+}
+
+#[test]
+fn nor_after_clear_in_either() {
+    let model = model();
+    let mut a = Session::new(&model, limits()).expect("a session");
+    let mut b = Session::new(&model, limits()).expect("a session");
+    for _ in 0..3 {
+        let (of_a, of_b) = (begin(&mut a), begin(&mut b));
+        a.clear();
+        assert_unknown("a's own, cleared", &mut a, of_a.0, of_a.1);
+        begin(&mut a);
+        assert_unknown("a's own, replaced", &mut a, of_a.0, of_a.1);
+        assert_unknown("b's in a", &mut a, of_b.0, of_b.1);
+        assert_unknown("a's in b", &mut b, of_a.0, of_a.1);
+        a.clear();
+        b.clear();
+    }
+}
+
+#[test]
+fn nor_in_a_session_in_the_same_memory() {
+    let model = model();
+    let floats = Plan::new(&model, limits()).expect("a plan").floats();
+    let mut buffer = vec![0.0; floats];
+    let mut gone = Vec::new();
+    for _ in 0..4 {
+        let mut session = Session::with_buffer(&model, limits(), &mut buffer).expect("a session");
+        for &(sentence, row) in &gone {
+            assert_unknown("before it is used", &mut session, sentence, row);
+        }
+        let own = begin(&mut session);
+        for &(sentence, row) in &gone {
+            assert_unknown("in use", &mut session, sentence, row);
+        }
+        assert_eq!(session.row_len(own.1), Ok(0));
+        gone.push(own);
+    }
+}
+
+#[test]
+fn nor_on_any_thread() {
+    let model = model();
+    let handles = |session: &mut Session<'_>| [begin(session), begin(session)];
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut session = Session::new(&model, limits()).expect("a session");
+                    handles(&mut session)
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("handles")).collect()
+    });
+    for (i, a) in all.iter().enumerate() {
+        assert!(all[..i].iter().all(|b| a.0 != b.0 && a.1 != b.1), "{a:?} twice");
+    }
+}

@@ -1,0 +1,307 @@
+//! What a session says of a request: that it is refused, and which source is to blame, before anything
+//! has begun; or how long its targets became, and why.
+
+use crate::random_model::Dims;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{
+    BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchError,
+    SearchOptions, Strategy,
+};
+use simdformer::{Event, Limits, Model, Session, SessionError, Source, SourceError};
+use std::path::Path;
+
+fn model() -> Model {
+    Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model")
+}
+
+/// Translates from French; its checkpoint asks for targets of at most 40 tokens, the last of which is
+/// forced to be an end.
+fn trained() -> Model {
+    Model::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en")).expect("a model")
+}
+
+/// "la vieille maison blanche est belle" or the like: a dozen tokens in English.
+const LONG: &[u32] = &[954, 1388, 1444, 774, 2040, 2315, 375, 0];
+
+/// Finish and tokens of each source.
+fn run(
+    session: &mut Session<'_>,
+    sources: &[Source<'_>],
+    options: &SearchOptions,
+) -> Result<Vec<(Finish, Vec<Vec<u32>>)>, SessionError> {
+    let mut found = vec![None; sources.len()];
+    session.generate(sources, options, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event {
+            let tokens = done.hypotheses().map(|hypothesis| hypothesis.tokens.to_vec()).collect();
+            assert!(found[done.source].replace((done.finish, tokens)).is_none(), "reported twice");
+        }
+    })?;
+    Ok(found.into_iter().map(|found| found.expect("reported")).collect())
+}
+
+fn strategies() -> [Strategy; 4] {
+    [
+        Strategy::Greedy,
+        Strategy::Beam(BeamOptions { beams: 3, ..BeamOptions::default() }),
+        Strategy::Beam(BeamOptions { beams: 2, groups: 2, ..BeamOptions::default() }),
+        Strategy::Sample(SampleOptions { temperature: 0.1, ..SampleOptions::default() }),
+    ]
+}
+
+#[test]
+fn a_checkpoint_that_asks_for_more_than_was_planned_is_refused_or_cut_with_a_word() {
+    let model = trained();
+    let asked = model.config().search_options();
+    assert_eq!((asked.max_length, &asked.forced_eos[..]), (Some(40), &[0][..]));
+    let whole = Limits { beams: 3, ..Limits::new(1, 16, 39) };
+    let mut whole = Session::new(&model, whole).expect("a session");
+    assert_eq!(whole.search_options(), asked);
+    let mut session =
+        Session::new(&model, Limits { beams: 3, ..Limits::new(1, 16, 6) }).expect("a session");
+    let refused = Err(SessionError::OptionBeyondPlan {
+        option: "max_length",
+        limit: "target_tokens",
+        planned: 6,
+        expected_at_most: 7,
+        found: 40,
+    });
+    assert_eq!(run(&mut session, &[Source::new(LONG)], &asked), refused);
+    assert_eq!(session.check(&Source::new(LONG), &asked).err(), refused.err());
+
+    for strategy in strategies() {
+        for scores in [true, false] {
+            let options =
+                SearchOptions { strategy: strategy.clone(), scores, ..session.search_options() };
+            let cut = run(&mut session, &[Source::new(LONG)], &options).expect("generated");
+            assert_eq!(cut[0].0, Finish::Length, "{strategy:?}");
+            let options = SearchOptions { max_length: asked.max_length, ..options };
+            let ended = run(&mut whole, &[Source::new(LONG)], &options).expect("generated");
+            assert_eq!(ended[0].0, Finish::End, "{strategy:?}");
+            for hypothesis in &cut[0].1 {
+                // What it has is what it would have gone on from: no end in place of the cut.
+                assert_eq!(hypothesis.len(), 6, "{strategy:?}");
+                assert_ne!(hypothesis.last(), Some(&0), "{strategy:?}");
+            }
+            if strategy == Strategy::Greedy {
+                assert!(ended[0].1[0].starts_with(&cut[0].1[0]));
+            }
+        }
+    }
+}
+
+/// The caller's own longest length, with an end token that must come there.
+#[test]
+fn a_forced_end_does_not_hide_a_cut() {
+    let model = trained();
+    let mut session =
+        Session::new(&model, Limits { beams: 3, ..Limits::new(1, 16, 20) }).expect("a session");
+    for strategy in strategies() {
+        for (max_new_tokens, max_length) in [(Some(4), None), (None, Some(5)), (Some(9), Some(5))] {
+            let options = SearchOptions {
+                strategy: strategy.clone(),
+                max_new_tokens,
+                max_length,
+                ..session.search_options()
+            };
+            let found = run(&mut session, &[Source::new(LONG)], &options).expect("generated");
+            let (finish, hypotheses) = &found[0];
+            assert_eq!(*finish, Finish::Length, "{strategy:?}");
+            for hypothesis in hypotheses {
+                assert_eq!((hypothesis.len(), hypothesis.last()), (4, Some(&0)), "{strategy:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_new_tokens_than_were_planned_are_refused() {
+    let model = model();
+    let mut session = Session::new(&model, Limits::new(2, 8, 6)).expect("a session");
+    let with = |new| SearchOptions { max_new_tokens: Some(new), ..SearchOptions::default() };
+    let source = Source::new(&[5, 6, 0]);
+    let found = run(&mut session, &[source], &with(6)).expect("all that was planned");
+    assert_eq!((found[0].0, found[0].1[0].len()), (Finish::Length, 6));
+    let error = run(&mut session, &[source], &with(7)).expect_err("one more");
+    assert_eq!(
+        error.to_string(),
+        "the option `max_new_tokens` may be at most 6 in a session that was planned with \
+         `target_tokens` = 6; found 7"
+    );
+    // A prefix takes of the room.
+    let prefixed = Source { prefix: &[3, 4], ..source };
+    run(&mut session, &[source, prefixed], &with(4)).expect("room for all");
+    let error =
+        run(&mut session, &[source, prefixed], &with(5)).expect_err("no room for the fifth");
+    assert_eq!(
+        error.to_string(),
+        "source 1: prompt: expected at most 2 tokens with the decoder start, to leave room for 5 \
+         more, found 3"
+    );
+    // Unless the whole is bounded.
+    let options = SearchOptions { max_length: Some(7), ..with(5) };
+    let found = run(&mut session, &[source, prefixed], &options).expect("generated");
+    assert_eq!((found[0].1[0].len(), found[1].1[0].len()), (5, 4));
+}
+
+/// Nothing is begun, whichever source is wrong, and the error says which.
+#[test]
+fn one_bad_source_is_named_and_nothing_has_begun() {
+    let model = model();
+    let mut session = Session::new(&model, Limits::new(3, 8, 9)).expect("a session");
+    let options = SearchOptions { max_new_tokens: Some(3), ..SearchOptions::default() };
+    let good = Source::new(&[5, 6, 0]);
+    let prompt_error = SearchError::PromptTooLong { expected_at_most: 7, found: 9, room: 3 };
+    let vocabulary = 131;
+    let bad = [
+        (Source::new(&[]), SourceError::Empty),
+        (
+            Source::new(&[1; 9]),
+            SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found: 9 },
+        ),
+        (Source::new(&[1, 131]), SourceError::Token { index: 1, vocabulary, found: 131 }),
+        (
+            Source { prefix: &[2, 140], ..good },
+            SourceError::Target(SearchError::Token { setting: "prefix", vocabulary, found: 140 }),
+        ),
+        (Source { prefix: &[1; 8], ..good }, SourceError::Target(prompt_error)),
+        (
+            Source { forced_bos: Some(200), ..good },
+            SourceError::Target(SearchError::Token {
+                setting: "forced_bos",
+                vocabulary,
+                found: 200,
+            }),
+        ),
+    ];
+    for (source, error) in bad {
+        let expected = |index| SessionError::Source { index, error: error.clone() };
+        assert_eq!(session.check(&source, &options), Err(expected(0)));
+        for index in [0, 4, 99] {
+            let mut sources = [good; 100];
+            sources[index] = source;
+            let mut events = 0;
+            let found = session.generate(&sources, &options, &mut Hooks::default(), &mut |_| {
+                events += 1;
+            });
+            assert_eq!(found, Err(expected(index)));
+            assert_eq!(events, 0, "something had begun");
+            let said = expected(index).to_string();
+            assert!(said.starts_with(&format!("source {index}: ")), "{said}");
+        }
+    }
+    assert_eq!(session.check(&good, &options), Ok(()));
+    let wrong = SearchOptions { repetition_penalty: 0.0, ..options.clone() };
+    assert!(matches!(session.check(&good, &wrong), Err(SessionError::Search(_))));
+    // What a front door refuses, another thread can ask of a copy of the plan.
+    let plan = session.plan().clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(plan.check(&good, &options), Ok(())));
+        run(&mut session, &[good; 10], &options).expect("generated");
+    });
+}
+
+/// Gives up, or spoils the scores, when it sees the given history.
+struct Spoils {
+    history: Vec<u32>,
+    error: Option<SearchError>,
+}
+
+impl LogitsProcessor for Spoils {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if context.history == self.history {
+            scores[3] = f32::NAN;
+            return self.error.map_or(Ok(()), Err);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_error_of_a_processor_names_its_source() {
+    let model = model();
+    // Two slots for nine sources: the seventh is not in the seventh slot.
+    let limits = Limits { beams: 2, ..Limits::new(2, 8, 9) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let beam = Strategy::Beam(BeamOptions { beams: 2, ..BeamOptions::default() });
+    let sample = Strategy::Sample(SampleOptions::default());
+    for strategy in [Strategy::Greedy, beam, sample] {
+        for (error, expected) in [
+            (Some(SearchError::Processor("no more")), SourceError::Processor("no more")),
+            (None, SourceError::NotFinite { position: 3 }),
+        ] {
+            let options = SearchOptions {
+                strategy: strategy.clone(),
+                max_new_tokens: Some(3),
+                start: 2,
+                ..SearchOptions::default()
+            };
+            let mut sources = [Source::new(&[5, 6, 0]); 9];
+            sources[6].prefix = &[77, 88];
+            let mut spoils = Spoils { history: vec![2, 77, 88], error };
+            let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut spoils];
+            let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
+            let mut done = Vec::new();
+            let found = session.generate(&sources, &options, &mut hooks, &mut |event| {
+                if let Event::Done(generated) = event {
+                    done.push(generated.source);
+                }
+            });
+            assert_eq!(found, Err(SessionError::Source { index: 6, error: expected }));
+            assert!(done.contains(&0) && !done.contains(&6) && !done.contains(&8), "{done:?}");
+            run(&mut session, &sources[..2], &options).expect("it goes on");
+        }
+    }
+}
+
+#[test]
+fn limits_that_cannot_work_are_refused_when_planned() {
+    let model = model();
+    let narrow = Limits { batch_tokens: 7, ..Limits::new(2, 8, 8) };
+    assert_eq!(
+        Session::new(&model, narrow).err(),
+        Some(SessionError::LimitBelow {
+            limit: "batch_tokens",
+            other: "source_tokens",
+            expected_at_least: 8,
+            found: 7
+        })
+    );
+    let without = Limits { end_tokens: 0, ..Limits::new(2, 8, 8) };
+    let error = Session::new(&model, without).err();
+    assert_eq!(error, Some(SessionError::ZeroLimit { limit: "end_tokens" }));
+    // And a search that nothing ends.
+    let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
+    let error = run(&mut session, &[Source::new(&[1])], &SearchOptions::default()).err();
+    assert_eq!(error, Some(SessionError::Search(SearchError::NoEnd)));
+}
+
+/// The walk that error reporters print says nothing twice.
+#[test]
+fn errors_do_not_repeat_themselves() {
+    let model = model();
+    let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
+    let wrong = SearchOptions { repetition_penalty: -1.0, ..session.search_options() };
+    let errors = [
+        run(&mut session, &[Source::new(&[1])], &wrong).expect_err("a wrong option"),
+        session.check(&Source::new(&[900]), &session.search_options()).expect_err("a wrong id"),
+        session.step(&[Default::default()]).map(|_| ()).expect_err("no row"),
+    ];
+    for error in errors {
+        let mut walk = vec![error.to_string()];
+        let mut next = std::error::Error::source(&error);
+        while let Some(error) = next {
+            walk.push(error.to_string());
+            next = error.source();
+        }
+        for (i, said) in walk.iter().enumerate() {
+            assert!(!walk[..i].iter().any(|before| before.contains(said)), "{walk:?}");
+        }
+        assert!(!walk[0].contains(": search:") && !walk[0].ends_with(": "), "{walk:?}");
+    }
+}
