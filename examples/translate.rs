@@ -195,10 +195,10 @@ pub(crate) fn translate(
     let allocated = counting::allocations();
     let start = Instant::now();
     session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
-        if let Event::Done(done) = event {
-            if let Some(best) = done.hypotheses().next() {
-                outputs[done.source].extend_from_slice(best.tokens);
-            }
+        if let Event::Done(done) = event
+            && let Some(best) = done.hypotheses().next()
+        {
+            outputs[done.source].extend_from_slice(best.tokens);
         }
     })?;
     let elapsed = start.elapsed();
