@@ -71,18 +71,20 @@ fn the_programs_of_the_readme_are_tested() {
 #[test]
 fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Error>> {
     use simdformer::search::Hooks;
-    use simdformer::{Limits, Model, Session, Source};
+    use simdformer::{Event, Limits, Model, Session, Source};
 
     let model = Model::open("models/fr-en")?;
     // At most 8 sentences at a time, of at most 64 tokens on either side, one hypothesis each.
     let mut session = Session::new(&model, Limits::new(8, 64, 64))?;
     println!("{} bytes, and not one more from here on", session.plan().bytes());
 
-    let options = model.config().search_options(); // what generation_config.json asks for
+    let options = session.search_options(); // what generation_config.json asks for
     let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0])];
-    session.generate(&sources, &options, &mut Hooks::default(), &mut |done| {
-        for hypothesis in done.hypotheses() {
-            println!("{}: {:?} ({})", done.source, hypothesis.tokens, hypothesis.score);
+    session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event {
+            for hypothesis in done.hypotheses() {
+                println!("{}: {:?} ({})", done.source, hypothesis.tokens, hypothesis.score);
+            }
         }
     })?;
 

@@ -266,14 +266,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Forgets every sentence and hypothesis.
-    pub fn clear(&mut self) {
-        let Plan { row_len, sentence_len, .. } = self.plan.clone();
-        let floats = self.buffer.floats_mut();
-        words_mut(&mut floats[row_len]).fill(0);
-        words_mut(&mut floats[sentence_len]).fill(0);
-    }
-
     /// Uses `threads` from now on. The results do not change by a bit.
     pub fn set_threads(&mut self, threads: Threads) {
         self.threads = threads;
