@@ -184,10 +184,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     let search = session.search_options();
     let mut best: Vec<u32> = Vec::new();
     session.generate(&[Source::new(&source)], &search, &mut Hooks::default(), &mut |event| {
-        if let Event::Done(done) = event {
-            if let Some(hypothesis) = done.hypotheses().next() {
-                best.extend_from_slice(hypothesis.tokens);
-            }
+        if let Event::Done(done) = event
+            && let Some(hypothesis) = done.hypotheses().next()
+        {
+            best.extend_from_slice(hypothesis.tokens);
         }
     })?;
     let start = config.tokens.decoder_start.ok_or("the checkpoint has no decoder start token")?;

@@ -250,16 +250,18 @@ impl Batch<'_> {
         let sources = self.sources();
         let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
         let tokens = |chunk: &[&[u32]]| chunk.iter().map(|source| source.len()).sum();
-        let target = |request: &Request| {
-            // A prompt ends in the first token that is fed for its logits; the last token never is.
-            let prompt = 1 + request.after_start(self.options.start).len();
+        // A prompt ends in the first token that is fed for its logits; the last token never is.
+        let fed = |prompt: usize| {
             let new = self.options.max_new_tokens.unwrap_or(usize::MAX);
             let most = self.options.max_length.unwrap_or(usize::MAX);
-            let searched = prompt.saturating_add(new).min(most) - 1;
-            let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
-            if self.arguments.score { prompt.max(given) } else { searched.max(given) }
+            if self.arguments.score { prompt } else { prompt.saturating_add(new).min(most) - 1 }
         };
-        let target_tokens = longest(&mut self.requests.iter().map(target));
+        let target = |request: &Request| {
+            let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
+            fed(1 + request.after_start(self.options.start).len()).max(given)
+        };
+        // Also without requests the plan holds what the options ask for.
+        let target_tokens = longest(&mut self.requests.iter().map(target).chain([fed(1)]));
         Limits {
             sentences: sources.len().max(1),
             source_tokens: longest(&mut sources.iter().map(|source| source.len())),
@@ -297,17 +299,13 @@ impl Batch<'_> {
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
-            let mut keep = |event: Event<'_>| {
+            session.generate(&requests, self.options, &mut Hooks::default(), &mut |event| {
                 if let Event::Done(done) = event {
                     for hypothesis in done.hypotheses() {
                         outputs[done.source].push(hypothesis.tokens, hypothesis.score);
                     }
                 }
-            };
-            // A plan for nothing has no room for what the options ask.
-            if !requests.is_empty() {
-                session.generate(&requests, self.options, &mut Hooks::default(), &mut keep)?;
-            }
+            })?;
             let whole = start.elapsed().as_secs_f64();
             // Alone and after the run, so that what is cold at first counts as decoding.
             let start = Instant::now();

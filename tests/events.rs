@@ -383,7 +383,7 @@ fn closures_are_rules() {
             Ok(())
         };
         let mut allow = |_: &Context<'_>, allow: &mut dyn FnMut(&[u32])| {
-            even.chunks(10).for_each(|some| allow(some));
+            even.chunks(10).for_each(&mut *allow);
         };
         let (mut falling, mut types) = (Falling, Even(even.clone()));
         let rules: [(&mut dyn LogitsProcessor, &mut dyn AllowedTokens); 2] =

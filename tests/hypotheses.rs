@@ -1,7 +1,7 @@
 //! A plan holds the hypotheses that it says, in every order of start, fork, release, step and prefill,
 //! and each sees its own past and nothing else.
 //!
-//! The bookkeeping alone goes through four million operations in `src/session/pasts.rs`; here it is a
+//! The bookkeeping alone goes through more than a million operations in `src/session/pasts.rs`; here it is a
 //! whole session, and what it computes is compared bit by bit with the same tokens fed one by one to a
 //! session that has nothing else to do.
 

@@ -24,13 +24,16 @@ fn trained() -> Model {
 /// "la vieille maison blanche est belle" or the like: a dozen tokens in English.
 const LONG: &[u32] = &[954, 1388, 1444, 774, 2040, 2315, 375, 0];
 
-/// Finish and tokens of each source.
+/// Why a source ended, and its hypotheses.
+type Ended = (Finish, Vec<Vec<u32>>);
+
+/// What became of each source.
 fn run(
     session: &mut Session<'_>,
     sources: &[Source<'_>],
     options: &SearchOptions,
-) -> Result<Vec<(Finish, Vec<Vec<u32>>)>, SessionError> {
-    let mut found = vec![None; sources.len()];
+) -> Result<Vec<Ended>, SessionError> {
+    let mut found: Vec<Option<Ended>> = vec![None; sources.len()];
     session.generate(sources, options, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event {
             let tokens = done.hypotheses().map(|hypothesis| hypothesis.tokens.to_vec()).collect();

@@ -13,7 +13,7 @@ use super::search::{NONE, Progress, Search};
 pub const UNDECIDED: u32 = simdformer_kernels::screen::UNDECIDED;
 
 /// What is banned in the rows of one step; see [`Search::bans`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Bans<'b, 'a> {
     search: &'b Search<'a>,
 }

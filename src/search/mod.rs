@@ -82,6 +82,7 @@
 
 mod beam;
 mod best;
+mod debug;
 mod error;
 mod filters;
 mod logits;

@@ -1,6 +1,5 @@
 //! The order in which processors apply.
 
-use core::fmt;
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
@@ -67,15 +66,6 @@ pub struct Hooks<'h> {
     pub processors: &'h mut [&'h mut dyn LogitsProcessor],
     /// Which tokens may follow a history.
     pub allowed: Option<&'h mut dyn AllowedTokens>,
-}
-
-impl fmt::Debug for Hooks<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks")
-            .field("processors", &self.processors.len())
-            .field("allowed", &self.allowed.is_some())
-            .finish()
-    }
 }
 
 /// The processors of one row, in the order of transformers 5.23.

@@ -6,7 +6,6 @@
 
 use super::SearchError;
 use super::logits::{log_softmax, power};
-use core::fmt;
 
 /// What a processor may know about the row of scores it is given.
 #[derive(Clone, Copy, Debug)]
@@ -304,12 +303,6 @@ impl LogitsProcessor for MinNewTokens<'_> {
 pub struct AllowedPrefix<'f> {
     /// The function.
     pub tokens: &'f mut dyn AllowedTokens,
-}
-
-impl fmt::Debug for AllowedPrefix<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AllowedPrefix").finish_non_exhaustive()
-    }
 }
 
 impl AllowedPrefix<'_> {

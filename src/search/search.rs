@@ -1,6 +1,5 @@
 //! The state machine: admits sentences, hands out rows, takes logits, keeps what is finished.
 
-use core::fmt;
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
@@ -190,17 +189,6 @@ pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
         return Err(SearchError::TooLarge);
     }
     Memory::words(&shape).ok_or(SearchError::TooLarge)
-}
-
-impl fmt::Debug for Search<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Search")
-            .field("strategy", &self.options.strategy)
-            .field("sentences", &self.shape.sentences)
-            .field("unfinished", &self.active())
-            .field("rows", &self.rows)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<'a> Search<'a> {

@@ -1,7 +1,6 @@
 //! What happens while sentences are generated, and what the caller may answer.
 
 use crate::search::{Finish, Hypothesis, Search, Token};
-use core::fmt;
 use core::ops::ControlFlow;
 
 /// What [`Session::generate`](crate::Session::generate) tells its caller while it runs.
@@ -71,16 +70,6 @@ impl<'g> Generated<'g> {
     /// The hypotheses, best first; samples in the order of their numbers.
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'g>> + use<'g> {
         self.search.hypotheses(self.slot)
-    }
-}
-
-impl fmt::Debug for Generated<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Generated")
-            .field("source", &self.source)
-            .field("finish", &self.finish)
-            .field("hypotheses", &self.hypotheses().len())
-            .finish()
     }
 }
 

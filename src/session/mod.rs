@@ -1,7 +1,7 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 //!
-//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with a model that is borrowed or
-//! shared (`model_ref.rs`). `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs`
+//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with a
+//! model that is borrowed or shared (`model_ref.rs`). `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs`
 //! where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
 //! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
@@ -30,6 +30,7 @@ mod prefill;
 
 mod watched;
 
+mod debug;
 mod error;
 mod event;
 mod model_ref;

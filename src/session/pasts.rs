@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Four million operations: nothing is refused while there is room, and nobody's past is written
+    /// More than a million operations: nothing is refused while there is room, and nobody's past is written
     /// over.
     #[test]
     fn a_plan_holds_its_beams_in_any_order() {
@@ -295,12 +295,12 @@ mod tests {
         {
             let mut model = Model::new(sentences, beams, capacity);
             let mut random = Random((beams * 100 + capacity) as u64);
-            for _ in 0..600_000 {
+            for _ in 0..160_000 {
                 model.operate(&mut random);
             }
-            assert!(model.done.iter().all(|&done| done > 10_000 || beams == 1), "{:?}", model.done);
-            assert!(beams == 1 || model.away > 1000, "{} writes away from home", model.away);
-            assert!(beams < 3 || model.broken_lines > 100, "{} broken lines", model.broken_lines);
+            assert!(model.done.iter().all(|&done| done > 2_000 || beams == 1), "{:?}", model.done);
+            assert!(beams == 1 || model.away > 300, "{} writes away from home", model.away);
+            assert!(beams < 3 || model.broken_lines > 30, "{} broken lines", model.broken_lines);
         }
     }
 

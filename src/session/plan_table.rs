@@ -5,15 +5,6 @@ use crate::memory::ByteTable;
 use core::fmt;
 use core::ops::Range;
 
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan")
-            .field("limits", &self.limits())
-            .field("bytes", &self.bytes())
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Display for Plan {
     /// The limits, then a table of bytes that add up to [`Plan::bytes`].
     ///

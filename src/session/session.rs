@@ -9,7 +9,6 @@ use crate::config::Side;
 use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
 use crate::model::Model;
-use core::fmt;
 use simdformer_kernels::Parallelism;
 
 /// Who computes.
@@ -267,14 +266,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Forgets every sentence and hypothesis.
-    pub fn clear(&mut self) {
-        let Plan { row_len, sentence_len, .. } = self.plan.clone();
-        let floats = self.buffer.floats_mut();
-        words_mut(&mut floats[row_len]).fill(0);
-        words_mut(&mut floats[sentence_len]).fill(0);
-    }
-
     /// Uses `threads` from now on. The results do not change by a bit.
     pub fn set_threads(&mut self, threads: Threads) {
         self.threads = threads;
@@ -296,16 +287,6 @@ impl<'a> Session<'a> {
 
     pub(super) fn words_mut(&mut self, range: &core::ops::Range<usize>) -> &mut [u32] {
         words_mut(&mut self.buffer.floats_mut()[range.clone()])
-    }
-}
-
-impl fmt::Debug for Session<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("limits", &self.plan.limits)
-            .field("bytes", &self.plan.bytes())
-            .field("free_sentences", &self.free_sentences())
-            .finish_non_exhaustive()
     }
 }
 

@@ -165,6 +165,14 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Forgets every sentence and hypothesis.
+    pub fn clear(&mut self) {
+        let Plan { row_len, sentence_len, .. } = self.plan.clone();
+        let floats = self.buffer.floats_mut();
+        words_mut(&mut floats[row_len]).fill(0);
+        words_mut(&mut floats[sentence_len]).fill(0);
+    }
+
     /// A ticket for the hypothesis that came into `slot`.
     fn name(&mut self, slot: u32) -> Row {
         let ticket = self.tickets.draw();

@@ -9,7 +9,6 @@ use super::slots::{Row, Sentence};
 use super::step::StepRow;
 use crate::search::{Hooks, SearchOptions};
 use crate::trace::{Block, Probe, Stage, View, Watch};
-use core::fmt;
 
 /// A session under the eyes of a [`Probe`]: the same calls, the same bits, and every intermediate is
 /// shown. See [`Session::watch`].
@@ -172,12 +171,6 @@ impl Probe for Mean<'_> {
                 *out += share * weight;
             }
         }
-    }
-}
-
-impl fmt::Debug for Watched<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watched").field(&self.session).finish()
     }
 }
 

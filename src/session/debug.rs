@@ -1,0 +1,42 @@
+//! What the types that hold closures or planned memory print of themselves: little.
+
+use super::event::Generated;
+use super::plan::Plan;
+use super::session::Session;
+use super::watched::Watched;
+use core::fmt;
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("limits", &self.limits())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("limits", &self.plan.limits)
+            .field("bytes", &self.plan.bytes())
+            .field("free_sentences", &self.free_sentences())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Generated<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generated")
+            .field("source", &self.source)
+            .field("finish", &self.finish)
+            .field("hypotheses", &self.hypotheses().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Watched<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
