@@ -283,9 +283,9 @@ fn every_broken_file_has_its_own_error() {
         (
             "only metadata",
             file(r#"{"__metadata__": {"format": "pt"}}"#, &[]),
-            "no tensor for SourceEmbedding",
+            "no tensor for encoder.embedding.weight",
         ),
-        ("no embedding", without(shared), "no tensor for SourceEmbedding"),
+        ("no embedding", without(shared), "no tensor for encoder.embedding.weight"),
         (
             "no norm",
             without("model.encoder.layers.0.final_layer_norm.bias"),
