@@ -32,6 +32,7 @@ mod continuous;
 mod display;
 mod documents;
 mod error_chains;
+mod executor;
 mod generate;
 mod golden_models;
 mod golden_search;

@@ -133,7 +133,7 @@ impl<'c> Checkpoint<'c> {
     ///
     /// let config = Config::from_hugging_face(&config)?;
     /// let checkpoint = Checkpoint::from_bytes(config, &weights)?;
-    /// let model = Model::load(&checkpoint, Isa::detect())?;
+    /// let model = Model::load(&checkpoint, Isa::detect()?)?;
     /// drop(weights); // the model has packed what it needs
     /// assert_eq!(model.config().d_model, 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -180,7 +180,7 @@ impl<'c> Checkpoint<'c> {
     ///
     /// let config = Config::from_hugging_face(&std::fs::read_to_string("models/fr-en/config.json")?)?;
     /// let checkpoint = Checkpoint::from_tensors(config, &find)?;
-    /// let model = Model::load(&checkpoint, Isa::detect())?;
+    /// let model = Model::load(&checkpoint, Isa::detect()?)?;
     /// # assert_eq!(model.config().d_model, 128);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
