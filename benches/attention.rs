@@ -46,7 +46,7 @@ fn add(
 }
 
 fn prefill(criterion: &mut Criterion) {
-    let isa = Isa::detect();
+    let isa = Isa::detect().expect("the set that the environment names");
     for (group, mask) in [
         ("prefill", Mask::None),
         ("prefill-causal", Mask::Causal),
@@ -61,7 +61,7 @@ fn prefill(criterion: &mut Criterion) {
 }
 
 fn decode(criterion: &mut Criterion) {
-    let isa = Isa::detect();
+    let isa = Isa::detect().expect("the set that the environment names");
     for (batch, keys) in [(1, 512), (32, 128)] {
         let shape = Shape::new(batch, 1, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);

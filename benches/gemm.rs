@@ -61,7 +61,7 @@ fn add(group: &mut BenchmarkGroup<'_, WallTime>, who: &str, shape: &str, build: 
 
 fn all(group: &mut BenchmarkGroup<'_, WallTime>, shape: Shape) {
     let name = shape.name();
-    add(group, "simdformer", &name, || matmul::ours(Isa::detect(), shape, Epilogue::default()));
+    add(group, "simdformer", &name, || matmul::ours(isa(), shape, Epilogue::default()));
     add(group, "matrixmultiply", &name, || matmul::matrixmultiply(shape));
     add(group, "gemm", &name, || peers::gemm_crate(shape));
     add(group, "rten-gemm", &name, || peers::rten(shape));
@@ -90,9 +90,14 @@ fn decoder(criterion: &mut Criterion) {
     }
 }
 
+/// What the environment names, or the best.
+fn isa() -> Isa {
+    Isa::detect().expect("the set that the environment names")
+}
+
 /// Around the edges of the tiles.
 fn odd(criterion: &mut Criterion) {
-    let isa = Isa::detect();
+    let isa = isa();
     let mut group = criterion.benchmark_group("odd");
     for shape in matmul::odd_shapes(isa.panel(), isa.lanes()) {
         group.throughput(Throughput::Elements(shape.flops() as u64));
@@ -106,9 +111,7 @@ fn packing(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(4 * (columns * depth) as u64));
         for (order, by_row) in [("out-in", false), ("in-out", true)] {
             let name = format!("{columns}x{depth}");
-            add(&mut group, order, &name, || {
-                matmul::packing(Isa::detect(), columns, depth, by_row)
-            });
+            add(&mut group, order, &name, || matmul::packing(isa(), columns, depth, by_row));
         }
     }
 }
@@ -126,6 +129,6 @@ fn epilogue(criterion: &mut Criterion) {
         ("silu", Activation::Silu),
     ] {
         let epilogue = Epilogue { activation, ..Epilogue::default() };
-        add(&mut group, name, &shape.name(), || matmul::ours(Isa::detect(), shape, epilogue));
+        add(&mut group, name, &shape.name(), || matmul::ours(isa(), shape, epilogue));
     }
 }

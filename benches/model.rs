@@ -55,7 +55,8 @@ fn base() -> Model {
         positions: 512,
         ..Dims::small(Family::Marian)
     };
-    Model::load(&dims.checkpoint(1), Isa::detect()).expect("a random model")
+    let isa = Isa::detect().expect("the set that the environment names");
+    Model::load(&dims.checkpoint(1), isa).expect("a random model")
 }
 
 fn sources(count: usize, len: usize) -> Vec<Vec<u32>> {
@@ -133,7 +134,7 @@ impl<'m> Decode<'m> {
         model: &'m Model,
         batch: usize,
         (beams, scores): (usize, bool),
-        threads: Threads,
+        threads: Threads<'m>,
     ) -> Self {
         let limits = Limits { beams, ..Limits::new(batch, SOURCE, TARGET + 1) };
         let mut session = Session::new(model, limits).expect("a session");
@@ -199,7 +200,7 @@ fn lines(model: &Model, threads: usize) {
         let sources = sources(batch, len);
         let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
         let mut session = Session::new(model, Limits::new(batch, len, 2)).expect("a session");
-        session.set_threads(kind);
+        session.set_threads(kind.clone());
         let bytes = session.plan().bytes();
         let (seconds, allocations) = pool.install(|| {
             measure(|| {
@@ -209,7 +210,7 @@ fn lines(model: &Model, threads: usize) {
         say("encode f32", &[batch, len], seconds, batch * len, allocations, bytes);
     }
     for (batch, beams, scores) in DECODES {
-        let mut work = Decode::new(model, batch, (beams, scores), kind);
+        let mut work = Decode::new(model, batch, (beams, scores), kind.clone());
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));

@@ -26,7 +26,7 @@ fn main() {
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
-    let isa = Isa::detect();
+    let isa = Isa::detect().expect("the set that the environment names");
     for (r, c) in HIDDEN {
         add(&mut criterion, "add_layer_norm", (r, c), 3, || rows::add_layer_norm(isa, r, c));
         add(&mut criterion, "softmax", (r, c), 2, || rows::softmax(isa, r, c, Scores::Near));

@@ -114,7 +114,7 @@ fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
         ffn: [3 * width, 3 * width],
         ..Dims::small(Family::Marian)
     };
-    let model = Model::load(&dims.checkpoint(1), Isa::detect())?;
+    let model = Model::load(&dims.checkpoint(1), Isa::detect()?)?;
     let limits = Limits { beams: 3, ..Limits::new(16, SOURCE, TARGET) };
     let single = Limits::new(1, SOURCE, TARGET);
     let (mut memory, mut lonely) = (buffer(&model, limits)?, buffer(&model, single)?);

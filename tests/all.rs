@@ -33,6 +33,7 @@ mod display;
 mod documents;
 mod error_chains;
 mod events;
+mod executor;
 mod generate;
 mod golden_models;
 mod golden_search;

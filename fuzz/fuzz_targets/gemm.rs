@@ -1,8 +1,9 @@
 //! GEMM of any shape, layout, epilogue and values.
 //!
 //! Finite results are held to the documented error bound against a sum in f64; three threads give the
-//! bits of one, and a row alone the bits that it has in the whole product; nothing outside the output
-//! is written, nothing outside the inputs is read; and views of arbitrary strides are refused or right.
+//! bits of one, as does an executor that does what it likes, of a weight that is not packed, and a row
+//! alone has the bits that it has in the whole product; nothing outside the output is written, nothing
+//! outside the inputs is read; and views of arbitrary strides are refused or right.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -10,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildProduct;
 use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Executor, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
+    gemm, gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -36,6 +38,28 @@ enum Add {
     Nothing,
     Output,
     Matrix,
+}
+
+/// Runs any numbers any number of times, on two threads.
+struct Arbitrarily(u64);
+
+impl Executor for Arbitrarily {
+    fn threads(&self) -> usize {
+        (self.0 % 9) as usize
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for seed in [self.0, !self.0] {
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    for _ in 0..rng.bits() % (2 * tasks as u64) {
+                        task((rng.bits() % (tasks as u64 + 1)) as usize);
+                    }
+                });
+            }
+        });
+    }
 }
 
 fuzz_target!(|case: Case| {
@@ -141,6 +165,20 @@ fn product(isa: Isa, case: &Case) {
         });
         for (one, three) in c.data.iter().zip(&shared.data) {
             assert!(same_bits(*one, *three), "{isa}: {one:e} on one thread, {three:e} on three");
+        }
+    }
+
+    if case.threads % 8 == 1 {
+        let mut loose = before.clone();
+        let floats = gemm_unpacked_scratch(isa, depth, columns).expect("small");
+        let mut scratch = vec![GAP; floats];
+        let executor = Arbitrarily(case.seed);
+        let parallelism = Parallelism::Executor(&executor);
+        let to = view_mut(&mut loose);
+        gemm_unpacked(isa, view(&a), view(&w), &epilogue, to, &mut scratch, parallelism)
+            .expect("shapes that fit");
+        for (one, other) in c.data.iter().zip(&loose.data) {
+            assert!(same_bits(*one, *other), "{isa}: {one:e} packed, {other:e} not packed");
         }
     }
 

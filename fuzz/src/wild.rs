@@ -11,7 +11,8 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use simdformer_kernels::screen::{self, Product, Screen, UNDECIDED};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+    Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
 
 /// A length: often 0 or 1, never more than a vector and a bit.
@@ -122,9 +123,20 @@ impl WildProduct {
         let packed = PackedMatrix::pack(isa, w, &mut buffer).expect("a buffer of that length");
         let residual = if self.residual { Residual::Matrix(r) } else { Residual::None };
         let epilogue = Epilogue { residual, ..Epilogue::default() };
-        if gemm(a, &packed, &epilogue, c, Parallelism::Serial).is_err() {
+        let serial = Parallelism::Serial;
+        let result = gemm(a, &packed, &epilogue, c, serial);
+        // Of the matrices as they come: refused alike, and the same bits.
+        let mut again = vec![GAP; FLOATS];
+        let floats = gemm_unpacked_scratch(isa, depth, columns).expect("small");
+        let mut scratch = vec![GAP; floats];
+        let c = MatrixMut::strided(&mut again, rows, columns, c_strides[0], c_strides[1]);
+        let c = c.expect("accepted before");
+        assert_eq!(gemm_unpacked(isa, a, w, &epilogue, c, &mut scratch, serial), result);
+        if result.is_err() {
             return false;
         }
+        let same = |(one, other): (&f32, &f32)| one.to_bits() == other.to_bits();
+        assert!(memory.iter().zip(&again).all(same), "{isa}: not packed, {self:?}");
         let mut expected = vec![GAP; FLOATS];
         for i in 0..rows {
             for j in 0..columns {

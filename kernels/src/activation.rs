@@ -204,7 +204,7 @@ impl Kernel for ApplyRows {
 ///
 /// let mut x = [-1.0, 0.0, 2.0];
 /// let view = MatrixMut::new(&mut x, 1, 3)?;
-/// activation::apply(Isa::detect(), Activation::Relu, view, Parallelism::Serial)?;
+/// activation::apply(Isa::detect()?, Activation::Relu, view, Parallelism::Serial)?;
 /// assert_eq!(x, [0.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -1,6 +1,7 @@
 //! Token ids to vectors: `out[i] = table[ids[i]] * scale`, and the position's vector added in the
 //! same pass.
 
+use crate::debug::Elements;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
@@ -9,12 +10,21 @@ use crate::rows::{UnitColumns, for_rows};
 use core::fmt;
 
 /// What is added to each token's vector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Positions<'a> {
     /// One row for each position, as many columns as the tokens' table.
     pub table: Matrix<'a>,
     /// The row for each token.
     pub rows: &'a [u32],
+}
+
+impl fmt::Debug for Positions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Positions")
+            .field("table", &self.table)
+            .field("rows", &Elements::of(self.rows))
+            .finish()
+    }
 }
 
 /// Why a lookup could not run. Nothing was written.
@@ -164,7 +174,7 @@ impl Kernel for LookUp<'_> {
 /// let table = Matrix::new(&table, 3, 2)?;
 /// let mut out = [0.0; 4];
 /// let view = MatrixMut::new(&mut out, 2, 2)?;
-/// embed(Isa::detect(), table, &[2, 0], 2.0, None, view, Parallelism::Serial)?;
+/// embed(Isa::detect()?, table, &[2, 0], 2.0, None, view, Parallelism::Serial)?;
 /// assert_eq!(out, [40.0, 42.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -28,8 +28,8 @@ pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 /// ```
 /// use simdformer_kernels::Isa;
 ///
-/// let best = Isa::detect();
-/// assert!(Isa::available().any(|isa| isa == best));
+/// let isa = Isa::detect()?;
+/// assert!(Isa::available().any(|here| here == isa));
 /// assert_eq!(Isa::from_name("scalar")?, Isa::SCALAR);
 /// # Ok::<(), simdformer_kernels::IsaError>(())
 /// ```
@@ -55,7 +55,10 @@ pub const ISA_NAMES: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 #[non_exhaustive]
 pub enum IsaError {
     /// The name is none of [`ISA_NAMES`].
-    UnknownName,
+    UnknownName {
+        /// The name, as far as an error can carry it.
+        found: FoundName,
+    },
     /// The name is known, but this CPU or its operating system lacks the set.
     NotAvailable {
         /// The set that was asked for.
@@ -68,8 +71,8 @@ pub enum IsaError {
 impl fmt::Display for IsaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownName => {
-                write!(f, "unknown instruction set: expected one of {ISA_NAMES:?}")
+            Self::UnknownName { found } => {
+                write!(f, "unknown instruction set {found}: expected one of {ISA_NAMES:?}")
             }
             Self::NotAvailable { name, best } => {
                 write!(f, "this machine has no {name}: its best instruction set is {best}")
@@ -80,19 +83,65 @@ impl fmt::Display for IsaError {
 
 impl core::error::Error for IsaError {}
 
+/// The first [`FoundName::LEN`] bytes of a name that nothing has, kept without an allocator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FoundName {
+    bytes: [u8; Self::LEN],
+    len: u8,
+    whole: bool,
+}
+
+impl FoundName {
+    /// Bytes that are kept.
+    pub const LEN: usize = 30;
+
+    fn of(name: &str) -> Self {
+        let mut len = name.len().min(Self::LEN);
+        while !name.is_char_boundary(len) {
+            len -= 1;
+        }
+        let mut bytes = [0; Self::LEN];
+        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        Self { bytes, len: len as u8, whole: len == name.len() }
+    }
+
+    /// The name, or how it begins.
+    pub fn as_str(&self) -> &str {
+        // Cut where a character ends.
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
+}
+
+/// In quotes, with dots after one that was cut.
+impl fmt::Display for FoundName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{}", self.as_str(), if self.whole { "" } else { "..." })
+    }
+}
+
+impl fmt::Debug for FoundName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Isa {
     /// Plain Rust, on every machine.
     pub const SCALAR: Self = Self(Level::Scalar(pulp::Scalar));
 
-    /// The best instruction set of this machine. In builds with `std`, the set named by the
-    /// environment variable [`ISA_VARIABLE`] instead, if it names one that is here; use
-    /// [`Isa::from_environment`] to have a wrong name reported.
-    pub fn detect() -> Self {
+    /// The best instruction set of this machine, or in builds with `std` the one that the environment
+    /// variable [`ISA_VARIABLE`] names. Ask once, where the program starts, and keep the answer:
+    /// looking into the environment takes a lock and may allocate.
+    ///
+    /// # Errors
+    /// The variable names no set, or one that is not here. It is never passed over: whoever measures
+    /// or debugs with it would be told something about another set.
+    pub fn detect() -> Result<Self, IsaError> {
         #[cfg(feature = "std")]
-        if let Ok(Some(isa)) = Self::from_environment() {
-            return isa;
+        if let Some(isa) = Self::from_environment()? {
+            return Ok(isa);
         }
-        Self::best()
+        Ok(Self::best())
     }
 
     /// The set named by [`ISA_VARIABLE`], or `None` if the variable is not set.
@@ -101,10 +150,8 @@ impl Isa {
     /// The name is unknown, or the set is not here.
     #[cfg(feature = "std")]
     pub fn from_environment() -> Result<Option<Self>, IsaError> {
-        match std::env::var(ISA_VARIABLE) {
-            Ok(name) => Self::from_name(&name).map(Some),
-            Err(_) => Ok(None),
-        }
+        let name = std::env::var_os(ISA_VARIABLE);
+        name.map(|name| Self::from_name(&name.to_string_lossy())).transpose()
     }
 
     /// The best instruction set of this machine, whatever the environment says.
@@ -122,7 +169,8 @@ impl Isa {
     /// # Errors
     /// The name is unknown, or this machine lacks the set.
     pub fn from_name(name: &str) -> Result<Self, IsaError> {
-        let (name, found) = Self::find(name).ok_or(IsaError::UnknownName)?;
+        let (name, found) =
+            Self::find(name).ok_or_else(|| IsaError::UnknownName { found: FoundName::of(name) })?;
         found.ok_or_else(|| IsaError::NotAvailable { name, best: Self::best().name() })
     }
 
@@ -230,7 +278,7 @@ impl Isa {
     /// }
     ///
     /// let mut x = [1.0, 2.0, 3.0];
-    /// Isa::detect().run(Double(&mut x));
+    /// Isa::best().run(Double(&mut x));
     /// assert_eq!(x, [2.0, 4.0, 6.0]);
     /// ```
     #[inline]
@@ -320,9 +368,10 @@ impl PartialEq for Isa {
 
 impl Eq for Isa {}
 
+/// The best one of this machine.
 impl Default for Isa {
     fn default() -> Self {
-        Self::detect()
+        Self::best()
     }
 }
 
@@ -398,7 +447,12 @@ mod tests {
             assert_eq!(Isa::from_name(isa.name()), Ok(isa));
             assert_eq!(isa.panel() % isa.lanes(), 0);
         }
-        assert_eq!(Isa::from_name("mmx"), Err(IsaError::UnknownName));
+        for unknown in ["mmx", "", "AVX2", "avx51"] {
+            let Err(IsaError::UnknownName { found }) = Isa::from_name(unknown) else {
+                panic!("{unknown:?} is no instruction set")
+            };
+            assert_eq!(found.as_str(), unknown);
+        }
     }
 
     #[test]

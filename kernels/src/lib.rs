@@ -1,14 +1,14 @@
 //! Kernels of the encoder-decoder Transformer on the caller's buffers: no allocator, no threads of
 //! their own, no global state.
 //!
-//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's slices,
+//! Each kernel is a safe function on checked views ([`Matrix`], [`Heads`]) of the caller's memory,
 //! with a function that says how much scratch it needs if it needs any, an [`Isa`] that says which
 //! instructions to use, and a [`Parallelism`] that says who computes. It is written once, over a
 //! small vector trait, and runs on four instruction sets:
 //!
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
-//! | [`gemm`] on a [`PackedMatrix`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
+//! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
 //! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`] | yes | yes | yes | yes |
@@ -19,8 +19,21 @@
 //!
 //! # Choosing an instruction set
 //!
-//! [`Isa::detect`] takes the best one, or the one that the environment variable
-//! [`ISA_VARIABLE`] names; [`Isa::from_name`] forces one and fails if the machine lacks it.
+//! [`Isa::best`] is the best one of the machine. [`Isa::detect`] is that, or the one that the
+//! environment variable [`ISA_VARIABLE`] names, and fails if that is none; [`Isa::from_name`] forces
+//! one and fails if the machine lacks it.
+//!
+//! # In another engine
+//!
+//! * Its tensors: views take strides, and are made from slices, or from pointers
+//!   ([`Matrix::from_raw_parts`]) where no slice can be borrowed: column-major matrices with padding,
+//!   parts of a buffer that several threads write. Negative strides are the one layout to copy.
+//! * Its weights: packed once into floats that the engine owns ([`PackedMatrix`]), or multiplied as
+//!   they are ([`gemm_unpacked`]).
+//! * Its threads: an [`Executor`] of two functions, without rayon or std. [`Parallelism`] says
+//!   when which kind of threads is best.
+//! * Its decoding: [`CacheMut::append`] and [`attention_step`] on any number of hypotheses,
+//!   [`attention_cached`] for their source.
 //!
 //! # What is promised
 //!
@@ -35,7 +48,7 @@
 //! # Stack
 //!
 //! There is no heap to fall back on, so this is what a thread must have to spare, in bytes of stack
-//! when compiled with optimisation (`opt-level` 2 or 3): 64 KiB for [`gemm`], 32 KiB for
+//! when compiled with optimisation (`opt-level` 2 or 3): 64 KiB for [`gemm`] and [`gemm_unpacked`], 32 KiB for
 //! [`attention`], [`attention_cached`], [`attention_step`] and a [`screen`], 16 KiB for everything
 //! else. It does not depend on shapes. Threads of a pool need as much as the caller's. Nothing is said
 //! of builds without optimisation, where the compiler keeps every intermediate vector in memory.
@@ -43,7 +56,8 @@
 //! # Features
 //!
 //! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and
-//! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`.
+//! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads are
+//! then an [`Executor`].
 
 #![no_std]
 #[cfg(any(feature = "std", test))]
@@ -51,6 +65,7 @@ extern crate std;
 
 pub mod activation;
 mod attention;
+mod debug;
 pub mod embedding;
 mod gemm;
 mod isa;
@@ -74,13 +89,15 @@ pub use attention::{
     CachedSequence, Heads, HeadsMut, Qkv, Sequence, Weights, attention, attention_cached,
     attention_scratch, attention_scratch_bound, attention_step,
 };
-pub use gemm::{Epilogue, GemmError, PackedMatrix, Residual, gemm};
-pub use isa::{ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
+pub use gemm::{
+    Epilogue, GemmError, PackedMatrix, Residual, gemm, gemm_unpacked, gemm_unpacked_scratch,
+};
+pub use isa::{FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
 pub use mask::FullyMasked;
 pub use matrix::{Matrix, MatrixMut, ViewError};
-pub use parallel::Parallelism;
 #[cfg(feature = "rayon")]
 pub use parallel::Team;
+pub use parallel::{Executor, Parallelism};
 
 /// Whether this crate was compiled with any optimisation; `None` if it was not cargo that compiled it.
 ///

@@ -152,7 +152,7 @@ impl Kernel for ExpSlice<'_> {
 /// use simdformer_kernels::{Isa, math};
 ///
 /// let mut x = [0.0, f32::NEG_INFINITY, 1.0];
-/// math::exp_in_place(Isa::detect(), &mut x);
+/// math::exp_in_place(Isa::best(), &mut x);
 /// assert_eq!(x[..2], [1.0, 0.0]);
 /// assert!((x[2] - 2.718_281_8).abs() < 3e-7);
 /// ```

@@ -1,7 +1,14 @@
-//! Checked, strided views of matrices in the caller's slices.
+//! Checked, strided views of matrices in the caller's memory.
 //!
 //! Every kernel takes these instead of pointers. A view that exists is a view whose every element
 //! lies inside its slice, so kernels check shapes once and then walk without bounds checks.
+//!
+//! A view is a pointer with strides, and claims its elements only: whatever lies between them is
+//! somebody else's, and may be written by another thread meanwhile. The safe constructors make one
+//! from a slice, which lends the gaps as well; [`Matrix::from_raw_parts`] and
+//! [`MatrixMut::from_raw_parts`] make one from a pointer, for matrices of which no slice may be made:
+//! columns of a buffer whose other columns somebody else holds, halves of a column-major matrix,
+//! memory of another language.
 //!
 //! A stride that no two elements are apart, along an axis of length 1 or in a view without elements,
 //! may be anything; the view forgets it and has the stride of a dense one instead. So an index of
@@ -9,6 +16,8 @@
 
 use crate::shared::SharedMut;
 use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 /// Why a view could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +39,33 @@ pub enum ViewError {
         /// Elements from one column to the next.
         column_stride: usize,
     },
+    /// Two heads of a writable view would share memory.
+    OverlappingHeads {
+        /// Elements from one token to the next.
+        token_stride: usize,
+        /// Elements from one head to the next.
+        head_stride: usize,
+    },
+    /// A block has rows that the matrix does not.
+    Rows {
+        /// First row of the block.
+        first: usize,
+        /// Rows of the block.
+        count: usize,
+        /// Rows of the matrix.
+        rows: usize,
+    },
+    /// A block has tokens that the view does not.
+    Tokens {
+        /// First token of the block.
+        first: usize,
+        /// Tokens of the block.
+        count: usize,
+        /// Tokens of the view.
+        tokens: usize,
+    },
+    /// A view that has elements was to be made from a null pointer.
+    Null,
 }
 
 impl fmt::Display for ViewError {
@@ -43,6 +79,21 @@ impl fmt::Display for ViewError {
                 f,
                 "row stride {row_stride} and column stride {column_stride} make elements of a writable view overlap"
             ),
+            Self::OverlappingHeads { token_stride, head_stride } => write!(
+                f,
+                "token stride {token_stride} and head stride {head_stride} make heads of a writable view overlap"
+            ),
+            Self::Rows { first, count, rows } => {
+                write!(
+                    f,
+                    "a block of {count} rows from row {first} on does not fit a matrix of {rows} rows"
+                )
+            }
+            Self::Tokens { first, count, tokens } => write!(
+                f,
+                "a block of {count} tokens from token {first} on does not fit a view of {tokens} tokens"
+            ),
+            Self::Null => f.write_str("a view with elements needs a pointer that is not null"),
         }
     }
 }
@@ -72,9 +123,17 @@ fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize)
     (row_stride, column_stride)
 }
 
+/// The address of the first of `reach` elements; any address when there is none.
+pub(crate) fn first_of(data: *const f32, reach: usize) -> Result<NonNull<f32>, ViewError> {
+    if reach == 0 {
+        return Ok(NonNull::dangling());
+    }
+    NonNull::new(data.cast_mut()).ok_or(ViewError::Null)
+}
+
 /// A read-only matrix `[rows, columns]`; element `(i, j)` is `data[i * row_stride + j * column_stride]`.
 ///
-/// Strides may be zero, which repeats a row or a column.
+/// Strides are in elements and may be zero, which repeats a row or a column.
 ///
 /// ```
 /// use simdformer_kernels::Matrix;
@@ -82,16 +141,25 @@ fn stepped(rows: usize, columns: usize, row_stride: usize, column_stride: usize)
 /// let data = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 /// let a = Matrix::new(&data, 2, 3)?;
 /// assert_eq!(a.transposed().at(2, 1), a.at(1, 2));
+/// // The last column of both rows.
+/// let last = Matrix::strided(&data[2..], 2, 1, 3, 1)?;
+/// assert_eq!((last.at(0, 0), last.at(1, 0)), (3.0, 6.0));
 /// # Ok::<(), simdformer_kernels::ViewError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    data: &'a [f32],
+    first: NonNull<f32>,
     rows: usize,
     columns: usize,
     row_stride: usize,
     column_stride: usize,
+    lender: PhantomData<&'a [f32]>,
 }
+
+// SAFETY: a shared borrow of floats.
+unsafe impl Send for Matrix<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Matrix<'_> {}
 
 impl<'a> Matrix<'a> {
     /// Rows laid end to end.
@@ -118,33 +186,95 @@ impl<'a> Matrix<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
-        Ok(Self { data, rows, columns, row_stride, column_stride })
+        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        unsafe { Self::from_raw_parts(data.as_ptr(), rows, columns, row_stride, column_stride) }
     }
 
-    /// The same memory read the other way around.
+    /// The matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`, strides in
+    /// elements: for memory of which no slice can be borrowed. What is not an element is never read.
+    ///
+    /// A stride that goes backwards, cast to `usize`, is refused where it is stepped: copy such a
+    /// matrix, or begin at its other end.
+    ///
+    /// # Errors
+    /// Shape times strides overflows; a null pointer to a matrix that has elements.
+    ///
+    /// # Safety
+    /// For as long as `'a`, for every element of the matrix:
+    ///
+    /// * its address, and that of each element before it, lies in the allocation of `data`;
+    /// * it is aligned as `f32` is, initialised, and may be read;
+    /// * nobody writes it.
+    ///
+    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    ///
+    /// ```
+    /// use simdformer_kernels::Matrix;
+    ///
+    /// // Column-major, each column of 2 padded to 4.
+    /// let columns = [1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
+    /// // SAFETY: the last element is `columns[5]`; the array is borrowed for as long as the view.
+    /// let a = unsafe { Matrix::from_raw_parts(columns.as_ptr(), 2, 2, 1, 4)? };
+    /// assert_eq!((a.at(0, 1), a.at(1, 0)), (3.0, 2.0));
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub unsafe fn from_raw_parts(
+        data: *const f32,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+        column_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let reach = extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
+        let first = first_of(data, reach)?;
+        let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
+        Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
+    }
+
+    /// The same memory read the other way around: `[columns, rows]`.
     pub const fn transposed(self) -> Self {
         Self {
-            data: self.data,
             rows: self.columns,
             columns: self.rows,
             row_stride: self.column_stride,
             column_stride: self.row_stride,
+            ..self
         }
     }
 
-    /// Rows `first..first + count`, at most those that there are.
+    /// Rows `first..first + count`. For columns: `transposed().block(first, count)?.transposed()`.
     ///
     /// # Errors
     /// There are fewer than `first + count` rows.
     pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
-        let expected = first.saturating_add(count);
-        if expected > self.rows {
-            return Err(ViewError::TooShort { expected, found: self.rows });
+        if first.checked_add(count).is_none_or(|end| end > self.rows) {
+            return Err(ViewError::Rows { first, count, rows: self.rows });
         }
-        // With no element to come, the offset may lie past the slice.
-        let start = (first * self.row_stride).min(self.data.len());
-        Ok(Self { data: &self.data[start..], rows: count, ..self })
+        // SAFETY: just checked.
+        Ok(unsafe { self.block_unchecked(first, count) })
+    }
+
+    /// [`Matrix::block`] of rows that are there.
+    ///
+    /// # Safety
+    /// `first + count <= rows`.
+    pub(crate) const unsafe fn block_unchecked(self, first: usize, count: usize) -> Self {
+        let first = if count == 0 || self.columns == 0 {
+            self.first
+        } else {
+            // SAFETY: row `first` has an element.
+            unsafe { self.first.add(first * self.row_stride) }
+        };
+        Self { first, rows: count, ..self }
+    }
+
+    /// As [`Matrix::block_unchecked`], of columns.
+    ///
+    /// # Safety
+    /// `first + count <= columns`.
+    pub(crate) const unsafe fn columns_unchecked(self, first: usize, count: usize) -> Self {
+        // SAFETY: the caller's contract.
+        unsafe { self.transposed().block_unchecked(first, count).transposed() }
     }
 
     /// Number of rows.
@@ -178,24 +308,50 @@ impl<'a> Matrix<'a> {
             self.rows,
             self.columns
         );
-        self.data[row * self.row_stride + column * self.column_stride]
+        // SAFETY: an element of the view.
+        unsafe { self.first.add(row * self.row_stride + column * self.column_stride).read() }
     }
 
     /// The first element's address; dangling when there is none.
     pub(crate) const fn as_ptr(&self) -> *const f32 {
-        self.data.as_ptr()
+        self.first.as_ptr().cast_const()
+    }
+}
+
+impl fmt::Debug for Matrix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, columns, row_stride, column_stride, .. } = self;
+        write!(f, "Matrix({rows} x {columns}, strides {row_stride} and {column_stride})")
     }
 }
 
 /// A writable matrix `[rows, columns]`; no two elements share memory.
-#[derive(Debug)]
+///
+/// ```
+/// use simdformer_kernels::MatrixMut;
+///
+/// let mut data = [0.0; 6];
+/// let mut c = MatrixMut::new(&mut data, 2, 3)?;
+/// // A function that takes a `MatrixMut` takes a part of it, or the transpose, just as well.
+/// let second_row = c.reborrow().block(1, 1)?;
+/// assert_eq!((second_row.rows(), second_row.columns()), (1, 3));
+/// assert_eq!(c.reborrow().transposed().rows(), 3);
+/// assert_eq!(c.read().at(1, 2), 0.0);
+/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// ```
 pub struct MatrixMut<'a> {
-    data: &'a mut [f32],
+    first: NonNull<f32>,
     rows: usize,
     columns: usize,
     row_stride: usize,
     column_stride: usize,
+    lender: PhantomData<&'a mut [f32]>,
 }
+
+// SAFETY: an exclusive borrow of floats.
+unsafe impl Send for MatrixMut<'_> {}
+// SAFETY: as above; a shared one of it only reads.
+unsafe impl Sync for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
     /// Rows laid end to end.
@@ -223,7 +379,59 @@ impl<'a> MatrixMut<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        if expected > 0 {
+        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        unsafe { Self::from_raw_parts(data.as_mut_ptr(), rows, columns, row_stride, column_stride) }
+    }
+
+    /// The writable matrix whose element `(i, j)` is `*data.add(i * row_stride + j * column_stride)`,
+    /// strides in elements. What is not an element is neither read nor written, so several views may
+    /// lie between each other's elements, each in the hands of another thread.
+    ///
+    /// # Errors
+    /// Shape times strides overflows; elements would overlap, as in [`MatrixMut::strided`]; a null
+    /// pointer to a matrix that has elements.
+    ///
+    /// # Safety
+    /// For as long as `'a`, for every element of the matrix:
+    ///
+    /// * its address, and that of each element before it, lies in the allocation of `data`;
+    /// * it is aligned as `f32` is, initialised, and may be read and written through `data`;
+    /// * nobody else reads or writes it but through this view.
+    ///
+    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    ///
+    /// ```
+    /// use simdformer_kernels::activation::{self, Activation};
+    /// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+    ///
+    /// let isa = Isa::best();
+    /// // Two halves of every row, each written by a thread of its own.
+    /// let mut data = [-1.0f32; 4 * 8];
+    /// let start = data.as_mut_ptr();
+    /// // SAFETY: the halves have no element in common, and `data` is not used beside them.
+    /// let halves = unsafe {
+    ///     [
+    ///         MatrixMut::from_raw_parts(start, 4, 4, 8, 1)?,
+    ///         MatrixMut::from_raw_parts(start.add(4), 4, 4, 8, 1)?,
+    ///     ]
+    /// };
+    /// std::thread::scope(|scope| {
+    ///     for half in halves {
+    ///         scope.spawn(move || activation::apply(isa, Activation::Relu, half, Parallelism::Serial));
+    ///     }
+    /// });
+    /// assert_eq!(data, [0.0; 32]);
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub unsafe fn from_raw_parts(
+        data: *mut f32,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+        column_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let reach = extent(rows, columns, row_stride, column_stride).ok_or(ViewError::Overflow)?;
+        if reach > 0 {
             let row_extent = (columns - 1) * column_stride + 1;
             let column_extent = (rows - 1) * row_stride + 1;
             let rows_apart = rows == 1 || row_stride >= row_extent;
@@ -234,8 +442,9 @@ impl<'a> MatrixMut<'a> {
                 return Err(ViewError::Overlap { row_stride, column_stride });
             }
         }
+        let first = first_of(data, reach)?;
         let (row_stride, column_stride) = stepped(rows, columns, row_stride, column_stride);
-        Ok(Self { data, rows, columns, row_stride, column_stride })
+        Ok(Self { first, rows, columns, row_stride, column_stride, lender: PhantomData })
     }
 
     /// Number of rows.
@@ -258,19 +467,69 @@ impl<'a> MatrixMut<'a> {
         self.column_stride
     }
 
-    /// A shorter-lived view of the same elements.
-    pub const fn reborrow(&mut self) -> MatrixMut<'_> {
-        MatrixMut {
-            data: &mut *self.data,
+    /// The same elements, to read.
+    pub const fn read(&self) -> Matrix<'_> {
+        Matrix {
+            first: self.first,
             rows: self.rows,
             columns: self.columns,
             row_stride: self.row_stride,
             column_stride: self.column_stride,
+            lender: PhantomData,
         }
     }
 
+    /// A shorter-lived view of the same elements.
+    pub const fn reborrow(&mut self) -> MatrixMut<'_> {
+        MatrixMut {
+            first: self.first,
+            rows: self.rows,
+            columns: self.columns,
+            row_stride: self.row_stride,
+            column_stride: self.column_stride,
+            lender: PhantomData,
+        }
+    }
+
+    /// The same memory written the other way around: `[columns, rows]`.
+    pub const fn transposed(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// Rows `first..first + count`. For columns: `transposed().block(first, count)?.transposed()`.
+    ///
+    /// # Errors
+    /// There are fewer than `first + count` rows.
+    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+        let Matrix { first, rows, .. } = self.read().block(first, count)?;
+        Ok(Self { first, rows, ..self })
+    }
+
+    /// Columns `first..first + count`, which are there.
+    ///
+    /// # Safety
+    /// `first + count <= columns`.
+    pub(crate) const unsafe fn columns_unchecked(self, first: usize, count: usize) -> Self {
+        // SAFETY: the caller's contract.
+        let Matrix { first, columns, .. } = unsafe { self.read().columns_unchecked(first, count) };
+        Self { first, columns, ..self }
+    }
+
     /// The elements as a value that threads can share, each writing its own part.
-    pub(crate) fn shared(&mut self) -> SharedMut<'_> {
-        SharedMut::new(self.data)
+    pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
+        SharedMut::from_first(self.first)
+    }
+}
+
+impl fmt::Debug for MatrixMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, columns, row_stride, column_stride, .. } = self;
+        write!(f, "MatrixMut({rows} x {columns}, strides {row_stride} and {column_stride})")
     }
 }

@@ -195,7 +195,7 @@ unsafe impl Sync for Shareable {}
 /// let x = [1.0, 3.0, 7.0, 7.0];
 /// let mut y = [0.0; 4];
 /// layer_norm(
-///     Isa::detect(),
+///     Isa::detect()?,
 ///     LayerNorm { weight: &[2.0, 2.0], bias: &[0.5, 0.5], eps: 0.0 },
 ///     Matrix::new(&x, 2, 2)?,
 ///     MatrixMut::new(&mut y, 2, 2)?,
@@ -214,7 +214,7 @@ pub fn layer_norm(
     run(isa, norm, Operands::Plain(x), out, parallelism)
 }
 
-/// `x = LN(x)`: [`layer_norm`] in place.
+/// `x = LN(x)`, `[rows, columns]`: [`layer_norm`] in place.
 ///
 /// # Errors
 /// As [`layer_norm`].
@@ -247,6 +247,23 @@ pub fn add_layer_norm(
 ///
 /// # Errors
 /// As [`layer_norm`].
+///
+/// ```
+/// use simdformer_kernels::norm::{LayerNorm, add_layer_norm_in_place};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[1.0, 1.0], bias: &[0.0, 0.0], eps: 0.0 };
+/// let mut stream = [1.0, 2.0];
+/// add_layer_norm_in_place(
+///     Isa::best(),
+///     norm,
+///     Matrix::new(&[4.0, 7.0], 1, 2)?,
+///     MatrixMut::new(&mut stream, 1, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(stream, [-1.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn add_layer_norm_in_place(
     isa: Isa,
     norm: LayerNorm<'_>,
@@ -257,10 +274,29 @@ pub fn add_layer_norm_in_place(
     run(isa, norm, Operands::AddInPlace(x), residual, parallelism)
 }
 
-/// `residual += x; out = LN(residual)`: the end of one pre-norm block and the start of the next.
+/// `residual += x; out = LN(residual)`: the end of one pre-norm block and the start of the next. All
+/// `[rows, columns]`; the bits of `out` are those of [`add_layer_norm`].
 ///
 /// # Errors
 /// As [`layer_norm`].
+///
+/// ```
+/// use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[1.0, 1.0], bias: &[0.0, 0.0], eps: 0.0 };
+/// let (mut stream, mut normed) = ([1.0, 2.0], [0.0; 2]);
+/// add_into_layer_norm(
+///     Isa::best(),
+///     norm,
+///     Matrix::new(&[4.0, 7.0], 1, 2)?,
+///     MatrixMut::new(&mut stream, 1, 2)?,
+///     MatrixMut::new(&mut normed, 1, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((stream, normed), ([5.0, 9.0], [-1.0, 1.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn add_into_layer_norm(
     isa: Isa,
     norm: LayerNorm<'_>,

@@ -4,6 +4,8 @@
 //! depends on how many threads there are; who runs a task therefore cannot change a bit of the
 //! result. No thread is started here and no pool is configured.
 
+use core::fmt;
+
 /// How a kernel may spread its work.
 ///
 /// A panic in a task (of a callback of the caller's: kernels have none of their own) reaches the
@@ -15,7 +17,24 @@
 ///
 /// assert_eq!(Parallelism::Serial.threads(), 1);
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// # When `Rayon`, when a `Team`, when an executor
+///
+/// All give the same bits; they differ in what it costs to hand work over and in whose threads it is.
+///
+/// * [`Parallelism::Serial`]: when requests are many and each thread serves its own, or a call is
+///   small. Nothing is handed over.
+/// * `Parallelism::Rayon`: when the program has a rayon pool and calls a kernel now and then, or large
+///   ones: encoders, prompts, training, one product in another engine's operation. A hand-over
+///   costs some microseconds, as workers that find nothing to do go to sleep.
+/// * `Parallelism::Team`: when the program has a rayon pool and calls one small kernel after another: a
+///   decoding step is some fifty of a few microseconds each. The team is asked for once, and takes
+///   turns in well under a microsecond. Its threads are awake as long as kernels follow each other
+///   closely, for about a millisecond beyond that, and not between the requests of a service.
+/// * [`Parallelism::Executor`]: when threads are not rayon's, or of another version of rayon: an
+///   engine's pool, a runtime of another language, a build without std. As fast as its hand-over;
+///   one that wakes a sleeping thread each time gains nothing on small calls.
+#[derive(Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Parallelism<'a> {
     /// Everything on the calling thread.
@@ -31,14 +50,12 @@ pub enum Parallelism<'a> {
     /// hand-over between kernels in well under a microsecond.
     #[cfg(feature = "rayon")]
     Team(&'a Team<'a>),
-    /// Never made; gives the lifetime a use in builds without rayon.
-    #[doc(hidden)]
-    #[cfg(not(feature = "rayon"))]
-    Never(core::convert::Infallible, core::marker::PhantomData<&'a ()>),
+    /// The caller's own threads.
+    Executor(&'a dyn Executor),
 }
 
 impl Parallelism<'_> {
-    /// Threads that may take part, the calling one included.
+    /// Threads that may take part, the calling one included: at least 1.
     pub fn threads(self) -> usize {
         match self {
             Self::Serial => 1,
@@ -46,8 +63,7 @@ impl Parallelism<'_> {
             Self::Rayon => rayon::current_num_threads(),
             #[cfg(feature = "rayon")]
             Self::Team(team) => team.threads(),
-            #[cfg(not(feature = "rayon"))]
-            Self::Never(never, _) => match never {},
+            Self::Executor(executor) => executor.threads().clamp(1, executor::MOST_THREADS),
         }
     }
 
@@ -60,11 +76,27 @@ impl Parallelism<'_> {
             }
             #[cfg(feature = "rayon")]
             Self::Team(team) if tasks > 1 => team.for_each(tasks, task),
+            Self::Executor(executor) if tasks > 1 && self.threads() > 1 => {
+                executor::run(executor, tasks, task);
+            }
             _ => {
                 for index in 0..tasks {
                     task(index);
                 }
             }
+        }
+    }
+}
+
+impl fmt::Debug for Parallelism<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Serial => f.write_str("Serial"),
+            #[cfg(feature = "rayon")]
+            Self::Rayon => f.write_str("Rayon"),
+            #[cfg(feature = "rayon")]
+            Self::Team(team) => team.fmt(f),
+            Self::Executor(_) => write!(f, "Executor({} threads)", self.threads()),
         }
     }
 }
@@ -81,8 +113,13 @@ fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
     }
 }
 
+pub use executor::Executor;
+pub(crate) use share::share;
 #[cfg(feature = "rayon")]
 pub use team::Team;
+
+mod executor;
+mod share;
 
 #[cfg(feature = "rayon")]
 mod batch;

@@ -1,8 +1,9 @@
 //! Memory that several tasks write, each its own part.
 
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
-/// A pointer into an exclusively borrowed slice, handed to several tasks of which each writes its
+/// A pointer to elements that are exclusively borrowed, handed to several tasks of which each writes its
 /// own elements.
 pub(crate) struct SharedMut<'a, T = f32> {
     start: *mut T,
@@ -14,6 +15,11 @@ impl<'a, T> SharedMut<'a, T> {
         Self { start: slice.as_mut_ptr(), owner: PhantomData }
     }
 
+    /// The elements of a view whose first one this is; the caller borrows the view.
+    pub(crate) const fn from_first(first: NonNull<T>) -> Self {
+        Self { start: first.as_ptr(), owner: PhantomData }
+    }
+
     pub(crate) const fn as_ptr(self) -> *mut T {
         self.start
     }
@@ -21,7 +27,7 @@ impl<'a, T> SharedMut<'a, T> {
     /// The `len` elements from `start`.
     ///
     /// # Safety
-    /// They lie in the slice, and nobody else uses them while the result lives.
+    /// They lie in the slice or the view, and nobody else uses them while the result lives.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {

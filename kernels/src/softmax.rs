@@ -191,7 +191,7 @@ fn run(
 /// let scores = [0.0, 0.0, f32::NAN, 5.0, 5.0, 5.0];
 /// let mut p = [0.0; 6];
 /// softmax(
-///     Isa::detect(),
+///     Isa::detect()?,
 ///     Matrix::new(&scores, 2, 3)?,
 ///     Some(&[2, 0]),
 ///     FullyMasked::Zeros,
@@ -217,6 +217,17 @@ pub fn softmax(
 ///
 /// # Errors
 /// As [`softmax`].
+///
+/// ```
+/// use simdformer_kernels::softmax::{FullyMasked, softmax_in_place};
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let mut p = [2.0, 2.0, 2.0, 2.0];
+/// let scores = MatrixMut::new(&mut p, 1, 4)?;
+/// softmax_in_place(Isa::best(), scores, None, FullyMasked::Zeros, Parallelism::Serial)?;
+/// assert_eq!(p, [0.25; 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn softmax_in_place(
     isa: Isa,
     scores: MatrixMut<'_>,
@@ -237,6 +248,25 @@ pub fn softmax_in_place(
 ///
 /// # Errors
 /// As [`softmax`].
+///
+/// ```
+/// use simdformer_kernels::softmax::{FullyMasked, log_softmax};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let scores = Matrix::new(&[1000.0, 1000.0, 7.0], 1, 3)?;
+/// let mut logs = [0.0; 3];
+/// log_softmax(
+///     Isa::best(),
+///     scores,
+///     Some(&[2]),
+///     FullyMasked::Zeros,
+///     MatrixMut::new(&mut logs, 1, 3)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert!((logs[0] + 2.0f32.ln()).abs() < 1e-6);
+/// assert_eq!(logs[2], f32::NEG_INFINITY);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn log_softmax(
     isa: Isa,
     scores: Matrix<'_>,
@@ -271,6 +301,17 @@ pub fn log_softmax_in_place(
 ///
 /// # Errors
 /// As [`softmax`], or there is not one output for each row.
+///
+/// ```
+/// use simdformer_kernels::softmax::log_sum_exp;
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let scores = Matrix::new(&[0.0, 0.0, 88.0, 88.0], 2, 2)?;
+/// let mut sums = [0.0; 2];
+/// log_sum_exp(Isa::best(), scores, None, &mut sums, Parallelism::Serial)?;
+/// assert!((sums[1] - sums[0] - 88.0).abs() < 1e-5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn log_sum_exp(
     isa: Isa,
     scores: Matrix<'_>,

@@ -146,7 +146,7 @@ impl Kernel for ArgmaxRow<'_> {
 ///
 /// let scores = Matrix::new(&[1.0, 7.0, 7.0, f32::NAN, -2.0, -3.0], 2, 3)?;
 /// let mut indices = [0; 2];
-/// argmax(Isa::detect(), scores, &mut indices, Parallelism::Serial)?;
+/// argmax(Isa::detect()?, scores, &mut indices, Parallelism::Serial)?;
 /// assert_eq!(indices, [1, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -296,7 +296,7 @@ unsafe fn any_above<S: Lanes>(s: S, from: *const f32, len: usize, bound: f32) ->
 ///
 /// let scores = Matrix::new(&[1.0, 7.0, f32::NAN, 7.0, 3.0], 1, 5)?;
 /// let (mut values, mut indices) = ([0.0; 3], [0; 3]);
-/// top_k(Isa::detect(), scores, 3, &mut values, &mut indices, Parallelism::Serial)?;
+/// top_k(Isa::detect()?, scores, 3, &mut values, &mut indices, Parallelism::Serial)?;
 /// assert_eq!((values, indices), ([7.0, 7.0, 3.0], [1, 3, 4]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

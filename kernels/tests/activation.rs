@@ -178,7 +178,7 @@ fn the_same_bits_on_any_threads() {
 fn wide_columns_are_an_error() {
     let mut data = [7.0; 6];
     let view = MatrixMut::strided(&mut data, 2, 3, 1, 2).unwrap();
-    let error = apply(Isa::detect(), Activation::Relu, view, SERIAL).unwrap_err();
+    let error = apply(Isa::best(), Activation::Relu, view, SERIAL).unwrap_err();
     assert_eq!(error, ActivationError::ColumnStride { found: 2 });
     assert!(error.to_string().ends_with("found 2"));
 }

@@ -12,12 +12,18 @@ mod attention_bitwise;
 mod attention_errors;
 mod attention_rules;
 mod embedding;
+#[cfg(feature = "std")]
+mod environment;
+#[cfg(feature = "rayon")]
+mod executor;
 #[cfg(feature = "rayon")]
 mod gemm;
 #[cfg(feature = "rayon")]
 mod gemm_bitwise;
 #[cfg(feature = "rayon")]
 mod gemm_errors;
+#[cfg(feature = "rayon")]
+mod gemm_unpacked;
 #[cfg(feature = "rayon")]
 mod memory;
 mod norm;
@@ -33,5 +39,9 @@ mod stack;
 mod strides;
 #[cfg(feature = "rayon")]
 mod team;
+#[cfg(feature = "rayon")]
+mod texts;
 mod topk;
+#[cfg(feature = "rayon")]
+mod views;
 mod walkthrough;

@@ -1,5 +1,5 @@
-//! No kernel touches the heap: not alone, not on a pool, not in a team. One test, since the
-//! allocator is the process's.
+//! No kernel touches the heap: not alone, not on a pool, not in a team, not on threads of the caller. One
+//! test, since the allocator is the process's.
 #![cfg(feature = "rayon")]
 
 mod support;
@@ -8,11 +8,12 @@ use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
     HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Team,
-    attention, attention_cached, attention_scratch, attention_step, gemm, screen,
+    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked, screen,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use support::pool::Pool;
 use support::{Random, all_isas, brief};
 
 struct Counting;
@@ -54,6 +55,7 @@ struct Bench {
     output: Vec<f32>,
     weight: Vec<f32>,
     packed: Vec<f32>,
+    unpacked: Vec<f32>,
     screen: Vec<f32>,
     scratch: Vec<f32>,
     cache: Vec<f32>,
@@ -75,6 +77,7 @@ impl Bench {
             output: vec![0.0; TOKENS * WIDTH],
             weight: random.values(WIDTH * WIDTH),
             packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
+            unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
             screen: vec![0.0; Screen::len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
@@ -102,6 +105,16 @@ impl Bench {
             &packed,
             &epilogue,
             MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            parallelism,
+        )
+        .expect("a fit");
+        gemm_unpacked(
+            isa,
+            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
+            weight,
+            &epilogue,
+            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            &mut self.unpacked,
             parallelism,
         )
         .expect("a fit");
@@ -192,6 +205,7 @@ fn pool(threads: usize) -> rayon::ThreadPool {
 fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
     // They stay until the end: a thread that leaves allocates as well.
     let pools = [pool(2), pool(3)];
+    let plain = Pool::new(3);
     for isa in all_isas() {
         let mut bench = Bench::new(isa);
         let rounds = if brief() { 5 } else { 100 };
@@ -205,6 +219,9 @@ fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
             assert_eq!(found, 0, "{isa}, {name}: allocations in {rounds} rounds");
         };
         count("serial", &mut |bench| bench.run(Parallelism::Serial));
+        count("on threads of the caller's", &mut |bench| {
+            bench.run(Parallelism::Executor(&plain));
+        });
         for pool in &pools {
             pool.install(|| {
                 count("on a pool", &mut |bench| bench.run(Parallelism::Rayon));

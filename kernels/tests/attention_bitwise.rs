@@ -232,7 +232,7 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
     };
     step(&mut found, Parallelism::Serial);
     found.check_untouched(|_| true);
-    for crew in [CREWS[3], CREWS[7]] {
+    for crew in [CREWS[3], CREWS[7], CREWS[11]] {
         let mut other = Tensor::new(query.shape, 1);
         crew.run(|parallelism| step(&mut other, parallelism));
         assert_eq!(difference(&found.data, &other.data), None, "{isa}: {crew:?}");

@@ -643,7 +643,7 @@ fn views_that_lie_are_refused() {
     for (token_stride, head_stride) in [(0, 4), (4, 0), (7, 4), (3, 1), (4, 11), (1, 12)] {
         assert_eq!(
             HeadsMut::strided(&mut data, [3, 2, 4], token_stride, head_stride).err(),
-            Some(ViewError::Overlap { row_stride: token_stride, column_stride: head_stride })
+            Some(ViewError::OverlappingHeads { token_stride, head_stride })
         );
         // Reading the same memory twice is fine.
         assert!(Heads::strided(&data, [3, 2, 4], token_stride, head_stride).is_ok());

@@ -52,7 +52,7 @@ proptest! {
 
 #[test]
 fn an_id_outside_the_table_is_an_error_that_names_it() {
-    let isa = Isa::detect();
+    let isa = Isa::best();
     let data = [0.0; 12];
     let table = Matrix::new(&data, 3, 4).unwrap();
     let mut out = [7.0; 8];

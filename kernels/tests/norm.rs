@@ -213,7 +213,7 @@ fn misaligned_rows_give_the_same_bits() {
 
 #[test]
 fn wrong_calls_are_errors() {
-    let isa = Isa::detect();
+    let isa = Isa::best();
     let data = [0.0; 12];
     let x = Matrix::new(&data, 3, 4).unwrap();
     let four = [1.0; 4];

@@ -6,7 +6,7 @@ use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
 
 #[test]
 fn wrong_calls_are_errors_and_write_nothing() {
-    let isa = Isa::detect();
+    let isa = Isa::best();
     let (rows, depth, columns) = (3, 10, 40);
     let operands = Operands::gaussian((rows, depth, columns), 12);
     let built = operands.build(isa);

@@ -280,7 +280,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
 
 #[test]
 fn wrong_calls_are_errors() {
-    let isa = Isa::detect();
+    let isa = Isa::best();
     let zeros = FullyMasked::Zeros;
     let data = [0.0; 12];
     let mut out = [7.0; 12];

@@ -11,9 +11,9 @@ use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
-    gemm,
+    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
+    attention_step, gemm, gemm_unpacked,
 };
 
 const KIB: usize = 1 << 10;
@@ -24,6 +24,19 @@ const SCREEN: usize = 32 * KIB;
 const OTHERS: usize = 16 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// Two threads, of which only the calling one works.
+struct Here;
+
+impl Executor for Here {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..tasks).for_each(task);
+    }
+}
 
 /// Bytes of stack that `call` reaches down to on a thread of its own, the thread's included.
 fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
@@ -123,6 +136,18 @@ fn products() {
                     });
                 }
             }
+        }
+        // Packed on the way, and handed out to an executor that runs everything here.
+        let mut scratch = vec![0.0; PackedMatrix::len(isa, depth, columns).expect("small")];
+        for shared in [false, true] {
+            check(isa, "a product that is not packed", GEMM, || {
+                let parallelism = if shared { Parallelism::Executor(&Here) } else { SERIAL };
+                let a = Matrix::new(&a, rows, depth).expect("A");
+                let w = Matrix::new(&w, depth, columns).expect("W");
+                let c = MatrixMut::new(&mut c, rows, columns).expect("C");
+                gemm_unpacked(isa, a, w, &Epilogue::default(), c, &mut scratch, parallelism)
+                    .expect("a fit");
+            });
         }
         let mut bytes = vec![0.0; Screen::len(depth, columns).expect("small")];
         check(isa, "building a screen", SCREEN, || {

@@ -107,7 +107,7 @@ fn the_same_rows_on_any_threads() {
 
 #[test]
 fn wrong_calls_are_errors() {
-    let isa = Isa::detect();
+    let isa = Isa::best();
     let data = [0.0; 12];
     let scores = Matrix::new(&data, 3, 4).unwrap();
     let (mut values, mut indices) = ([9.0; 12], [9; 12]);

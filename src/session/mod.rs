@@ -1,8 +1,8 @@
 //! One model, one planned memory: encode, step, fork, release. See [`Session`].
 //!
-//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with a
-//! model that is borrowed or shared (`model_ref.rs`). `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs`
-//! where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
+//! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
+//! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
+//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
 //! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
 //! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
@@ -30,6 +30,8 @@ mod prefill;
 
 mod watched;
 
+mod threads;
+
 mod debug;
 mod error;
 mod event;
@@ -47,7 +49,8 @@ pub use generate::Source;
 pub use model_ref::ModelRef;
 pub use plan::{Limits, Plan};
 pub use prefill::EachLogits;
-pub use session::{Session, Threads};
+pub use session::Session;
 pub use slots::{Row, Sentence};
 pub use step::StepRow;
+pub use threads::Threads;
 pub use watched::Watched;

@@ -4,47 +4,12 @@ use super::error::SessionError;
 use super::model_ref::ModelRef;
 use super::plan::{Limits, Plan};
 use super::screening::Screening;
+use super::threads::Threads;
 use super::tickets::Tickets;
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
 use crate::model::Model;
-use simdformer_kernels::Parallelism;
-
-/// Who computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Threads {
-    /// The calling thread.
-    #[default]
-    Serial,
-    /// The rayon pool that the calling thread belongs to (the global pool if to none), entered once
-    /// per call. Inside `ThreadPool::install` no call allocates; nothing spins between calls, nor while
-    /// a callback takes its time.
-    ///
-    /// Probes and callbacks may enter rayon themselves, install work into another pool, and panic;
-    /// what they may not do is said at [`Team`](crate::kernels::Team). A panic reaches the caller
-    /// once, and the pool goes on, as does the session when it has been
-    /// [cleared](Session::clear).
-    ///
-    /// A thread of a new pool allocates when it starts and looks for work for the first time, which is
-    /// some time after `ThreadPoolBuilder::build` has returned, and may be in the middle of somebody's
-    /// first call. That is between rayon and the allocator, and no call here can prevent it;
-    /// `pool.broadcast(|_| ())` waits until every thread has.
-    #[cfg(feature = "rayon")]
-    Rayon,
-}
-
-impl Threads {
-    /// Runs `work` with this parallelism.
-    pub(super) fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
-        match self {
-            Self::Serial => work(Parallelism::Serial),
-            #[cfg(feature = "rayon")]
-            Self::Rayon => simdformer_kernels::Team::run(|team| work(Parallelism::Team(team))),
-        }
-    }
-}
 
 /// A model at work on planned memory.
 ///
@@ -171,7 +136,7 @@ pub struct Session<'a> {
     pub(super) buffer: Buffer<'a>,
     /// The memory of the decoding loop; see `generate.rs`.
     pub(super) search: Buffer<'a>,
-    pub(super) threads: Threads,
+    pub(super) threads: Threads<'a>,
     pub(super) screening: Screening,
     pub(super) tickets: Tickets,
 }
@@ -267,7 +232,7 @@ impl<'a> Session<'a> {
     }
 
     /// Uses `threads` from now on. The results do not change by a bit.
-    pub fn set_threads(&mut self, threads: Threads) {
+    pub fn set_threads(&mut self, threads: Threads<'a>) {
         self.threads = threads;
     }
 

@@ -11,8 +11,19 @@ use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::shared::SharedMut;
+use core::fmt;
 
 /// The dimensions of a cache of keys and values.
+///
+/// ```
+/// use simdformer_kernels::{CacheShape, Isa};
+///
+/// // A decoder's past: 8 hypotheses of up to 128 tokens, 8 heads of 64.
+/// let shape = CacheShape { slots: 8, capacity: 128, heads: 8, head_dim: 64 };
+/// // Keys and values, 64 being whole vectors of any instruction set.
+/// assert_eq!(shape.len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
+/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
     /// Independent sequences, or hypotheses, that it holds.
@@ -26,7 +37,8 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
-    /// Floats that the cache takes on `isa`.
+    /// Floats that the cache takes on `isa`: capacity (for keys) and head size (for values) are rounded
+    /// up to whole vectors.
     ///
     /// # Errors
     /// The product overflows.
@@ -58,7 +70,11 @@ impl CacheShape {
 
 /// A cache to read from: layout `[slots]([heads][capacity / lanes][head_dim][lanes],
 /// [heads][capacity][head_dim rounded up])`.
-#[derive(Clone, Copy, Debug)]
+///
+/// It borrows its floats: whoever keeps a cache keeps a buffer of [`CacheShape::len`] floats with the
+/// shape and the [`Isa`], and makes a [`CacheMut`] or a `Cache` of them for each call, which is a
+/// check of the length. What is written for one instruction set means nothing to another.
+#[derive(Clone, Copy)]
 pub struct Cache<'a> {
     shape: CacheShape,
     isa: Isa,
@@ -67,7 +83,28 @@ pub struct Cache<'a> {
 
 /// A cache to write into. What was in the buffer does not matter: positions that were never
 /// written are never used.
-#[derive(Debug)]
+///
+/// ```
+/// use simdformer_kernels::{CacheMut, CacheShape, Heads, Isa};
+///
+/// let isa = Isa::best();
+/// let shape = CacheShape { slots: 2, capacity: 16, heads: 1, head_dim: 2 };
+/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
+///
+/// // A prompt of three tokens to slot 0, then one token to each of both slots.
+/// let prompt = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+/// let prompt = Heads::new(&prompt, [3, 1, 2])?;
+/// cache.write(0, 0, prompt, prompt)?;
+/// let step = [7.0, 8.0, 9.0, 10.0];
+/// let step = Heads::new(&step, [2, 1, 2])?;
+/// cache.append(&[0, 1], &[3, 0], step, step)?;
+///
+/// let mut key = [0.0; 2];
+/// cache.read().read_key(0, 3, 0, &mut key)?;
+/// assert_eq!(key, [7.0, 8.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct CacheMut<'a> {
     shape: CacheShape,
     isa: Isa,
@@ -92,7 +129,7 @@ impl<'a> Cache<'a> {
         self.shape
     }
 
-    /// The instruction set whose layout it has.
+    /// The instruction set whose layout it has, and on which kernels read it.
     pub const fn isa(&self) -> Isa {
         self.isa
     }
@@ -185,7 +222,8 @@ impl<'a> CacheMut<'a> {
     }
 
     /// Writes token `i` of `key` and `value`, `[tokens, heads, head_dim]`, as position
-    /// `positions[i]` of slot `slots[i]`.
+    /// `positions[i]` of slot `slots[i]`: what a decoding step does with its rows. Where a place is named
+    /// twice, the last token is kept.
     ///
     /// # Errors
     /// As [`CacheMut::write`]; also if there is not one slot and one position for each token.
@@ -248,6 +286,27 @@ impl<'a> CacheMut<'a> {
         }
         Ok(())
     }
+}
+
+impl fmt::Debug for Cache<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_shape("Cache", self.shape, self.isa, f)
+    }
+}
+
+impl fmt::Debug for CacheMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_shape("CacheMut", self.shape, self.isa, f)
+    }
+}
+
+fn write_shape(
+    name: &str,
+    CacheShape { slots, capacity, heads, head_dim }: CacheShape,
+    isa: Isa,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}, {isa})")
 }
 
 enum Places<'a> {

@@ -11,7 +11,7 @@ use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, PanelKernel};
-use crate::parallel::Parallelism;
+use crate::parallel::{Parallelism, share};
 use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -35,7 +35,7 @@ pub(super) fn chunked(
         return chunk(0..tasks);
     }
     let chunks = tasks.min(threads * CHUNKS_PER_THREAD);
-    parallelism.for_each(chunks, &|index| chunk(crate::gemm::share(tasks, chunks, index)));
+    parallelism.for_each(chunks, &|index| chunk(share(tasks, chunks, index)));
 }
 
 /// Most tasks that a call on `sequences` sequences can be cut into, of which the longest has `longest`

@@ -15,8 +15,9 @@ use super::online_softmax::{
     Block, Factors, KEY_BLOCK, Lines, Running, biased, exponentials, hides,
 };
 use super::product::{ALONE, Stream, streamed};
-use crate::gemm::{MAX_ROWS, Operands, share};
+use crate::gemm::{MAX_ROWS, Operands};
 use crate::lanes::{Kernel, LINE, Lanes};
+use crate::parallel::share;
 use core::mem::MaybeUninit;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and

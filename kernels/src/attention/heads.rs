@@ -1,8 +1,11 @@
 //! Views of queries, keys and values as `[tokens, heads, head_dim]`, with strides: one fused
 //! `[tokens, 3 * heads * head_dim]` buffer is read in place.
 
-use crate::matrix::ViewError;
+use crate::matrix::{ViewError, first_of};
 use crate::shared::SharedMut;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 /// Elements a view reaches, or `None` on overflow.
 fn extent(shape: [usize; 3], token_stride: usize, head_stride: usize) -> Option<usize> {
@@ -41,13 +44,19 @@ fn stepped(shape: [usize; 3], token_stride: usize, head_stride: usize) -> (usize
 /// assert_eq!(key.tokens(), 2);
 /// # Ok::<(), simdformer_kernels::ViewError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Heads<'a> {
-    data: &'a [f32],
+    first: NonNull<f32>,
     shape: [usize; 3],
     token_stride: usize,
     head_stride: usize,
+    lender: PhantomData<&'a [f32]>,
 }
+
+// SAFETY: a shared borrow of floats.
+unsafe impl Send for Heads<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Heads<'_> {}
 
 impl<'a> Heads<'a> {
     /// `shape = [tokens, heads, head_dim]` laid end to end.
@@ -74,8 +83,64 @@ impl<'a> Heads<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
+        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        unsafe { Self::from_raw_parts(data.as_ptr(), shape, token_stride, head_stride) }
+    }
+
+    /// The view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
+    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements: for memory of which no
+    /// slice can be borrowed. What is not an element is never read.
+    ///
+    /// # Errors
+    /// Shape times strides overflows; a null pointer to a view that has elements.
+    ///
+    /// # Safety
+    /// For as long as `'a`, for every element of the view:
+    ///
+    /// * its address, and that of each element before it, lies in the allocation of `data`;
+    /// * it is aligned as `f32` is, initialised, and may be read;
+    /// * nobody writes it.
+    ///
+    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    ///
+    /// ```
+    /// use simdformer_kernels::Heads;
+    ///
+    /// // Head after head, as engines with `[heads, tokens, head_dim]` have it.
+    /// let data = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    /// // SAFETY: the last element is `data[7]`; the array is borrowed for as long as the view.
+    /// let keys = unsafe { Heads::from_raw_parts(data.as_ptr(), [2, 2, 2], 2, 4)? };
+    /// assert_eq!(keys.row(1, 0), Some(&[3.0, 4.0][..]));
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub unsafe fn from_raw_parts(
+        data: *const f32,
+        shape: [usize; 3],
+        token_stride: usize,
+        head_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+        let first = first_of(data, reach)?;
         let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { data, shape, token_stride, head_stride })
+        Ok(Self { first, shape, token_stride, head_stride, lender: PhantomData })
+    }
+
+    /// Tokens `first..first + count`, with all of their heads.
+    ///
+    /// # Errors
+    /// There are fewer than `first + count` tokens.
+    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+        let [tokens, heads, head_dim] = self.shape;
+        if first.checked_add(count).is_none_or(|end| end > tokens) {
+            return Err(ViewError::Tokens { first, count, tokens });
+        }
+        let first = if count == 0 || heads == 0 || head_dim == 0 {
+            self.first
+        } else {
+            // SAFETY: token `first` has an element.
+            unsafe { self.first.add(first * self.token_stride) }
+        };
+        Ok(Self { first, shape: [count, heads, head_dim], ..self })
     }
 
     /// Number of tokens.
@@ -106,7 +171,8 @@ impl<'a> Heads<'a> {
     /// The address of `(token, head, 0)`, `token <= tokens` and `head <= heads`; it may lie outside
     /// when there is no such element.
     pub(crate) const fn at(&self, token: usize, head: usize) -> *const f32 {
-        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
+        let at = token * self.token_stride + head * self.head_stride;
+        self.first.as_ptr().cast_const().wrapping_add(at)
     }
 
     /// The elements of head `head` of token `token`; `None` when there is no such token or head.
@@ -114,8 +180,18 @@ impl<'a> Heads<'a> {
         if token >= self.tokens() || head >= self.heads() {
             return None;
         }
-        let start = token * self.token_stride + head * self.head_stride;
-        self.data.get(start..start + self.head_dim())
+        // SAFETY: the adjacent elements of a head that is there; of a view without elements, none.
+        Some(unsafe { core::slice::from_raw_parts(self.at(token, head), self.head_dim()) })
+    }
+}
+
+impl fmt::Debug for Heads<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shape: [tokens, heads, head_dim], token_stride, head_stride, .. } = self;
+        write!(
+            f,
+            "Heads({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
+        )
     }
 }
 
@@ -168,13 +244,30 @@ impl<'a> Qkv<'a> {
 }
 
 /// A writable `[tokens, heads, head_dim]`; no two elements share memory.
-#[derive(Debug)]
+///
+/// ```
+/// use simdformer_kernels::HeadsMut;
+///
+/// // Head after head: each token's heads lie 3 * 4 elements apart.
+/// let mut data = [0.0; 2 * 3 * 4];
+/// let mut out = HeadsMut::strided(&mut data, [3, 2, 4], 4, 12)?;
+/// let last = out.reborrow().block(2, 1)?;
+/// assert_eq!((last.tokens(), last.heads(), last.head_dim()), (1, 2, 4));
+/// assert_eq!(out.read().row(0, 1), Some(&[0.0; 4][..]));
+/// # Ok::<(), simdformer_kernels::ViewError>(())
+/// ```
 pub struct HeadsMut<'a> {
-    data: &'a mut [f32],
+    first: NonNull<f32>,
     shape: [usize; 3],
     token_stride: usize,
     head_stride: usize,
+    lender: PhantomData<&'a mut [f32]>,
 }
+
+// SAFETY: an exclusive borrow of floats.
+unsafe impl Send for HeadsMut<'_> {}
+// SAFETY: as above; a shared one of it only reads.
+unsafe impl Sync for HeadsMut<'_> {}
 
 impl<'a> HeadsMut<'a> {
     /// `shape = [tokens, heads, head_dim]` laid end to end.
@@ -189,7 +282,7 @@ impl<'a> HeadsMut<'a> {
     /// Strides, in elements, under which heads lie inside tokens or tokens inside heads.
     ///
     /// # Errors
-    /// The last element would lie outside `data`, or elements would overlap.
+    /// The last element would lie outside `data`, or heads would overlap.
     pub fn strided(
         data: &'a mut [f32],
         shape: [usize; 3],
@@ -200,7 +293,35 @@ impl<'a> HeadsMut<'a> {
         if expected > data.len() {
             return Err(ViewError::TooShort { expected, found: data.len() });
         }
-        if expected > 0 {
+        // SAFETY: the slice is borrowed for `'a` and reaches to the last element.
+        unsafe { Self::from_raw_parts(data.as_mut_ptr(), shape, token_stride, head_stride) }
+    }
+
+    /// The writable view of `shape = [tokens, heads, head_dim]` whose element `(t, h, i)` is
+    /// `*data.add(t * token_stride + h * head_stride + i)`, strides in elements. What is not an element
+    /// is neither read nor written, so that several threads may write views that lie between each
+    /// other's elements: the heads of one tensor, shared out.
+    ///
+    /// # Errors
+    /// Shape times strides overflows; heads would overlap, as in [`HeadsMut::strided`]; a null pointer
+    /// to a view that has elements.
+    ///
+    /// # Safety
+    /// For as long as `'a`, for every element of the view:
+    ///
+    /// * its address, and that of each element before it, lies in the allocation of `data`;
+    /// * it is aligned as `f32` is, initialised, and may be read and written through `data`;
+    /// * nobody else reads or writes it but through this view.
+    ///
+    /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
+    pub unsafe fn from_raw_parts(
+        data: *mut f32,
+        shape: [usize; 3],
+        token_stride: usize,
+        head_stride: usize,
+    ) -> Result<Self, ViewError> {
+        let reach = extent(shape, token_stride, head_stride).ok_or(ViewError::Overflow)?;
+        if reach > 0 {
             let [tokens, heads, head_dim] = shape;
             // The inner direction steps over a head, the outer one over all of the inner one.
             let nested = |inner: usize, inner_stride: usize, outer: usize, outer_stride: usize| {
@@ -210,14 +331,43 @@ impl<'a> HeadsMut<'a> {
             if !(nested(heads, head_stride, tokens, token_stride)
                 || nested(tokens, token_stride, heads, head_stride))
             {
-                return Err(ViewError::Overlap {
-                    row_stride: token_stride,
-                    column_stride: head_stride,
-                });
+                return Err(ViewError::OverlappingHeads { token_stride, head_stride });
             }
         }
+        let first = first_of(data, reach)?;
         let (token_stride, head_stride) = stepped(shape, token_stride, head_stride);
-        Ok(Self { data, shape, token_stride, head_stride })
+        Ok(Self { first, shape, token_stride, head_stride, lender: PhantomData })
+    }
+
+    /// The same elements, to read.
+    pub const fn read(&self) -> Heads<'_> {
+        Heads {
+            first: self.first,
+            shape: self.shape,
+            token_stride: self.token_stride,
+            head_stride: self.head_stride,
+            lender: PhantomData,
+        }
+    }
+
+    /// A shorter-lived view of the same elements.
+    pub const fn reborrow(&mut self) -> HeadsMut<'_> {
+        HeadsMut {
+            first: self.first,
+            shape: self.shape,
+            token_stride: self.token_stride,
+            head_stride: self.head_stride,
+            lender: PhantomData,
+        }
+    }
+
+    /// Tokens `first..first + count`, with all of their heads.
+    ///
+    /// # Errors
+    /// There are fewer than `first + count` tokens.
+    pub fn block(self, first: usize, count: usize) -> Result<Self, ViewError> {
+        let Heads { first, shape, .. } = self.read().block(first, count)?;
+        Ok(Self { first, shape, ..self })
     }
 
     /// Number of tokens.
@@ -245,7 +395,17 @@ impl<'a> HeadsMut<'a> {
         self.head_stride
     }
 
-    pub(crate) fn shared(&mut self) -> SharedMut<'_> {
-        SharedMut::new(self.data)
+    pub(crate) const fn shared(&mut self) -> SharedMut<'_> {
+        SharedMut::from_first(self.first)
+    }
+}
+
+impl fmt::Debug for HeadsMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shape: [tokens, heads, head_dim], token_stride, head_stride, .. } = self;
+        write!(
+            f,
+            "HeadsMut({tokens} x {heads} x {head_dim}, strides {token_stride} and {head_stride})"
+        )
     }
 }

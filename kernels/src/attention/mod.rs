@@ -59,8 +59,8 @@ use call::{Call, Source, Steps, chunked, count_tasks, estimate_work};
 use panels::{head_floats, value_row};
 use prefill::Prefill;
 
-/// Floats of scratch that [`attention`] needs for `sequences` with key-value heads `heads` of
-/// `head_dim`.
+/// Floats of scratch that [`attention`] needs for `sequences` with `heads` key-value heads of
+/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
 ///
 /// # Errors
 /// The size overflows.
@@ -77,7 +77,18 @@ pub fn attention_scratch(
     })
 }
 
-/// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all.
+/// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
+/// included: what to plan when lengths are not known yet.
+///
+/// ```
+/// use simdformer_kernels::{Isa, Sequence, attention_scratch, attention_scratch_bound};
+///
+/// let isa = Isa::best();
+/// let planned = attention_scratch_bound(isa, 2, 40, 8, 64)?;
+/// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
+/// assert!(attention_scratch(isa, &sequences, 8, 64)? <= planned);
+/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// ```
 ///
 /// # Errors
 /// The size overflows.
@@ -105,6 +116,17 @@ pub fn attention_scratch_bound(
 /// The bits of an output row depend on its own query, on the keys and values it may see and on the
 /// options, not on the rest of the batch or on threads.
 ///
+/// # Tensors of other engines
+///
+/// * `[batch, tokens, heads, head_dim]`: as it is, with one [`Sequence`] for each part of the batch.
+/// * `[batch, heads, tokens, head_dim]`, all of one length: one sequence with `batch * heads` heads, a
+///   token stride of `head_dim` and a head stride of `tokens * head_dim`, or of `capacity * head_dim`
+///   in a cache with room for more; grouped key-value heads still find theirs. Of several lengths: a
+///   call for each.
+/// * Causality here is aligned to the end of the keys, as flash attention and caches want it. One that
+///   is aligned to the start, as PyTorch's `is_causal`, is the same where there are as many queries as
+///   keys, and otherwise a bias.
+///
 /// # Errors
 /// Shapes, ranges or buffers that do not fit; then nothing is written.
 ///
@@ -113,7 +135,7 @@ pub fn attention_scratch_bound(
 ///     AttentionOptions, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
 /// };
 ///
-/// let isa = Isa::detect();
+/// let isa = Isa::detect()?;
 /// let (tokens, heads, head_dim) = (3, 2, 4);
 /// let fused = [0.25; 3 * 3 * 8]; // [tokens, (query, key, value), heads, head_dim]
 /// let sequences = [Sequence::packed(0, tokens)];
@@ -173,8 +195,44 @@ pub fn attention(
 /// cache's instruction set. Several sequences may read one slot: that is how the beams of a
 /// sentence share its source. Needs no scratch.
 ///
+/// This is cross-attention, with every key of the source in view, and a prefill that continues a
+/// past: write the new tokens to the cache first, then attend causally with `key_len` of all of them.
+/// The bits and the error bound are those of [`attention`] on the same keys and values.
+///
 /// # Errors
 /// Shapes, slots or buffers that do not fit; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::{
+///     AttentionOptions, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa, Parallelism,
+///     attention_cached,
+/// };
+///
+/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
+/// let shape = CacheShape { slots: 1, capacity: 8, heads, head_dim };
+/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
+/// // The memory of a source of three tokens, projected once. The keys are all alike.
+/// let (key, value) = ([1.0; 6], [3.0, 0.0, 6.0, 0.0, 9.0, 3.0]);
+/// let tokens = [3, heads, head_dim];
+/// cache.write(0, 0, Heads::new(&key, tokens)?, Heads::new(&value, tokens)?)?;
+///
+/// // Two hypotheses about it, one query each.
+/// let query = [0.5, 1.0, -2.0, 0.0];
+/// let beam = |row| CachedSequence { query_start: row, query_len: 1, slot: 0, key_len: 3 };
+/// let mut context = [0.0; 4];
+/// attention_cached(
+///     Heads::new(&query, [2, heads, head_dim])?,
+///     &cache.read(),
+///     &[beam(0), beam(1)],
+///     &AttentionOptions::new(head_dim),
+///     HeadsMut::new(&mut context, [2, heads, head_dim])?.into(),
+///     Parallelism::Serial,
+/// )?;
+/// // The mean of the values.
+/// assert!(context.iter().zip([6.0, 1.0, 6.0, 1.0]).all(|(x, y)| (x - y).abs() < 1e-5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attention_cached(
     query: Heads<'_>,
     cache: &Cache<'_>,
@@ -232,10 +290,50 @@ pub fn attention_cached(
 /// Attention of one query per row, `[rows, heads, head_dim]`, over a past that may lie in several
 /// slots: `ancestry` says where. `out` has the query's shape. Takes no bias.
 ///
+/// This is self-attention in a decoding step, after the rows' own keys and values have been
+/// [appended](CacheMut::append): a row sees itself. A hypothesis that continues another one copies a
+/// line of the table, not keys and values.
+///
 /// The bits are those of [`attention_cached`] on a cache in which the same keys lie in one slot.
 ///
 /// # Errors
 /// Shapes, slots, lengths or buffers that do not fit; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::{
+///     Ancestry, AttentionOptions, CacheMut, CacheShape, Heads, HeadsMut, Isa, Parallelism,
+///     attention_step,
+/// };
+///
+/// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
+/// let shape = CacheShape { slots: 2, capacity: 8, heads, head_dim };
+/// let mut data = vec![0.0; shape.len(isa)?];
+/// let mut cache = CacheMut::new(isa, shape, &mut data)?;
+/// // Keys that are all alike, so that a row's context is the mean of the values it sees.
+/// let key = [1.0; 4];
+/// let rows = [2, heads, head_dim];
+///
+/// // Step 0: one hypothesis, in slot 0. Step 1: it has become two, which write to slots 0 and 1.
+/// let (first, second) = ([2.0, 0.0], [4.0, 0.0, 8.0, 6.0]);
+/// let one = [1, heads, head_dim];
+/// cache.append(&[0], &[0], Heads::new(&key[..2], one)?, Heads::new(&first, one)?)?;
+/// cache.append(&[0, 1], &[1, 1], Heads::new(&key, rows)?, Heads::new(&second, rows)?)?;
+///
+/// // Position 0 of both lies in slot 0, position 1 in the slot of each. Lines of 8 positions.
+/// let mut slots = [0u32; 2 * 8];
+/// slots[8 + 1] = 1;
+/// let mut context = [0.0; 4];
+/// attention_step(
+///     Heads::new(&[0.5; 4], rows)?,
+///     &cache.read(),
+///     Ancestry { lens: &[2, 2], slots: &slots, stride: 8 },
+///     &AttentionOptions::new(head_dim),
+///     HeadsMut::new(&mut context, rows)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert!(context.iter().zip([3.0, 0.0, 5.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attention_step(
     query: Heads<'_>,
     cache: &Cache<'_>,

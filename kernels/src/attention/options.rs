@@ -1,7 +1,9 @@
 //! What a caller says about sequences, masks and weights.
 
 use super::heads::HeadsMut;
+use crate::debug::Elements;
 use crate::mask::FullyMasked;
+use core::fmt;
 
 /// One sequence of a batch: which rows of the query (and the output) and of the key (and the value)
 /// are its own.
@@ -45,7 +47,7 @@ pub struct CachedSequence {
 ///
 /// A row whose whole past lies in one slot has that slot `lens[r]` times. With a `stride` of 0 all
 /// rows share one line of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Ancestry<'a> {
     /// Keys that each row sees, `[rows]`.
     pub lens: &'a [u32],
@@ -92,7 +94,11 @@ impl AttentionOptions<'_> {
 
 /// An additive bias: query token `t` and key `j` of its sequence get
 /// `data[h * head_stride + t * query_stride + j]`. Minus infinity hides the key.
-#[derive(Clone, Copy, Debug)]
+///
+/// `t` counts the query's tokens, `j` the keys of the token's own sequence. So one `Bias` serves several
+/// sequences laid end to end, and a mask `[batch, 1, queries, keys]` of another engine is
+/// `{ head_stride: 0, query_stride: keys }`. Lengths are the faster way to hide padding.
+#[derive(Clone, Copy)]
 pub struct Bias<'a> {
     /// The values.
     pub data: &'a [f32],
@@ -118,10 +124,9 @@ impl<'a> From<HeadsMut<'a>> for AttentionOutput<'a> {
     }
 }
 
-/// Where to put the attention weights of chosen heads: query token `t` and key `j` of its sequence
+/// Where to put the attention weights of chosen heads, which add up to 1 for each query that sees a key: query token `t` and key `j` of its sequence
 /// go to `data[i * head_stride + t * query_stride + j]` for the `i`-th chosen head, with zeros for
 /// the keys from the sequence's last to `keys`.
-#[derive(Debug)]
 pub struct Weights<'a> {
     /// Receives the weights.
     pub data: &'a mut [f32],
@@ -134,4 +139,36 @@ pub struct Weights<'a> {
     pub query_stride: usize,
     /// Columns written for each query; at least the keys of the longest sequence.
     pub keys: usize,
+}
+
+impl fmt::Debug for Ancestry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ancestry")
+            .field("lens", &Elements::of(self.lens))
+            .field("slots", &Elements::of(self.slots))
+            .field("stride", &self.stride)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Bias<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bias")
+            .field("data", &Elements::of(self.data))
+            .field("head_stride", &self.head_stride)
+            .field("query_stride", &self.query_stride)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Weights<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights")
+            .field("data", &Elements::of(self.data))
+            .field("heads", &Elements::of(self.heads))
+            .field("head_stride", &self.head_stride)
+            .field("query_stride", &self.query_stride)
+            .field("keys", &self.keys)
+            .finish()
+    }
 }

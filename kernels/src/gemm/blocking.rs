@@ -28,7 +28,7 @@ use super::packing::PackedMatrix;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::{Parallelism, share};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -64,7 +64,7 @@ const fn block_tiles(depth: usize) -> usize {
 }
 
 /// Multiply-adds below which a second thread costs more than it brings.
-const MIN_WORK_TO_FORK: usize = 1 << 19;
+pub(super) const MIN_WORK_TO_FORK: usize = 1 << 19;
 
 /// Tasks per thread: enough that a thread that is late does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
@@ -128,15 +128,6 @@ pub(super) fn run(
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         job.part(isa, share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
     });
-}
-
-/// Part `index` of `0..total` cut into `parts` ranges as equal as can be.
-#[inline(always)]
-pub(crate) const fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
-    let (size, extra) = (total / parts, total % parts);
-    let smaller = if index < extra { index } else { extra };
-    let start = index * size + smaller;
-    start..start + size + (index < extra) as usize
 }
 
 #[derive(Clone, Copy)]

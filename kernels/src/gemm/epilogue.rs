@@ -2,23 +2,46 @@
 
 use super::microkernel::{MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
+use crate::debug::Elements;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
+use core::fmt;
 use core::mem::MaybeUninit;
 
 /// What a GEMM does with its sums: `C = residual + activation(scale * sum + bias)`.
 ///
 /// The default stores the sums as they are.
-#[derive(Clone, Copy, Debug)]
+///
+/// ```
+/// use simdformer_kernels::{Activation, Epilogue, Residual};
+///
+/// // The two products of a feed-forward block, the second one onto the residual stream.
+/// let (first, second) = ([0.1; 2048], [0.2; 512]);
+/// let up = Epilogue { bias: Some(&first), activation: Activation::Gelu, ..Epilogue::default() };
+/// let down = Epilogue { bias: Some(&second), residual: Residual::Output, ..Epilogue::default() };
+/// assert_eq!((up.scale, down.scale), (1.0, 1.0));
+/// ```
+#[derive(Clone, Copy)]
 pub struct Epilogue<'a> {
     /// Multiplies the sum.
     pub scale: f32,
-    /// One value per column, added after the scale.
+    /// One value per column, `[columns]`, added after the scale.
     pub bias: Option<&'a [f32]>,
     /// Applied after the bias.
     pub activation: Activation,
     /// Added last.
     pub residual: Residual<'a>,
+}
+
+impl fmt::Debug for Epilogue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epilogue")
+            .field("scale", &self.scale)
+            .field("bias", &self.bias.map(Elements::of))
+            .field("activation", &self.activation)
+            .field("residual", &self.residual)
+            .finish()
+    }
 }
 
 /// What is added to the result.

@@ -55,6 +55,13 @@ pub enum GemmError {
         /// Depth of the block and the column after its last.
         found: (usize, usize),
     },
+    /// The scratch is too short.
+    Scratch {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
     /// `depth * columns` overflows.
     TooLarge,
 }
@@ -84,6 +91,9 @@ impl fmt::Display for GemmError {
                 f,
                 "a block reaching {found:?} does not fit a packed matrix of {expected:?} (depth, columns)"
             ),
+            Self::Scratch { expected, found } => {
+                write!(f, "the product needs {expected} floats of scratch; found {found}")
+            }
             Self::TooLarge => f.write_str("depth times columns overflows"),
         }
     }

@@ -21,16 +21,19 @@
 //! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
 
 mod blocking;
+mod check;
 mod epilogue;
 mod error;
+mod in_place;
 mod microkernel;
 mod packing;
+mod unpacked;
 
 pub use epilogue::{Epilogue, Residual};
 pub use error::GemmError;
 pub use packing::PackedMatrix;
+pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 
-pub(crate) use blocking::share;
 pub(crate) use microkernel::{
     Floats, Form, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
 };
@@ -59,7 +62,7 @@ use crate::parallel::Parallelism;
 /// ```
 /// use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
 ///
-/// let isa = Isa::detect();
+/// let isa = Isa::detect()?;
 /// let weight = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // [2, 3]
 /// let mut buffer = [0.0; 2 * 64];
 /// let packed = PackedMatrix::pack(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;
@@ -85,28 +88,7 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
-    if a.columns() != weight.depth() {
-        return Err(GemmError::Depth { expected: weight.depth(), found: a.columns() });
-    }
-    if c.rows() != a.rows() {
-        return Err(GemmError::Rows { expected: a.rows(), found: c.rows() });
-    }
-    if c.columns() != weight.columns() {
-        return Err(GemmError::Columns { expected: weight.columns(), found: c.columns() });
-    }
-    if let Some(bias) = epilogue.bias
-        && bias.len() != weight.columns()
-    {
-        return Err(GemmError::Bias { expected: weight.columns(), found: bias.len() });
-    }
-    if let Residual::Matrix(residual) = epilogue.residual
-        && (residual.rows(), residual.columns()) != (c.rows(), c.columns())
-    {
-        return Err(GemmError::ResidualShape {
-            expected: (c.rows(), c.columns()),
-            found: (residual.rows(), residual.columns()),
-        });
-    }
+    check::operands(&a, (weight.depth(), weight.columns()), epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

@@ -4,6 +4,7 @@ use super::error::GemmError;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
+use core::fmt;
 
 /// Rows of contiguous columns that are asked for before they are needed.
 const ROWS_AHEAD: usize = 8;
@@ -12,7 +13,45 @@ const ROWS_AHEAD: usize = 8;
 /// `[ceil(columns / panel)][depth][panel]`, zero columns at the end.
 ///
 /// The buffer may have any alignment; kernels are fastest when it starts on a multiple of 64 bytes.
-#[derive(Clone, Copy, Debug)]
+///
+/// A `PackedMatrix` borrows its floats. Whoever owns a weight owns the floats with the instruction set
+/// and the shape, and makes a view of them for each call, which is a check of the length:
+///
+/// ```
+/// use simdformer_kernels::{
+///     Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+/// };
+///
+/// struct Linear {
+///     packed: Vec<f32>,
+///     isa: Isa,
+///     depth: usize,
+///     columns: usize,
+/// }
+///
+/// impl Linear {
+///     /// From a weight stored `[out, in]`, which is not needed afterwards.
+///     fn new(isa: Isa, weight: Matrix<'_>) -> Result<Self, GemmError> {
+///         let (depth, columns) = (weight.columns(), weight.rows());
+///         let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns)?];
+///         PackedMatrix::pack(isa, weight.transposed(), &mut packed)?;
+///         Ok(Self { packed, isa, depth, columns })
+///     }
+///
+///     fn weight(&self) -> Result<PackedMatrix<'_>, GemmError> {
+///         PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.packed)
+///     }
+/// }
+///
+/// let linear = Linear::new(Isa::best(), Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2)?)?;
+/// let mut y = [0.0; 3];
+/// let c = MatrixMut::new(&mut y, 1, 3)?;
+/// let x = Matrix::new(&[1.0, 10.0], 1, 2)?;
+/// gemm(x, &linear.weight()?, &Epilogue::default(), c, Parallelism::Serial)?;
+/// assert_eq!(y, [21.0, 43.0, 65.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
 pub struct PackedMatrix<'a> {
     data: &'a [f32],
     depth: usize,
@@ -21,7 +60,8 @@ pub struct PackedMatrix<'a> {
 }
 
 impl<'a> PackedMatrix<'a> {
-    /// Floats that a packed `[depth, columns]` matrix takes on `isa`.
+    /// Floats that a packed `[depth, columns]` matrix takes on `isa`: `depth` times the columns rounded up
+    /// to whole panels of [`Isa::panel`].
     ///
     /// # Errors
     /// The product overflows.
@@ -35,7 +75,8 @@ impl<'a> PackedMatrix<'a> {
     }
 
     /// Packs `weight`, `[depth, columns]` with any strides. A matrix stored `[out, in]` is packed as
-    /// `Matrix::new(data, out, in)?.transposed()`.
+    /// `Matrix::new(data, out, in)?.transposed()`. What `buffer` holds does not matter; no float is
+    /// changed on the way.
     ///
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::len`].
@@ -50,7 +91,30 @@ impl<'a> PackedMatrix<'a> {
     /// block that holds the last column also writes the zero columns after it.
     ///
     /// # Errors
-    /// The buffer is too short, or the block does not fit the shape.
+    /// The buffer is too short, or the block does not fit the shape; then nothing is written.
+    ///
+    /// ```
+    /// use simdformer_kernels::{
+    ///     Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+    /// };
+    ///
+    /// // Query, key and value projections of two columns each as one matrix of six.
+    /// let (isa, shape) = (Isa::best(), (2, 6));
+    /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 6)?];
+    /// let projections = [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 2.0], [0.0, 3.0, 3.0, 0.0]];
+    /// for (index, projection) in projections.iter().enumerate() {
+    ///     let block = Matrix::new(projection, 2, 2)?;
+    ///     PackedMatrix::pack_block(isa, block, shape, 2 * index, &mut buffer)?;
+    /// }
+    /// let fused = PackedMatrix::from_packed(isa, 2, 6, &buffer)?;
+    ///
+    /// let mut qkv = [0.0; 6];
+    /// let c = MatrixMut::new(&mut qkv, 1, 6)?;
+    /// let x = Matrix::new(&[5.0, 7.0], 1, 2)?;
+    /// gemm(x, &fused, &Epilogue::default(), c, Parallelism::Serial)?;
+    /// assert_eq!(qkv, [5.0, 7.0, 10.0, 14.0, 21.0, 15.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pack_block(
         isa: Isa,
         block: Matrix<'_>,
@@ -71,8 +135,16 @@ impl<'a> PackedMatrix<'a> {
         Ok(())
     }
 
-    /// A matrix that was packed before, by [`PackedMatrix::pack`] or
-    /// [`PackedMatrix::pack_block`] on the same instruction set.
+    /// Packs `block`, `[depth, n]` with at most a panel of columns, into `to`, the place of that panel.
+    pub(super) fn pack_panel(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
+        let columns = block.columns();
+        debug_assert!(columns <= isa.panel() && to.len() >= isa.panel() * block.rows());
+        isa.dispatch(Pack { block, columns, first: 0, buffer: to });
+    }
+
+    /// A matrix that was packed before, by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] on the
+    /// same instruction set, or read back from where such floats were kept. Floats that were packed
+    /// otherwise are another matrix, no more. See [`PackedMatrix`] for how to own one.
     ///
     /// # Errors
     /// `data` is shorter than [`PackedMatrix::len`].
@@ -128,6 +200,13 @@ impl<'a> PackedMatrix<'a> {
         let panel = self.isa.panel();
         let start = (column - column % panel) * self.depth + column % panel;
         (self.data.as_ptr().wrapping_add(start), panel)
+    }
+}
+
+impl fmt::Debug for PackedMatrix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { depth, columns, isa, .. } = self;
+        write!(f, "PackedMatrix({depth} x {columns}, {isa})")
     }
 }
 

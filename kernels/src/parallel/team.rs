@@ -26,6 +26,7 @@
 //! by `rayon::join`; that is a little slower, and happens to teams whose leader was elsewhere.
 
 use super::batch::{Batches, Helper, Leader, TOO_MANY, Task};
+use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The calling thread and whoever of its rayon pool comes to help.
@@ -56,7 +57,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// A panic in a task reaches the caller of the kernel when no task of it runs any more: one panic, the
 /// first, however many tasks panicked. The team, if the panic is caught inside [`Team::run`], and the
 /// pool can be used again. What the kernel was writing is then partly written.
-#[derive(Debug)]
 pub struct Team<'a> {
     leader: Leader<'a>,
     helper: Helper<'a>,
@@ -115,6 +115,12 @@ impl Team<'_> {
                 rayon::join(finish, || times(gone.min(tasks), &|| helper.help()));
             }
         });
+    }
+}
+
+impl fmt::Debug for Team<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Team({} threads)", self.threads)
     }
 }
 

@@ -9,6 +9,7 @@ use super::bound::{self, MAX_DEPTH, SMALLEST};
 use super::error::ScreenError;
 use crate::isa::Work;
 use crate::{Isa, PackedMatrix};
+use core::fmt;
 
 /// Columns in a panel of bytes, on every instruction set.
 pub(super) const PANEL: usize = 32;
@@ -31,8 +32,10 @@ const COLUMN_STATISTICS: usize = 4;
 
 /// A weight matrix `[depth, columns]` as bytes, with bounds on what they leave out.
 ///
-/// It takes a little more than a quarter of the floats of the matrix.
-#[derive(Clone, Copy, Debug)]
+/// It takes a little more than a quarter of the floats of the matrix, and like a
+/// [`PackedMatrix`] it borrows them: own a buffer of [`Screen::len`] floats with the shape, and make a
+/// view with [`Screen::from_built`] where it is used.
+#[derive(Clone, Copy)]
 pub struct Screen<'a> {
     data: &'a [f32],
     depth: usize,
@@ -124,6 +127,12 @@ impl<'a> Screen<'a> {
     #[inline(always)]
     pub(super) fn address(&self, panel: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
+    }
+}
+
+impl fmt::Debug for Screen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Screen({} x {})", self.depth, self.columns)
     }
 }
 

@@ -37,8 +37,7 @@ pub use error::ScreenError;
 pub use product::{Product, scratch};
 
 use crate::Matrix;
-use crate::gemm::share;
-use crate::parallel::Parallelism;
+use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use candidates::{CANDIDATES, PARTS};
 
@@ -61,7 +60,7 @@ use candidates::{CANDIDATES, PARTS};
 /// use simdformer_kernels::screen::{self, Product, Screen};
 /// use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
 ///
-/// let isa = Isa::detect();
+/// let isa = Isa::detect()?;
 /// let weight = [1.0, 4.0, 3.0, 2.0, 5.0, 6.0]; // [2, 3]
 /// let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 3)?];
 /// let packed = PackedMatrix::pack(isa, Matrix::new(&weight, 2, 3)?, &mut buffer)?;

@@ -4,10 +4,12 @@ use super::build::Screen;
 use super::candidates::{CANDIDATES, PARTS};
 use super::error::ScreenError;
 use super::quantised::ROW_STATISTICS;
+use crate::debug::Elements;
 use crate::{Matrix, PackedMatrix};
+use core::fmt;
 
 /// The product of which [`largest`](super::largest) finds the largest elements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Product<'a> {
     /// `W`, `[depth, columns]`.
     pub weight: &'a PackedMatrix<'a>,
@@ -18,6 +20,17 @@ pub struct Product<'a> {
     /// `W` transposed, `[columns, depth]`, if it is at hand: a candidate is then read from a few lines
     /// of memory instead of `depth`. Must hold what `weight` holds.
     pub by_column: Option<Matrix<'a>>,
+}
+
+impl fmt::Debug for Product<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Product")
+            .field("weight", self.weight)
+            .field("screen", self.screen)
+            .field("bias", &self.bias.map(Elements::of))
+            .field("by_column", &self.by_column)
+            .finish()
+    }
 }
 
 /// Floats of scratch that [`largest`](super::largest) takes.

@@ -3,9 +3,9 @@
 use super::bound::{self, SMALLEST};
 use super::build::{Screen, round};
 use super::candidates::Best;
-use crate::gemm::share;
 use crate::isa::Work;
 use crate::lanes::bytes::{Bytes, BytesKernel};
+use crate::parallel::share;
 use crate::{Isa, Matrix};
 use core::sync::atomic::AtomicU32;
 

@@ -12,9 +12,10 @@ use super::build::{ColumnStatistic, PANEL, start_of};
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::product::Product;
 use super::quantised::{QuantisedRows, Tiles};
-use crate::gemm::{Form, Lines, Panels, Rows, multiply, share};
+use crate::gemm::{Form, Lines, Panels, Rows, multiply};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS};
 use crate::lanes::{LINE, Lanes, MAX_LANES};
+use crate::parallel::share;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 

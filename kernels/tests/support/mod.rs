@@ -4,6 +4,7 @@
 
 pub mod batch;
 pub mod gemm;
+pub mod pool;
 pub mod screen;
 
 use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
@@ -276,9 +277,11 @@ pub enum Crew {
     Serial,
     Rayon(usize),
     Team(usize),
+    /// A plain pool of std's threads.
+    Pool(usize),
 }
 
-pub const CREWS: [Crew; 9] = [
+pub const CREWS: [Crew; 13] = [
     Crew::Serial,
     Crew::Rayon(1),
     Crew::Rayon(2),
@@ -288,6 +291,10 @@ pub const CREWS: [Crew; 9] = [
     Crew::Team(2),
     Crew::Team(3),
     Crew::Team(7),
+    Crew::Pool(1),
+    Crew::Pool(2),
+    Crew::Pool(3),
+    Crew::Pool(7),
 ];
 
 impl Crew {
@@ -301,6 +308,7 @@ impl Crew {
             Self::Team(threads) => {
                 pool(threads).install(|| Team::run(|team| work(Parallelism::Team(team))))
             }
+            Self::Pool(threads) => work(Parallelism::Executor(&pool::Pool::new(threads))),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A program with no std, no allocator and no unwinding runs the kernels on static arrays, on every
+//! A program with no std, no allocator and no unwinding runs the kernels on arrays, views of pointers and an
+//! executor of its own, on every
 //! instruction set of the machine, and compares with numbers worked out by hand.
 //!
 //! That it links is half of the test: anything in the kernels that needs `alloc` would ask for a
@@ -8,9 +9,13 @@
 #![no_std]
 #![no_main]
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+use simdformer_kernels::norm::{LayerNorm, layer_norm};
 use simdformer_kernels::{
-    Activation, AttentionOptions, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm,
+    Activation, Ancestry, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual,
+    Sequence, attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
 
 #[link(name = "c")]
@@ -48,6 +53,16 @@ enum Failure {
     AttentionRefused,
     /// The attention gave other numbers.
     AttentionWrong,
+    /// A product in parts of a buffer, on an executor, was refused.
+    PartsRefused,
+    /// It gave other numbers than the product as a whole.
+    PartsWrong,
+    /// The executor was not used, or not for all.
+    NotExecuted,
+    /// Attention over a cache gave other numbers.
+    CacheWrong,
+    /// A normalised row was refused or is wrong.
+    NormWrong,
 }
 
 /// Start of the program, called by the C library.
@@ -56,7 +71,9 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let mut sets = 0;
     for isa in Isa::available() {
         sets += 1;
-        if let Err(failure) = matrix_product(isa).and_then(|()| causal_attention(isa)) {
+        let checks: [fn(Isa) -> Result<(), Failure>; 5] =
+            [matrix_product, causal_attention, parts_on_an_executor, a_cache, a_norm];
+        if let Err(failure) = checks.iter().try_for_each(|check| check(isa)) {
             return failure as i32;
         }
     }
@@ -152,4 +169,130 @@ fn causal_attention(isa: Isa) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Says that it has three threads, and has one, which does the last task first.
+struct Backwards {
+    tasks: AtomicUsize,
+}
+
+impl Executor for Backwards {
+    fn threads(&self) -> usize {
+        3
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.tasks.fetch_add(tasks, Ordering::Relaxed);
+        (0..tasks).rev().for_each(task);
+    }
+}
+
+/// A product large enough to be shared out, of matrices as they come, into every second column of a
+/// buffer, and with the packed weight into the others: two views of pointers, interleaved.
+fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
+    const ROWS: usize = 40;
+    const DEPTH: usize = 100;
+    const COLUMNS: usize = 140;
+    static B: [f32; DEPTH * COLUMNS] = [0.25; DEPTH * COLUMNS];
+    let mut a = [0.0f32; ROWS * DEPTH];
+    for (i, a) in a.iter_mut().enumerate() {
+        *a = (i % 7) as f32;
+    }
+    let (mut scratch, mut packed) = ([f32::NAN; DEPTH * 192], [f32::NAN; DEPTH * 192]);
+    let mut c = [f32::NAN; ROWS * 2 * COLUMNS];
+
+    let executor = Backwards { tasks: AtomicUsize::new(0) };
+    let threads = Parallelism::Executor(&executor);
+    // SAFETY: the arrays are that long; nothing writes them while the views are used.
+    let (a_view, b_view) = unsafe {
+        (
+            Matrix::from_raw_parts(a.as_ptr(), ROWS, DEPTH, DEPTH, 1),
+            // Column after column.
+            Matrix::from_raw_parts(B.as_ptr(), DEPTH, COLUMNS, 1, DEPTH),
+        )
+    };
+    let a_view = a_view.map_err(|_| Failure::Setup)?;
+    let b_view = b_view.map_err(|_| Failure::Setup)?;
+    let start = c.as_mut_ptr();
+    // SAFETY: even columns and odd ones, and `c` is not used beside them.
+    let (even, odd) = unsafe {
+        (
+            MatrixMut::from_raw_parts(start, ROWS, COLUMNS, 2 * COLUMNS, 2),
+            MatrixMut::from_raw_parts(start.add(1), ROWS, COLUMNS, 2 * COLUMNS, 2),
+        )
+    };
+    let even = even.map_err(|_| Failure::Setup)?;
+    let odd = odd.map_err(|_| Failure::Setup)?;
+
+    let floats = gemm_unpacked_scratch(isa, DEPTH, COLUMNS).map_err(|_| Failure::Setup)?;
+    let scratch = scratch.get_mut(..floats).ok_or(Failure::Setup)?;
+    let plain = Epilogue::default();
+    gemm_unpacked(isa, a_view, b_view, &plain, even, scratch, threads)
+        .map_err(|_| Failure::PartsRefused)?;
+    let packed = PackedMatrix::pack(isa, b_view, &mut packed).map_err(|_| Failure::Setup)?;
+    gemm(a_view, &packed, &plain, odd, threads).map_err(|_| Failure::PartsRefused)?;
+    if executor.tasks.load(Ordering::Relaxed) < 2 {
+        return Err(Failure::NotExecuted);
+    }
+    for (row, c) in c.chunks(2 * COLUMNS).enumerate() {
+        // Small multiples of a quarter: any order of summation is exact.
+        let sum: f32 = a[row * DEPTH..][..DEPTH].iter().map(|a| a * 0.25).sum();
+        if c.iter().any(|&c| c != sum) {
+            return Err(Failure::PartsWrong);
+        }
+    }
+    Ok(())
+}
+
+/// Two keys in a cache, the second one in another slot: a query that sees one key gets its value, and
+/// one that finds both equally good the mean of both.
+fn a_cache(isa: Isa) -> Result<(), Failure> {
+    const SHAPE: CacheShape = CacheShape { slots: 2, capacity: 2, heads: 1, head_dim: 2 };
+    static KEY: [f32; 4] = [1.0, 0.0, 1.0, 0.0];
+    static VALUE: [f32; 4] = [2.0, 4.0, 6.0, 8.0];
+    static QUERY: [f32; 2] = [0.5, 3.0];
+    let mut room = [f32::NAN; 256];
+    let floats = SHAPE.len(isa).map_err(|_| Failure::Setup)?;
+    let room = room.get_mut(..floats).ok_or(Failure::Setup)?;
+    let heads = |data, tokens| Heads::new(data, [tokens, 1, 2]).map_err(|_| Failure::Setup);
+    let mut cache = CacheMut::new(isa, SHAPE, room).map_err(|_| Failure::Setup)?;
+    for slot in 0..2 {
+        cache.write(slot, 0, heads(&KEY, 2)?, heads(&VALUE, 2)?).map_err(|_| Failure::Setup)?;
+    }
+    let cache = cache.read();
+    let options = AttentionOptions::new(2);
+    let mut out = [f32::NAN; 2];
+    let one = CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 };
+    let context = HeadsMut::new(&mut out, [1, 1, 2]).map_err(|_| Failure::Setup)?;
+    attention_cached(
+        heads(&QUERY, 1)?,
+        &cache,
+        &[one],
+        &options,
+        context.into(),
+        Parallelism::Serial,
+    )
+    .map_err(|_| Failure::AttentionRefused)?;
+    if out != [2.0, 4.0] {
+        return Err(Failure::CacheWrong);
+    }
+    let past = Ancestry { lens: &[2], slots: &[0, 1], stride: 2 };
+    let context = HeadsMut::new(&mut out, [1, 1, 2]).map_err(|_| Failure::Setup)?;
+    attention_step(heads(&QUERY, 1)?, &cache, past, &options, context, Parallelism::Serial)
+        .map_err(|_| Failure::AttentionRefused)?;
+    if out == [4.0, 6.0] { Ok(()) } else { Err(Failure::CacheWrong) }
+}
+
+/// A constant row, normalised, is the bias exactly; in the second half of rows of a buffer.
+fn a_norm(isa: Isa) -> Result<(), Failure> {
+    let mut data = [3.0f32; 2 * 8];
+    let norm = LayerNorm { weight: &[2.0; 4], bias: &[1.0, 2.0, 3.0, 4.0], eps: 1e-5 };
+    let x = [5.0; 8];
+    let x = Matrix::new(&x, 2, 4).map_err(|_| Failure::Setup)?;
+    // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used beside them.
+    let half = unsafe { MatrixMut::from_raw_parts(data.as_mut_ptr().add(4), 2, 4, 8, 1) };
+    let half = half.map_err(|_| Failure::Setup)?;
+    layer_norm(isa, norm, x, half, Parallelism::Serial).map_err(|_| Failure::NormWrong)?;
+    let expected = [3.0, 3.0, 3.0, 3.0, 1.0, 2.0, 3.0, 4.0];
+    if data.chunks(8).all(|row| row == expected) { Ok(()) } else { Err(Failure::NormWrong) }
 }

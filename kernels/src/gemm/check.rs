@@ -1,0 +1,37 @@
+//! Whether operands fit together, before anything is written.
+
+use super::epilogue::{Epilogue, Residual};
+use super::error::GemmError;
+use crate::matrix::{Matrix, MatrixMut};
+
+/// Whether operands fit a weight of `[depth, columns]`.
+pub(super) fn operands(
+    a: &Matrix<'_>,
+    (depth, columns): (usize, usize),
+    epilogue: &Epilogue<'_>,
+    c: &MatrixMut<'_>,
+) -> Result<(), GemmError> {
+    if a.columns() != depth {
+        return Err(GemmError::Depth { expected: depth, found: a.columns() });
+    }
+    if c.rows() != a.rows() {
+        return Err(GemmError::Rows { expected: a.rows(), found: c.rows() });
+    }
+    if c.columns() != columns {
+        return Err(GemmError::Columns { expected: columns, found: c.columns() });
+    }
+    if let Some(bias) = epilogue.bias
+        && bias.len() != columns
+    {
+        return Err(GemmError::Bias { expected: columns, found: bias.len() });
+    }
+    if let Residual::Matrix(residual) = epilogue.residual
+        && (residual.rows(), residual.columns()) != (c.rows(), c.columns())
+    {
+        return Err(GemmError::ResidualShape {
+            expected: (c.rows(), c.columns()),
+            found: (residual.rows(), residual.columns()),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! A product of one tile of rows with a `B` whose rows are contiguous, read where it lies: packing would
+//! move as much memory as the product does.
+//!
+//! A panel of `B` in place is a few cache lines of each of its rows. No stream of the hardware's follows
+//! such steps, so each line is asked for some steps before it is multiplied.
+
+use super::blocking::MIN_WORK_TO_FORK;
+use super::epilogue::Store;
+use super::microkernel::{Lines, MAX_ROWS, Operands, tile_ahead};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
+use crate::matrix::Matrix;
+use crate::parallel::{Parallelism, share};
+use core::ops::Range;
+
+/// Steps between asking for a row of a panel and multiplying with it.
+const AHEAD: usize = 12;
+
+/// Tasks per thread.
+const TASKS_PER_THREAD: usize = 4;
+
+/// Whether [`run`] may have these operands.
+pub(super) fn suits(a: &Matrix<'_>, b: &Matrix<'_>) -> bool {
+    a.rows() <= MAX_ROWS && b.column_stride() == 1
+}
+
+/// Computes the whole panels of the output, and returns how many columns they are.
+///
+/// `a`, `b` and `store` belong together, `a` has a row, and they are as [`suits`] says.
+pub(super) fn run(
+    isa: Isa,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    store: Store,
+    parallelism: Parallelism<'_>,
+) -> usize {
+    debug_assert!(suits(&a, &b) && a.rows() > 0);
+    let panels = b.columns() / isa.panel();
+    let part = |panels: Range<usize>| isa.dispatch(Part { a, b, store, panels });
+    let work = a.rows().saturating_mul(b.rows()).saturating_mul(b.columns());
+    let threads = parallelism.threads();
+    if threads == 1 || work < MIN_WORK_TO_FORK {
+        part(0..panels);
+    } else {
+        let tasks = panels.min(threads * TASKS_PER_THREAD);
+        parallelism.for_each(tasks, &|task| part(share(panels, tasks, task)));
+    }
+    panels * isa.panel()
+}
+
+struct Part<'a> {
+    a: Matrix<'a>,
+    b: Matrix<'a>,
+    store: Store,
+    panels: Range<usize>,
+}
+
+impl Kernel for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl PanelKernel for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        match self.a.rows() {
+            1 => self.rows::<S, 1, NV>(s),
+            2 => self.rows::<S, 2, NV>(s),
+            3 => self.rows::<S, 3, NV>(s),
+            4 => self.rows::<S, 4, NV>(s),
+            5 => self.rows::<S, 5, NV>(s),
+            rows => {
+                const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                debug_assert_eq!(rows, MAX_ROWS);
+                self.rows::<S, MAX_ROWS, NV>(s)
+            }
+        }
+    }
+}
+
+impl Part<'_> {
+    #[inline(always)]
+    fn rows<S: Lanes, const MR: usize, const NV: usize>(&self, s: S) {
+        let Self { a, b, store, .. } = self;
+        for panel in self.panels.clone() {
+            let column = panel * S::PANEL;
+            let operands = Operands {
+                a: a.as_ptr(),
+                a_row: a.row_stride(),
+                a_step: a.column_stride(),
+                b: b.as_ptr().wrapping_add(column),
+                b_step: b.row_stride(),
+                b_vector: S::LANES,
+            };
+            let at = operands.b.wrapping_add(AHEAD.wrapping_mul(operands.b_step));
+            // Panels need not start with a line: one more than they have.
+            let count = if S::PREFETCHES { S::PANEL / LINE + 1 } else { 0 };
+            let ahead = Lines { at, step: operands.b_step, count, apart: LINE };
+            let zero = [[s.splat(0.0); NV]; MR];
+            // SAFETY: `a` has `MR` rows, and `b` all columns of this panel, one after the other in each
+            // row; this part's panels are stored by nobody else.
+            unsafe {
+                let acc = tile_ahead(s, zero, b.rows(), operands, ahead);
+                store.finish::<S, MR, NV>(s, acc, 0, column, S::PANEL);
+            }
+        }
+    }
+}

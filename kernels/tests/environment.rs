@@ -1,0 +1,56 @@
+//! What the environment says of instruction sets: each case in a process of its own, since the
+//! environment is the whole process's.
+
+use simdformer_kernels::{ISA_NAMES, ISA_VARIABLE, Isa};
+use std::process::Command;
+
+/// In a child: says what `Isa::detect` gives. Alone it has nothing to say.
+#[test]
+fn what_is_detected() {
+    match Isa::detect() {
+        Ok(isa) => println!("detected {isa}"),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+/// What the test above prints with the variable set so.
+fn detected(value: Option<&std::ffi::OsStr>) -> String {
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child
+        .args(["--exact", "environment::what_is_detected", "--nocapture"])
+        .env_remove(ISA_VARIABLE);
+    if let Some(value) = value {
+        child.env(ISA_VARIABLE, value);
+    }
+    let output = child.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let found = ["detected ", "refused: "].iter().filter_map(|start| text.find(start)).min();
+    text[found.expect("a line")..].lines().next().expect("a line").to_string()
+}
+
+#[test]
+fn detection_obeys_the_environment_and_refuses_what_it_cannot() {
+    assert_eq!(detected(None), format!("detected {}", Isa::best()));
+    for name in ISA_NAMES {
+        let expected = match Isa::from_name(name) {
+            Ok(isa) => format!("detected {isa}"),
+            Err(error) => format!("refused: {error}"),
+        };
+        assert_eq!(detected(Some(name.as_ref())), expected);
+    }
+    for wrong in ["avx51", "AVX512", " avx2", ""] {
+        let expected =
+            format!("refused: unknown instruction set {wrong:?}: expected one of {ISA_NAMES:?}");
+        assert_eq!(detected(Some(wrong.as_ref())), expected);
+    }
+}
+
+/// A name that is no text is a name that nothing has.
+#[test]
+#[cfg(unix)]
+fn bytes_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let found = detected(Some(std::ffi::OsStr::from_bytes(b"avx\xff")));
+    assert!(found.starts_with("refused: unknown instruction set \"avx\u{fffd}\""), "{found}");
+}

@@ -1,0 +1,379 @@
+//! Kernels on threads of the caller's: a plain pool, and executors that break every rule they can break
+//! in safe code. All give the bits of one thread.
+
+use crate::support::pool::Pool;
+use crate::support::{POISON, Random, all_isas, bits};
+use simdformer_kernels::activation::{self, Activation};
+use simdformer_kernels::embedding::embed;
+use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::topk::{argmax, top_k};
+use simdformer_kernels::{
+    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor,
+    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, attention,
+    attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+type Task<'t> = &'t (dyn Fn(usize) + Sync);
+
+const TOKENS: usize = 48;
+const HEADS: usize = 4;
+const HEAD_DIM: usize = 40;
+const WIDTH: usize = HEADS * HEAD_DIM;
+/// Columns of logits.
+const COLUMNS: usize = 3000;
+
+/// The bits of one call of each kernel, all large enough to be shared out.
+fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<u32>)> {
+    let mut random = Random::new(14);
+    let x = random.values(TOKENS * WIDTH);
+    let w = random.values(WIDTH * COLUMNS);
+    let matrix = |data, rows, columns| Matrix::new(data, rows, columns).expect("a matrix");
+    let mut all = Vec::new();
+
+    let weight = matrix(&w, WIDTH, COLUMNS);
+    let mut packed = vec![POISON; PackedMatrix::len(isa, WIDTH, COLUMNS).expect("small")];
+    let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
+    let plain = Epilogue::default();
+    for rows in [1, 7, TOKENS] {
+        let a = matrix(&x[..rows * WIDTH], rows, WIDTH);
+        let mut logits = vec![POISON; rows * COLUMNS];
+        let c = MatrixMut::new(&mut logits, rows, COLUMNS).expect("C");
+        gemm(a, &packed, &plain, c, parallelism).expect("a fit");
+        all.push(("gemm", bits(&logits)));
+        let mut again = vec![POISON; rows * COLUMNS];
+        let floats = gemm_unpacked_scratch(isa, WIDTH, COLUMNS).expect("small");
+        let mut scratch = vec![POISON; floats];
+        let c = MatrixMut::new(&mut again, rows, COLUMNS).expect("C");
+        gemm_unpacked(isa, a, weight, &plain, c, &mut scratch, parallelism).expect("a fit");
+        assert_eq!(bits(&logits), bits(&again), "{isa}: {rows} rows not packed");
+    }
+
+    let mut built = vec![POISON; Screen::len(WIDTH, COLUMNS).expect("small")];
+    let screen = Screen::build(&packed, &mut built).expect("the length");
+    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+    let (mut columns, mut values) = (vec![0; TOKENS], vec![POISON; TOKENS]);
+    let mut scratch = vec![POISON; screen::scratch(TOKENS, WIDTH).expect("small")];
+    screen::largest(
+        &product,
+        matrix(&x, TOKENS, WIDTH),
+        &|row, column| (row + column as usize).is_multiple_of(3),
+        (&mut columns, &mut values),
+        &mut scratch,
+        parallelism,
+    )
+    .expect("a fit");
+    all.push(("screen", [bits(&values), columns.clone()].concat()));
+
+    let shape = [TOKENS, HEADS, HEAD_DIM];
+    let heads = Heads::new(&x, shape).expect("tokens");
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) };
+    let mut out = vec![POISON; TOKENS * WIDTH];
+    // Many heads, and few for so many threads: the two ways in which keys are put into panels.
+    for sequences in [
+        &[Sequence::packed(0, TOKENS)][..],
+        &[Sequence::packed(0, 20), Sequence::packed(20, 5), Sequence::packed(25, 23)],
+    ] {
+        let floats = attention_scratch(isa, sequences, HEADS, HEAD_DIM).expect("small");
+        let mut scratch = vec![POISON; floats];
+        let qkv = Qkv { query: heads, key: heads, value: heads };
+        let to = HeadsMut::new(&mut out, shape).expect("room").into();
+        attention(isa, qkv, sequences, &options, to, &mut scratch, parallelism).expect("a fit");
+        all.push(("attention", bits(&out)));
+    }
+    let slots = CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
+    let mut data = vec![POISON; slots.len(isa).expect("small")];
+    let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
+    for slot in 0..2 {
+        cache.write(slot, 0, heads, heads).expect("a place");
+    }
+    let cache = Cache::new(isa, slots, &data).expect("the length");
+    let whole = CachedSequence { query_start: 0, query_len: TOKENS, slot: 1, key_len: TOKENS };
+    let to = HeadsMut::new(&mut out, shape).expect("room").into();
+    attention_cached(heads, &cache, &[whole], &options, to, parallelism).expect("a fit");
+    all.push(("attention_cached", bits(&out)));
+    let past: Vec<u32> = (0..TOKENS as u32).map(|j| j / 5 % 2).collect();
+    let ancestry = Ancestry { lens: &[TOKENS as u32; TOKENS], slots: &past, stride: 0 };
+    let to = HeadsMut::new(&mut out, shape).expect("room");
+    attention_step(heads, &cache, ancestry, &options, to, parallelism).expect("a fit");
+    all.push(("attention_step", bits(&out)));
+
+    // Rows of 3,000 in tasks of five.
+    let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
+    let scores = matrix(&logits, TOKENS, COLUMNS);
+    let mut p = vec![POISON; TOKENS * COLUMNS];
+    let norm = LayerNorm { weight: &w[..COLUMNS], bias: &w[COLUMNS..2 * COLUMNS], eps: 1e-5 };
+    let room = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
+        // SAFETY: each view is gone before the next one, or `p`, is used.
+        unsafe {
+            MatrixMut::from_raw_parts(p.as_mut_ptr(), TOKENS, COLUMNS, COLUMNS, 1).expect("room")
+        }
+    };
+    let zeros = FullyMasked::Zeros;
+    softmax(isa, scores, None, zeros, room(&mut p), parallelism).expect("a fit");
+    all.push(("softmax", bits(&p)));
+    log_softmax(isa, scores, None, zeros, room(&mut p), parallelism).expect("a fit");
+    all.push(("log_softmax", bits(&p)));
+    layer_norm(isa, norm, scores, room(&mut p), parallelism).expect("a fit");
+    all.push(("layer_norm", bits(&p)));
+    let mut sum = logits.clone();
+    add_into_layer_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism)
+        .expect("a fit");
+    all.push(("add_into_layer_norm", [bits(&p), bits(&sum)].concat()));
+    activation::apply(isa, Activation::Gelu, room(&mut p), parallelism).expect("a fit");
+    all.push(("activation", bits(&p)));
+    let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7 % WIDTH as u32).collect();
+    embed(isa, weight, &ids, 2.0, None, room(&mut p), parallelism).expect("a fit");
+    all.push(("embed", bits(&p)));
+    log_sum_exp(isa, scores, None, &mut values, parallelism).expect("a fit");
+    all.push(("log_sum_exp", bits(&values)));
+    argmax(isa, scores, &mut columns, parallelism).expect("a fit");
+    all.push(("argmax", columns));
+    let (mut values, mut columns) = (vec![POISON; TOKENS * 4], vec![0; TOKENS * 4]);
+    top_k(isa, scores, 4, &mut values, &mut columns, parallelism).expect("a fit");
+    all.push(("top_k", [bits(&values), columns].concat()));
+    all
+}
+
+fn check(isa: Isa, what: &str, executor: &dyn Executor, serial: &[(&str, Vec<u32>)]) {
+    let found = everything(isa, Parallelism::Executor(executor));
+    for ((name, found), (_, serial)) in found.iter().zip(serial) {
+        assert!(found == serial, "{isa}, {what}: {name}");
+    }
+}
+
+#[test]
+fn a_plain_pool_gives_the_bits_of_one_thread() {
+    for isa in all_isas() {
+        let serial = everything(isa, Parallelism::Serial);
+        for threads in [1, 2, 3, 7] {
+            check(isa, &format!("{threads} threads"), &Pool::new(threads), &serial);
+        }
+    }
+}
+
+/// What an executor does of what it should.
+#[derive(Clone, Copy, Debug)]
+enum Breach {
+    /// Every number twice, on two threads at the same time where the scheduler gives them.
+    Twice,
+    /// All numbers on each of three threads.
+    Everywhere,
+    /// Every second number.
+    Half,
+    /// Nothing at all.
+    Nothing,
+    /// The last number first, on the calling thread.
+    Backwards,
+    /// Numbers that are none, as well.
+    Beyond,
+    /// The right number of calls, all of number 0.
+    Zero,
+}
+
+struct Broken(Breach);
+
+impl Executor for Broken {
+    fn threads(&self) -> usize {
+        3
+    }
+
+    fn for_each(&self, tasks: usize, task: Task<'_>) {
+        let scoped = |runs: usize, run: &(dyn Fn(usize) + Sync)| {
+            std::thread::scope(|scope| {
+                for index in 0..runs {
+                    scope.spawn(move || run(index));
+                }
+            });
+        };
+        match self.0 {
+            Breach::Twice => scoped(2, &|_| (0..tasks).for_each(task)),
+            Breach::Everywhere => {
+                scoped(3, &|first| (0..tasks).for_each(|i| task((first * tasks / 3 + i) % tasks)))
+            }
+            Breach::Half => scoped(2, &|first| (2 * first..tasks).step_by(4).for_each(task)),
+            Breach::Nothing => {}
+            Breach::Backwards => (0..tasks).rev().for_each(task),
+            Breach::Beyond => scoped(2, &|first| {
+                (first..3 * tasks).step_by(2).chain([usize::MAX, 1 << 31, 1024]).for_each(task);
+            }),
+            Breach::Zero => (0..tasks).for_each(|_| task(0)),
+        }
+    }
+}
+
+#[test]
+fn a_broken_executor_does_no_harm() {
+    use Breach::{Backwards, Beyond, Everywhere, Half, Nothing, Twice, Zero};
+    for isa in all_isas() {
+        let serial = everything(isa, Parallelism::Serial);
+        for breach in [Twice, Everywhere, Half, Nothing, Backwards, Beyond, Zero] {
+            check(isa, &format!("{breach:?}"), &Broken(breach), &serial);
+        }
+    }
+}
+
+/// Says one number of threads after the other.
+struct Says<'s> {
+    threads: &'s [usize],
+    asked: AtomicUsize,
+}
+
+impl Executor for Says<'_> {
+    fn threads(&self) -> usize {
+        self.threads[self.asked.fetch_add(1, Ordering::Relaxed) % self.threads.len()]
+    }
+
+    fn for_each(&self, tasks: usize, task: Task<'_>) {
+        (0..tasks).for_each(task);
+    }
+}
+
+#[test]
+fn any_number_of_threads_is_a_number_of_threads() {
+    let isa = Isa::best();
+    let serial = everything(isa, Parallelism::Serial);
+    for threads in [&[0][..], &[1], &[usize::MAX], &[5000], &[3, 0, usize::MAX, 1, 2, 100]] {
+        let executor = Says { threads, asked: AtomicUsize::new(0) };
+        check(isa, &format!("{threads:?} threads"), &executor, &serial);
+        let executor = Says { threads, asked: AtomicUsize::new(0) };
+        assert!(Parallelism::Executor(&executor).threads() >= 1);
+    }
+}
+
+/// Keeps what it was asked for, and fails where the contract is not kept by the kernels.
+struct Witness {
+    calls: Mutex<Vec<usize>>,
+    busy: AtomicBool,
+}
+
+impl Executor for Witness {
+    fn threads(&self) -> usize {
+        4
+    }
+
+    fn for_each(&self, tasks: usize, task: Task<'_>) {
+        assert!(!self.busy.swap(true, Ordering::SeqCst), "a call inside another one");
+        self.calls.lock().expect("no panic").push(tasks);
+        (0..tasks).for_each(task);
+        self.busy.store(false, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn kernels_keep_their_part_of_the_contract() {
+    let isa = Isa::best();
+    let witness = Witness { calls: Mutex::default(), busy: AtomicBool::new(false) };
+    everything(isa, Parallelism::Executor(&witness));
+    let calls = core::mem::take(&mut *witness.calls.lock().expect("no panic"));
+    assert!(calls.len() >= 15, "{calls:?}");
+    // More rows than there are numbers, each a task: the same row again and again.
+    let row = Random::new(3).values(1 << 14);
+    let scores = Matrix::strided(&row, 2500, row.len(), 0, 1).expect("one row");
+    let mut columns = vec![u32::MAX; 2500];
+    argmax(isa, scores, &mut columns, Parallelism::Executor(&witness)).expect("a fit");
+    assert!(columns.iter().all(|&column| column == columns[0]), "every row once");
+    let more = witness.calls.lock().expect("no panic");
+    assert_eq!(*more, [1024]);
+    assert!(calls.iter().all(|&tasks| (2..=1024).contains(&tasks)), "{calls:?}");
+    // Little work stays where it is.
+    let small = matrix_of_ones();
+    argmax(isa, small, &mut [0; 2], Parallelism::Executor(&Never)).expect("a fit");
+}
+
+fn matrix_of_ones() -> Matrix<'static> {
+    Matrix::new(&[1.0; 4], 2, 2).expect("a matrix")
+}
+
+/// Must not be asked to run anything.
+struct Never;
+
+impl Executor for Never {
+    fn threads(&self) -> usize {
+        64
+    }
+
+    fn for_each(&self, tasks: usize, _: Task<'_>) {
+        panic!("asked to run {tasks} tasks")
+    }
+}
+
+/// Catches the panics of tasks and says nothing.
+struct Swallows;
+
+impl Executor for Swallows {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: Task<'_>) {
+        for index in 0..tasks {
+            let _ = catch_unwind(AssertUnwindSafe(|| task(index)));
+        }
+    }
+}
+
+/// Panics when all is done.
+struct Panics;
+
+impl Executor for Panics {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: Task<'_>) {
+        (0..tasks).for_each(task);
+        panic!("meant");
+    }
+}
+
+/// What the screen of a small product panics with when `banned` does so for one row.
+fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
+    let isa = Isa::best();
+    let (rows, depth, columns) = (4, 24, 200);
+    let w: Vec<f32> = (0..depth * columns).map(|i| (i % 7) as f32).collect();
+    let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
+    let weight = Matrix::new(&w, depth, columns).expect("W");
+    let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
+    let mut built = vec![POISON; Screen::len(depth, columns).expect("small")];
+    let screen = Screen::build(&packed, &mut built).expect("the length");
+    let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
+    let x = vec![1.0; rows * depth];
+    let (mut found, mut values) = (vec![0; rows], vec![POISON; rows]);
+    let mut scratch = vec![POISON; screen::scratch(rows, depth).expect("small")];
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        screen::largest(
+            &product,
+            Matrix::new(&x, rows, depth).expect("x"),
+            &|row, _| {
+                assert!(!(panics && row == 2), "meant");
+                false
+            },
+            (&mut found, &mut values),
+            &mut scratch,
+            Parallelism::Executor(executor),
+        )
+    }));
+    let panic = result.err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+}
+
+#[test]
+fn panics_go_on_in_the_caller() {
+    for threads in [1, 2, 3] {
+        let pool = Pool::new(threads);
+        assert_eq!(banned_panic(&pool, true).as_deref(), Some("meant"), "{threads} threads");
+        assert_eq!(banned_panic(&pool, false), None, "{threads} threads: it can be used again");
+    }
+    assert_eq!(banned_panic(&Broken(Breach::Nothing), true).as_deref(), Some("meant"));
+    assert_eq!(banned_panic(&Swallows, false), None);
+    let lost = banned_panic(&Swallows, true).expect("a lost panic is noticed");
+    assert!(lost.contains("did not pass it on"), "{lost}");
+    assert_eq!(banned_panic(&Panics, false).as_deref(), Some("meant"));
+}

@@ -1,0 +1,152 @@
+//! Products of two matrices as they come: the bits of the packed product, which is held to the oracle
+//! elsewhere, and the oracle again; every layout, every edge of a block, in a scratch of exactly the
+//! documented length.
+
+use crate::support::gemm::{Packed, strides};
+use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, brief, difference};
+use simdformer_kernels::{
+    Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
+    gemm, gemm_unpacked, gemm_unpacked_scratch, reference,
+};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+fn run(
+    isa: Isa,
+    (a, b, residual): (&Strided, &Strided, &Strided),
+    bias: &[f32],
+    c: &mut Strided,
+    parallelism: Parallelism<'_>,
+) {
+    let floats = gemm_unpacked_scratch(isa, b.rows, b.columns).expect("small");
+    let mut scratch = vec![POISON; floats];
+    let epilogue = epilogue(residual, bias);
+    gemm_unpacked(isa, a.view(), b.view(), &epilogue, c.view_mut(), &mut scratch, parallelism)
+        .expect("a fit");
+}
+
+fn epilogue<'a>(residual: &'a Strided, bias: &'a [f32]) -> Epilogue<'a> {
+    Epilogue {
+        scale: 0.5,
+        bias: Some(bias),
+        activation: Activation::Relu,
+        residual: Residual::Matrix(residual.view()),
+    }
+}
+
+#[test]
+fn any_layout_and_any_edge_has_the_bits_of_the_packed_product() {
+    let mut random = Random::new(77);
+    // Around a panel, around 1,024 columns and around two blocks of them.
+    let mut shapes = vec![(3, 5, 1), (1, 64, 70), (13, 33, 129), (7, 0, 5), (0, 4, 9), (4, 4, 0)];
+    if !brief() {
+        shapes.extend([(2, 20, 1024), (7, 17, 1025), (5, 40, 1087), (6, 9, 2048), (3, 11, 2100)]);
+    }
+    for isa in all_isas() {
+        for (index, &(rows, depth, columns)) in shapes.iter().enumerate() {
+            for layout in 0..4 {
+                let of = |rows, columns, which: usize| {
+                    let (gap, by_column) = ((index + which) % 3, (layout >> (which % 2)) & 1 == 1);
+                    strides(rows, columns, (gap, by_column), 1 + (index + which + layout) % 2)
+                };
+                let a = Strided::new(rows, depth, of(rows, depth, 0), |_, _| random.value());
+                let b = Strided::new(depth, columns, of(depth, columns, 1), |_, _| random.value());
+                let residual =
+                    Strided::new(rows, columns, of(rows, columns, 2), |_, _| random.value());
+                let bias = random.values(columns);
+                let room = || Strided::new(rows, columns, of(rows, columns, 1), |_, _| POISON);
+                let (mut found, mut expected) = (room(), room());
+                run(isa, (&a, &b, &residual), &bias, &mut found, SERIAL);
+                let packed = Packed::new(isa, b.view());
+                let epilogue = epilogue(&residual, &bias);
+                gemm(a.view(), &packed.get(), &epilogue, expected.view_mut(), SERIAL)
+                    .expect("a fit");
+                let what = format!("{isa}: {rows} x {columns} x {depth}, layout {layout}");
+                assert_eq!(difference(&found.data, &expected.data), None, "{what}");
+
+                let mut exact = vec![0.0; rows * columns];
+                let mut magnitude = exact.clone();
+                reference::gemm::gemm(
+                    a.view(),
+                    b.view(),
+                    &epilogue,
+                    None,
+                    &mut exact,
+                    &mut magnitude,
+                )
+                .expect("a fit");
+                for i in 0..rows {
+                    for j in 0..columns {
+                        let at = i * columns + j;
+                        let error = (f64::from(found.view().at(i, j)) - exact[at]).abs();
+                        let bound = 2.0 * (depth + 3) as f64 * UNIT * magnitude[at] + 1e-37;
+                        assert!(error <= bound, "{what}: ({i}, {j}) is off by {error:e}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let mut random = Random::new(78);
+    let (depth, columns) = (130, 2100);
+    for (rows, by_column) in [(4, false), (19, false), (19, true)] {
+        let a = Strided::new(rows, depth, (depth, 1), |_, _| random.value());
+        let strides = strides(depth, columns, (3, by_column), 1);
+        let b = Strided::new(depth, columns, strides, |_, _| random.value());
+        let residual = Strided::new(rows, columns, (columns, 1), |_, _| random.value());
+        let bias = random.values(columns);
+        for isa in all_isas() {
+            let room = || Strided::new(rows, columns, (columns + 2, 1), |_, _| POISON);
+            let mut serial = room();
+            run(isa, (&a, &b, &residual), &bias, &mut serial, SERIAL);
+            for crew in CREWS {
+                let mut found = room();
+                crew.run(|parallelism| {
+                    run(isa, (&a, &b, &residual), &bias, &mut found, parallelism);
+                });
+                assert_eq!(difference(&found.data, &serial.data), None, "{isa}: {crew:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_is_written() {
+    let isa = Isa::best();
+    let data = [1.0; 64];
+    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
+    let expected = gemm_unpacked_scratch(isa, 3, 4).expect("small");
+    assert_eq!(expected, PackedMatrix::len(isa, 3, 4).expect("small"));
+    let mut c = [POISON; 8];
+    let mut run = |a, b, epilogue: &Epilogue<'_>, columns, floats| {
+        let mut scratch = vec![0.0; floats];
+        let c = MatrixMut::new(&mut c, 2, columns).expect("C");
+        gemm_unpacked(isa, a, b, epilogue, c, &mut scratch, SERIAL)
+    };
+    let plain = Epilogue::default();
+    let found = run(matrix(2, 5), matrix(3, 4), &plain, 4, expected);
+    assert_eq!(found, Err(GemmError::Depth { expected: 3, found: 5 }));
+    let found = run(matrix(1, 3), matrix(3, 4), &plain, 4, expected);
+    assert_eq!(found, Err(GemmError::Rows { expected: 1, found: 2 }));
+    let found = run(matrix(2, 3), matrix(3, 4), &plain, 3, expected);
+    assert_eq!(found, Err(GemmError::Columns { expected: 4, found: 3 }));
+    let bias = Epilogue { bias: Some(&data[..5]), ..plain };
+    let found = run(matrix(2, 3), matrix(3, 4), &bias, 4, expected);
+    assert_eq!(found, Err(GemmError::Bias { expected: 4, found: 5 }));
+    let residual = Epilogue { residual: Residual::Matrix(matrix(4, 2)), ..plain };
+    let found = run(matrix(2, 3), matrix(3, 4), &residual, 4, expected);
+    assert_eq!(found, Err(GemmError::ResidualShape { expected: (2, 4), found: (4, 2) }));
+    let found = run(matrix(2, 3), matrix(3, 4), &plain, 4, expected - 1);
+    assert_eq!(found, Err(GemmError::Scratch { expected, found: expected - 1 }));
+    assert_eq!(
+        found.map_err(|error| error.to_string()),
+        Err(format!("the product needs {expected} floats of scratch; found {}", expected - 1))
+    );
+    assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()), "{c:?}");
+    // As many as there are floats, however many columns follow.
+    assert_eq!(gemm_unpacked_scratch(isa, 10, 1024), gemm_unpacked_scratch(isa, 10, usize::MAX));
+    assert_eq!(gemm_unpacked_scratch(isa, usize::MAX, 2), Err(GemmError::TooLarge));
+}

@@ -1,0 +1,232 @@
+//! What errors say and what `Debug` shows: errors name the operand that is wrong with what was expected
+//! and what came, and no view prints its elements.
+
+use core::fmt::Debug;
+use simdformer_kernels::embedding::Positions;
+use simdformer_kernels::norm::LayerNorm;
+use simdformer_kernels::position::PositionEncoding;
+use simdformer_kernels::screen::{Product, Screen};
+use simdformer_kernels::{
+    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, Epilogue,
+    Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, Team, Weights, attention, attention_scratch,
+};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+fn text<T, E: std::error::Error>(result: Result<T, E>) -> String {
+    match result {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_block_that_does_not_fit_speaks_of_its_rows() {
+    let mut data = [0.0; 32];
+    let matrix = Matrix::new(&data, 2, 4).expect("room");
+    let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
+    assert_eq!(text(matrix.block(1, 2)), expected);
+    let heads = Heads::new(&data, [4, 2, 4]).expect("room");
+    let expected = "a block of 9 tokens from token 0 on does not fit a view of 4 tokens";
+    assert_eq!(text(heads.block(0, 9)), expected);
+    let matrix = MatrixMut::new(&mut data, 2, 4).expect("room");
+    let expected = "a block of 0 rows from row 3 on does not fit a matrix of 2 rows";
+    assert_eq!(text(matrix.block(3, 0)), expected);
+}
+
+#[test]
+fn a_view_says_what_is_wrong_with_it() {
+    let mut data = [0.0; 10];
+    assert_eq!(text(Matrix::new(&data, 3, 4)), "the view needs a slice of 12 elements, found 10");
+    assert_eq!(
+        text(MatrixMut::strided(&mut data, 3, 2, 1, 1)),
+        "row stride 1 and column stride 1 make elements of a writable view overlap"
+    );
+    assert_eq!(
+        text(HeadsMut::strided(&mut data, [2, 2, 2], 3, 2)),
+        "token stride 3 and head stride 2 make heads of a writable view overlap"
+    );
+    assert_eq!(
+        text(Heads::strided(&data, [2, 2, 2], usize::MAX, 2)),
+        "shape times strides overflows usize"
+    );
+    // SAFETY: refused.
+    let null = unsafe { Matrix::from_raw_parts(core::ptr::null(), 1, 1, 1, 1) };
+    assert_eq!(text(null), "a view with elements needs a pointer that is not null");
+}
+
+/// Attention of two queries over sixteen keys with the given weights.
+fn weights(data: &mut [f32], strides: [usize; 2], keys: usize, heads: &[usize]) -> String {
+    let isa = Isa::best();
+    let values = [0.5; 16 * 8];
+    let sequences =
+        [Sequence { query_start: 0, query_len: 2, key_start: 0, key_len: 16, padded_len: 16 }];
+    let query = Heads::new(&values, [2, 2, 4]).expect("queries");
+    let key = Heads::new(&values, [16, 2, 4]).expect("keys");
+    let [head_stride, query_stride] = strides;
+    let mut context = [0.0; 16];
+    let context = HeadsMut::new(&mut context, [2, 2, 4]).expect("room");
+    let weights = Some(Weights { data, heads, head_stride, query_stride, keys });
+    let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 2, 4).expect("small")];
+    text(attention(
+        isa,
+        Qkv { query, key, value: key },
+        &sequences,
+        &AttentionOptions::new(4),
+        AttentionOutput { context, weights },
+        &mut scratch,
+        SERIAL,
+    ))
+}
+
+#[test]
+fn weights_say_what_is_wrong_with_them() {
+    let mut much = vec![0.0; 4096];
+    assert_eq!(
+        weights(&mut much, [64, 2], 16, &[0]),
+        "rows of weights have 16 columns; a query stride of 2 makes them overlap"
+    );
+    assert_eq!(
+        weights(&mut much, [20, 16], 16, &[0, 1]),
+        "heads of weights take 32 floats; a head stride of 20 makes them overlap"
+    );
+    assert_eq!(
+        weights(&mut much, [64, 16], 12, &[0]),
+        "the weights need a column for each of 16 keys; found 12"
+    );
+    assert_eq!(
+        weights(&mut much[..40], [32, 16], 16, &[0, 1]),
+        "the weights need 64 floats; found 40"
+    );
+    assert_eq!(
+        weights(&mut much, [64, 16], 16, &[2]),
+        "weights of head 2 were asked for, but the query has 2 heads"
+    );
+    assert_eq!(weights(&mut much, [64, 16], 16, &[1, 1]), "weights of head 1 were asked for twice");
+}
+
+#[test]
+fn a_key_that_is_not_there_is_a_matter_of_the_cache() {
+    let isa = Isa::best();
+    let shape = CacheShape { slots: 2, capacity: 3, heads: 4, head_dim: 5 };
+    let data = vec![0.0; shape.len(isa).expect("small")];
+    let cache = Cache::new(isa, shape, &data).expect("the length");
+    let mut out = [0.0; 5];
+    let mut read = |slot, position, head, len: usize| {
+        text(cache.read_key(slot, position, head, &mut out[..len]))
+    };
+    assert_eq!(read(2, 0, 0, 5), "slot 2 was named, but the cache has 2 slots");
+    assert_eq!(read(0, 3, 0, 5), "4 positions do not fit a slot of 3");
+    assert_eq!(read(0, 0, 4, 5), "head 4 was named, but the cache has 4 key-value heads");
+    assert_eq!(read(0, 0, 0, 2), "a key of the cache has 5 elements; the buffer has 2");
+}
+
+#[test]
+fn an_unknown_instruction_set_is_named() {
+    let names = r#"["scalar", "avx2", "avx512", "neon"]"#;
+    for (name, shown) in [
+        ("avx51", r#""avx51""#),
+        ("", r#""""#),
+        ("AVX2 ", r#""AVX2 ""#),
+        ("a\"b", r#""a\"b""#),
+        ("a name that is longer than an error can carry", r#""a name that is longer than an "..."#),
+        ("thirty bytes, and then umlauts: äöü", r#""thirty bytes, and then umlauts"..."#),
+        ("äöüäöüäöüäöüäöüäöü", r#""äöüäöüäöüäöüäöü"..."#),
+        ("aäöüäöüäöüäöüäöüäöü", r#""aäöüäöüäöüäöüäö"..."#),
+    ] {
+        let expected = format!("unknown instruction set {shown}: expected one of {names}");
+        assert_eq!(text(Isa::from_name(name)), expected);
+    }
+    for name in ["neon", "avx512"] {
+        if let Err(error @ IsaError::NotAvailable { .. }) = Isa::from_name(name) {
+            let best = Isa::best();
+            let expected =
+                format!("this machine has no {name}: its best instruction set is {best}");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}
+
+struct Threads(usize);
+
+impl Executor for Threads {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..tasks).for_each(task);
+    }
+}
+
+#[test]
+fn debug_shows_shapes_and_no_elements() {
+    let isa = Isa::SCALAR;
+    let data = vec![8.125f32; 1 << 14];
+    let mut more = vec![8.125f32; 1 << 14];
+    let ids = vec![8125u32; 5000];
+    let matrix = Matrix::strided(&data, 100, 8, 16, 2).expect("room");
+    let heads = Heads::strided(&data, [100, 2, 8], 36, 16).expect("room");
+    let mut buffer = vec![0.0; PackedMatrix::len(isa, 100, 8).expect("small")];
+    let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
+    let mut buffer = vec![0.0; Screen::len(100, 8).expect("small")];
+    let screen = Screen::build(&packed, &mut buffer).expect("the length");
+    let shape = CacheShape { slots: 2, capacity: 16, heads: 2, head_dim: 8 };
+    let bias = Bias { data: &data, head_stride: 0, query_stride: 100 };
+    let epilogue =
+        Epilogue { bias: Some(&data), residual: Residual::Matrix(matrix), ..Epilogue::default() };
+    let show = |value: &dyn Debug, expected: &str| {
+        let shown = format!("{value:?}");
+        if expected.is_empty() {
+            assert!(shown.len() < 320 && !shown.contains("8125"), "{shown}");
+            assert!(!shown.contains("8.125"), "{shown}");
+        } else {
+            assert_eq!(shown, expected);
+        }
+    };
+    show(&matrix, "Matrix(100 x 8, strides 16 and 2)");
+    let view = MatrixMut::new(&mut more, 16, 8).expect("room");
+    show(&view, "MatrixMut(16 x 8, strides 8 and 1)");
+    show(&heads, "Heads(100 x 2 x 8, strides 36 and 16)");
+    let view = HeadsMut::new(&mut more, [3, 2, 8]).expect("room");
+    show(&view, "HeadsMut(3 x 2 x 8, strides 16 and 8)");
+    show(&AttentionOutput::from(view), "");
+    show(&Qkv { query: heads, key: heads, value: heads }, "");
+    show(&packed, "PackedMatrix(100 x 8, scalar)");
+    show(&screen, "Screen(100 x 8)");
+    show(
+        &Product { weight: &packed, screen: &screen, bias: Some(&data), by_column: Some(matrix) },
+        "",
+    );
+    show(
+        &epilogue,
+        "Epilogue { scale: 1.0, bias: Some([16384 elements]), activation: Identity, \
+         residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
+    );
+    show(&Cache::new(isa, shape, &data).expect("room"), "Cache(2 slots of 16 x 2 x 8, scalar)");
+    show(
+        &CacheMut::new(isa, shape, &mut more).expect("room"),
+        "CacheMut(2 slots of 16 x 2 x 8, scalar)",
+    );
+    show(&bias, "Bias { data: [16384 elements], head_stride: 0, query_stride: 100 }");
+    show(&AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }, "");
+    show(&Ancestry { lens: &ids, slots: &ids, stride: 50 }, "");
+    let weights =
+        Weights { data: &mut more, heads: &[1, 2], head_stride: 8, query_stride: 4, keys: 3 };
+    show(&weights, "");
+    show(&Positions { table: matrix, rows: &ids }, "");
+    show(&PositionEncoding::Learned { table: matrix, offset: 2 }, "");
+    show(
+        &LayerNorm { weight: &data, bias: &data[1..], eps: 0.5 },
+        "LayerNorm { weight: [16384 elements], bias: [16383 elements], eps: 0.5 }",
+    );
+    show(&Parallelism::Serial, "Serial");
+    show(&Parallelism::Rayon, "Rayon");
+    show(&Parallelism::Executor(&Threads(3)), "Executor(3 threads)");
+    show(&isa, "Isa(scalar)");
+    Team::run(|team| {
+        let threads = Parallelism::Team(team).threads();
+        assert_eq!(format!("{team:?}"), format!("Team({threads} threads)"));
+    });
+}

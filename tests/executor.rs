@@ -1,0 +1,117 @@
+//! A whole translation on threads of the caller's: the bits of one thread, on a plain pool of any size and
+//! on executors that do not do what they should.
+#![allow(unsafe_code, reason = "a pool of std's threads lends tasks to threads that live longer")]
+
+#[path = "../kernels/tests/support/pool.rs"]
+#[allow(unreachable_pub)]
+mod pool;
+use crate::random_model::{Dims, Random};
+use pool::Pool;
+use simdformer::config::Family;
+use simdformer::kernels::{Executor, Isa};
+use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
+use simdformer::{Event, Limits, Model, Session, Source, Threads};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const VOCABULARY: usize = 3001;
+const TARGET: usize = 12;
+
+/// Wide enough that every product is cut for threads.
+fn model(isa: Isa) -> Model {
+    let dims = Dims {
+        d_model: 96,
+        ffn: [256, 256],
+        vocabulary: VOCABULARY,
+        ..Dims::small(Family::Marian)
+    };
+    Model::load(&dims.checkpoint(21), isa).expect("a model")
+}
+
+/// For each source: the tokens of its hypotheses and the bits of their scores.
+type Answers = Vec<Vec<(Vec<u32>, u64)>>;
+
+/// Greedy and beam search of nine sources, three at a time.
+fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
+    let mut random = Random(31);
+    let sources: Vec<Vec<u32>> =
+        (0..9).map(|i| random.ids(3 + i * 5 % 17, VOCABULARY - 1)).collect();
+    let sources: Vec<Source<'_>> = sources.iter().map(|tokens| Source::new(tokens)).collect();
+    let limits = Limits { beams: 4, ..Limits::new(3, 20, TARGET + 2) };
+    let mut session = Session::new(model, limits).expect("a session");
+    session.set_threads(threads);
+    let mut answers = vec![Vec::new(); 2 * sources.len()];
+    for (index, strategy) in
+        [Strategy::Greedy, Strategy::Beam(BeamOptions::default())].into_iter().enumerate()
+    {
+        let options = SearchOptions {
+            num_return_sequences: if index == 0 { 1 } else { 4 },
+            strategy,
+            max_new_tokens: Some(TARGET),
+            start: 1,
+            eos: vec![0],
+            ..SearchOptions::default()
+        };
+        let answers = &mut answers[index * sources.len()..];
+        session
+            .generate(&sources, &options, &mut Hooks::default(), &mut |event| {
+                let Event::Done(done) = event else { return };
+                answers[done.source] = done
+                    .hypotheses()
+                    .map(|found| (found.tokens.to_vec(), f64::from(found.score).to_bits()))
+                    .collect();
+            })
+            .expect("translated");
+    }
+    assert!(answers.iter().all(|answer| !answer.is_empty()));
+    answers
+}
+
+#[test]
+fn a_plain_pool_translates_with_the_bits_of_one_thread() {
+    for isa in Isa::available() {
+        let model = model(isa);
+        let serial = translate(&model, Threads::Serial);
+        for threads in [1, 2, 3, 7] {
+            let pool = Pool::new(threads);
+            let found = translate(&model, Threads::Executor(&pool));
+            assert!(found == serial, "{isa}: a pool of {threads}");
+            #[cfg(feature = "rayon")]
+            {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let found = pool.expect("a pool").install(|| translate(&model, Threads::Rayon));
+                assert!(found == serial, "{isa}: {threads} threads of rayon's");
+            }
+        }
+        let shared = Threads::Shared(Arc::new(Pool::new(2)));
+        assert!(translate(&model, shared.clone()) == serial, "{isa}: a shared pool");
+        assert_eq!(format!("{shared:?}"), "Executor(2 threads)");
+    }
+}
+
+/// Runs part of what it should, twice, on two threads, and counts how often it was asked.
+struct Sloppy(AtomicUsize);
+
+impl Executor for Sloppy {
+    fn threads(&self) -> usize {
+        // A different number each time.
+        self.0.fetch_add(1, Ordering::Relaxed) % 5
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..2 * tasks).step_by(3).for_each(task));
+            }
+        });
+    }
+}
+
+#[test]
+fn an_executor_that_does_what_it_likes_changes_nothing() {
+    let model = model(Isa::best());
+    let serial = translate(&model, Threads::Serial);
+    let sloppy = Sloppy(AtomicUsize::new(0));
+    assert!(translate(&model, Threads::Executor(&sloppy)) == serial);
+    assert!(sloppy.0.load(Ordering::Relaxed) > 100, "it was asked");
+}
