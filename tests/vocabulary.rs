@@ -1,11 +1,11 @@
 //! The text side of the translation example on the demo model's own vocabulary and sentences.
 
 #[path = "../examples/support/vocabulary.rs"]
-mod vocabulary;
+mod example;
 
 use std::path::PathBuf;
 
-use vocabulary::{Vocabulary, VocabularyError};
+use example::{Vocabulary, VocabularyError};
 
 /// A sentence the model was not trained on, as `train.py` wrote it.
 struct HeldOut {

@@ -74,7 +74,8 @@ impl Kernel for Check {
         unsafe { s.store(out.as_mut_ptr(), fused) };
         for i in 0..S::LANES {
             let exact = f64::from(a[i]) * f64::from(b[i]) + 0.5;
-            assert!(!((f64::from(out[i]) - exact).abs() > exact.abs() * 1e-6 + 1e-6));
+            let error = (f64::from(out[i]) - exact).abs();
+            assert!(error <= exact.abs() * 1e-6 + 1e-6, "{} * {} + 0.5 = {}", a[i], b[i], out[i]);
         }
         let sum: f64 = a[..S::LANES].iter().map(|&x| f64::from(x)).sum();
         assert!(!((f64::from(s.reduce_add(va)) - sum).abs() > 1e-4));
