@@ -8,6 +8,7 @@
 use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
+use simdformer::trace::{Probe, Stage, View};
 use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, StepRow};
 use std::collections::HashMap;
 
@@ -206,4 +207,104 @@ fn what_was_released_pins_nothing() {
     session.step(&[StepRow { row, token: 3 }]).expect("stepped");
     let expected = bits(session.step(&[StepRow { row, token: 4 }]).expect("stepped"));
     assert_eq!(found, expected);
+}
+
+/// Long pasts in several slots, on every instruction set: whole chunks at once, one by one, and with
+/// somebody looking.
+#[test]
+fn a_prefill_after_forks_has_the_bits_of_steps() {
+    const LONG: usize = 400;
+    let dims = Dims { positions: 512, ..Dims::small(Family::M2M100) };
+    let checkpoint = dims.checkpoint(31);
+    let vocabulary = dims.vocabulary;
+    for isa in Isa::available() {
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let mut random = Random(2);
+        let source = random.ids(11, vocabulary);
+        // Passes of 24 tokens: a prefill takes several.
+        let limits = Limits { beams: 4, batch_tokens: 24, ..Limits::new(2, 12, LONG) };
+        let mut session = Session::new(&model, limits).expect("a session");
+        let mut sentences = [Sentence::default(); 2];
+        session.encode(&[&[1, 2], &source], &mut sentences).expect("encoded");
+        let mut rows: Vec<(Row, Vec<u32>)> = Vec::new();
+        let mut last: Vec<Vec<u32>> = Vec::new();
+        let first = session.start(sentences[1]).expect("a row");
+        let common = random.ids(235, vocabulary);
+        session.prefill(first, &common, None).expect("prefilled");
+        rows.push((first, common));
+        for round in 0..6 {
+            // The longest past is in several slots by now; its owner leaves, and others go on.
+            while rows.len() < limits.beams {
+                let (row, tokens) = rows[random.below(rows.len())].clone();
+                rows.push((session.fork(row).expect("a fork"), tokens));
+            }
+            last.clear();
+            for (i, (row, tokens)) in rows.iter_mut().enumerate() {
+                let more = random.ids(1 + (7 * i + 5 * round) % 19, vocabulary);
+                let (mut bits, before) = (Vec::new(), tokens.len());
+                let mut each = |_: usize, logits: &[f32]| {
+                    bits = logits.iter().map(|x| x.to_bits()).collect();
+                };
+                if round % 2 == 0 {
+                    session.prefill(*row, &more, Some(&mut each)).expect("prefilled");
+                } else {
+                    let mut keys = Keys { row: row.slot(), seen: 0, longest: 0 };
+                    let mut scratch = vec![0.0; session.plan().trace_floats()];
+                    let mut watched = session.watch(&mut keys, &mut scratch).expect("room");
+                    watched.prefill(*row, &more, Some(&mut each)).expect("prefilled");
+                    assert!(keys.seen > 0 && keys.longest == before + more.len(), "{keys:?}");
+                }
+                tokens.extend(&more);
+                last.push(bits);
+            }
+            if round < 5 {
+                let longest = (0..rows.len()).max_by_key(|&i| rows[i].1.len()).expect("rows");
+                session.release(rows.swap_remove(longest).0).expect("released");
+                session.step(&[StepRow { row: rows[0].0, token: 3 }]).expect("stepped");
+                rows[0].1.push(3);
+            }
+        }
+        let mut alone = Session::new(&model, Limits::new(1, 12, LONG)).expect("a session");
+        for ((_, tokens), found) in rows.iter().zip(&last) {
+            assert!(tokens.len() > 256, "{} tokens", tokens.len());
+            alone.clear();
+            let mut sentence = [Sentence::default()];
+            alone.encode(&[&source], &mut sentence).expect("encoded");
+            let row = alone.start(sentence[0]).expect("a row");
+            let mut expected = Vec::new();
+            for &token in tokens {
+                let logits = alone.step(&[StepRow { row, token }]).expect("stepped");
+                expected = logits.iter().map(|x| x.to_bits()).collect();
+            }
+            assert_eq!(*found, expected, "{isa}");
+        }
+    }
+}
+
+/// Checks whose weights it is shown, and over how many keys.
+#[derive(Debug)]
+struct Keys {
+    row: u32,
+    seen: usize,
+    longest: usize,
+}
+
+impl Probe for Keys {
+    fn wants(&self, stage: Stage) -> bool {
+        matches!(stage, Stage::Weights)
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        if view.place.block == Some(simdformer::trace::Block::Own) && view.row.is_some() {
+            assert_eq!(view.row, Some(self.row));
+            assert_eq!(view.columns, view.position + view.rows);
+            for (i, weights) in view.iter().enumerate() {
+                let (sees, hidden) = weights.split_at(view.position + i + 1);
+                assert!((sees.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+                assert!(hidden.iter().all(|&weight| weight == 0.0));
+            }
+            self.seen += 1;
+            self.longest = self.longest.max(view.columns);
+        }
+    }
 }

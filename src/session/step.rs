@@ -143,9 +143,13 @@ impl Session<'_> {
     ) -> Result<(), SessionError> {
         let vocabulary = self.model.config().target_vocab;
         beyond("sentences * beams", self.plan.rows, count)?;
+        let pasts = self.read_pasts();
         for index in 0..count {
             let (found, token) = step(index);
-            let len = self.read_pasts().len(self.check_row_slot(found)?);
+            if !pasts.lives(found as usize) {
+                return Err(SessionError::UnknownRow { found });
+            }
+            let len = pasts.len(found as usize);
             beyond("target_tokens", self.plan.limits.target_tokens, len + 1)?;
             if token as usize >= vocabulary {
                 return Err(SessionError::Token { index, vocabulary, found: token });
