@@ -38,7 +38,16 @@ fn epilogue<'a>(residual: &'a Strided, bias: &'a [f32]) -> Epilogue<'a> {
 fn any_layout_and_any_edge_has_the_bits_of_the_packed_product() {
     let mut random = Random::new(77);
     // Around a panel, around 1,024 columns and around two blocks of them.
-    let mut shapes = vec![(3, 5, 1), (1, 64, 70), (13, 33, 129), (7, 0, 5), (0, 4, 9), (4, 4, 0)];
+    let mut shapes = vec![
+        (1, 33, 300),
+        (1, 20, 1100),
+        (3, 5, 1),
+        (1, 64, 70),
+        (13, 33, 129),
+        (7, 0, 5),
+        (0, 4, 9),
+        (4, 4, 0),
+    ];
     if !brief() {
         shapes.extend([(2, 20, 1024), (7, 17, 1025), (5, 40, 1087), (6, 9, 2048), (3, 11, 2100)]);
     }

@@ -6,7 +6,7 @@
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::Store;
-use super::microkernel::{Lines, MAX_ROWS, Operands, tile_ahead};
+use super::microkernel::{Floats, Lines, MAX_ROWS, Operands, Panels, multiply, tile_ahead};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
 use crate::matrix::Matrix;
@@ -15,6 +15,9 @@ use core::ops::Range;
 
 /// Steps between asking for a row of a panel and multiplying with it.
 const AHEAD: usize = 12;
+
+/// Panels that one row is multiplied with at once.
+const WIDE: usize = 4;
 
 /// Tasks per thread.
 const TASKS_PER_THREAD: usize = 4;
@@ -85,30 +88,61 @@ impl PanelKernel for Part<'_> {
 }
 
 impl Part<'_> {
+    /// Where `MR` rows of `a` and panel `panel` of `b` are.
+    #[inline(always)]
+    fn operands<S: Lanes>(&self, panel: usize) -> Operands {
+        let Self { a, b, .. } = self;
+        Operands {
+            a: a.as_ptr(),
+            a_row: a.row_stride(),
+            a_step: a.column_stride(),
+            b: b.as_ptr().wrapping_add(panel * S::PANEL),
+            b_step: b.row_stride(),
+            b_vector: S::LANES,
+        }
+    }
+
+    /// What asks for `panels` panels side by side.
+    #[inline(always)]
+    fn ahead<S: Lanes>(operands: &Operands, panels: usize) -> Lines {
+        let at = operands.b.wrapping_add(AHEAD.wrapping_mul(operands.b_step));
+        // They need not start with a line: one more than they have.
+        let count = if S::PREFETCHES { panels * S::PANEL / LINE + 1 } else { 0 };
+        Lines { at, step: operands.b_step, count, apart: LINE }
+    }
+
     #[inline(always)]
     fn rows<S: Lanes, const MR: usize, const NV: usize>(&self, s: S) {
-        let Self { a, b, store, .. } = self;
-        for panel in self.panels.clone() {
-            let column = panel * S::PANEL;
-            let operands = Operands {
-                a: a.as_ptr(),
-                a_row: a.row_stride(),
-                a_step: a.column_stride(),
-                b: b.as_ptr().wrapping_add(column),
-                b_step: b.row_stride(),
-                b_vector: S::LANES,
-            };
-            let at = operands.b.wrapping_add(AHEAD.wrapping_mul(operands.b_step));
-            // Panels need not start with a line: one more than they have.
-            let count = if S::PREFETCHES { S::PANEL / LINE + 1 } else { 0 };
-            let ahead = Lines { at, step: operands.b_step, count, apart: LINE };
+        let mut panel = self.panels.start;
+        // A row that is alone has registers for several panels, and each row of `b` is on a page of
+        // its own as often as not.
+        while MR == 1 && panel + WIDE <= self.panels.end {
+            let operands = self.operands::<S>(panel);
+            let at = core::array::from_fn(|p| operands.b.wrapping_add(p * S::PANEL));
+            let panels = Panels { at, step: operands.b_step, vector: S::LANES };
+            let ahead = Self::ahead::<S>(&operands, WIDE);
+            let zero = [[[s.splat(0.0); NV]; MR]; WIDE];
+            // SAFETY: as below, for each of the panels.
+            unsafe {
+                let sums = multiply(Floats(s), zero, self.b.rows(), operands.rows(), panels, ahead);
+                for (p, acc) in sums.into_iter().enumerate() {
+                    let column = (panel + p) * S::PANEL;
+                    self.store.finish::<S, MR, NV>(s, acc, 0, column, S::PANEL);
+                }
+            }
+            panel += WIDE;
+        }
+        while panel < self.panels.end {
+            let operands = self.operands::<S>(panel);
+            let ahead = Self::ahead::<S>(&operands, 1);
             let zero = [[s.splat(0.0); NV]; MR];
             // SAFETY: `a` has `MR` rows, and `b` all columns of this panel, one after the other in each
             // row; this part's panels are stored by nobody else.
             unsafe {
-                let acc = tile_ahead(s, zero, b.rows(), operands, ahead);
-                store.finish::<S, MR, NV>(s, acc, 0, column, S::PANEL);
+                let acc = tile_ahead(s, zero, self.b.rows(), operands, ahead);
+                self.store.finish::<S, MR, NV>(s, acc, 0, panel * S::PANEL, S::PANEL);
             }
+            panel += 1;
         }
     }
 }

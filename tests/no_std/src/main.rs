@@ -1,6 +1,6 @@
 //! A program with no std, no allocator and no unwinding runs the kernels on arrays, views of pointers and an
-//! executor of its own, on every
-//! instruction set of the machine, and compares with numbers worked out by hand.
+//! executor of its own, on every instruction set of the machine, and compares with numbers worked out by
+//! hand.
 //!
 //! That it links is half of the test: anything in the kernels that needs `alloc` would ask for a
 //! global allocator, and there is none. The C library gives the start-up code and `abort`.
