@@ -3,12 +3,14 @@
 //! Both take turns within a round, and a ratio is taken within a round; what is printed are medians.
 //! candle takes its threads from `RAYON_NUM_THREADS`, once for a process: without it this program runs
 //! itself with one thread and with two. Everything runs inside candle's pool, entered once.
+//!
+//! `cargo bench -- attention` runs the rows with that word. On a machine that others use, too,
+//! `cargo bench -- --fastest` prints the fastest rounds instead of medians.
 
 #[path = "../tests/support/checkpoint.rs"]
 #[allow(dead_code)]
 mod checkpoint;
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code)]
 mod support;
 
 use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Module, Result, Shape, Tensor};
@@ -25,7 +27,7 @@ use support::Random;
 
 const ROUNDS: usize = 31;
 /// What is timed at a time, at least.
-const SAMPLE: Duration = Duration::from_millis(5);
+const SAMPLE: Duration = Duration::from_millis(2);
 
 type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
@@ -59,6 +61,25 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// What is printed of one work's rounds.
+fn typical(seconds: &[f64]) -> f64 {
+    match fastest() {
+        true => seconds.iter().copied().fold(f64::INFINITY, f64::min),
+        false => median(seconds.iter().copied()),
+    }
+}
+
+fn fastest() -> bool {
+    std::env::args().any(|argument| argument == "--fastest")
+}
+
+/// Whether the rows of `work` are wanted.
+fn wanted(work: &str) -> bool {
+    let mut words =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    words.peek().is_none() || words.any(|word| work.contains(&word))
+}
+
 fn time(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1e-3 => format!("{:.2} us", seconds * 1e6),
@@ -68,9 +89,16 @@ fn time(seconds: f64) -> String {
 
 /// Prints a row of the table.
 fn row(work: &str, shape: &str, ours: Work<'_>, theirs: Work<'_>) -> Result<()> {
+    if !wanted(work) {
+        return Ok(());
+    }
     let seconds = alternate(&mut [ours, theirs])?;
-    let ratio = median(seconds[0].iter().zip(&seconds[1]).map(|(ours, theirs)| theirs / ours));
-    let [ours, theirs] = [0, 1].map(|index| time(median(seconds[index].iter().copied())));
+    let [ours, theirs] = [0, 1].map(|index| typical(&seconds[index]));
+    let ratio = match fastest() {
+        true => theirs / ours,
+        false => median(seconds[0].iter().zip(&seconds[1]).map(|(ours, theirs)| theirs / ours)),
+    };
+    let [ours, theirs] = [ours, theirs].map(time);
     println!("| {work} | {shape} | {ours} | {theirs} | {ratio:.2} |");
     Ok(())
 }
@@ -180,6 +208,9 @@ fn norm(isa: Isa, random: &mut Random) -> Result<()> {
 }
 
 fn marian(isa: Isa, random: &mut Random) -> Result<()> {
+    if !wanted("OPUS-MT, encode and steps") {
+        return Ok(());
+    }
     const SOURCE: usize = 32;
     const STEPS: usize = 16;
     let config = checkpoint::opus();
@@ -244,6 +275,9 @@ impl CustomOp1 for Nothing {
 
 /// What an op costs beyond the kernel that it calls.
 fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
+    if !wanted("boundary") {
+        return Ok(());
+    }
     let (rows, outputs, inputs) = (8, 512, 512);
     let layer = SimdLinear::new(isa, &random.tensor(&[outputs, inputs])?, None)?;
     let layer = layer.threads(Threads::Serial);
@@ -262,12 +296,15 @@ fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
         }),
         Box::new(|| x.apply_op1_no_bwd(&nothing).map(drop)),
     ])?;
-    let cost = median(seconds[0].iter().zip(&seconds[1]).map(|(op, kernel)| op - kernel));
-    let [op, kernel, nothing] = [0, 1, 2].map(|index| median(seconds[index].iter().copied()));
+    let [op, kernel, nothing] = [0, 1, 2].map(|index| typical(&seconds[index]));
+    let cost = match fastest() {
+        true => op - kernel,
+        false => median(seconds[0].iter().zip(&seconds[1]).map(|(op, kernel)| op - kernel)),
+    };
     println!();
     println!(
-        "The boundary at {rows} x {outputs} x {inputs}: the op takes {}, the kernel {}; within a \
-         round the op takes {:.2} us more. An op that does nothing but return zeros of that shape \
+        "The boundary at {rows} x {outputs} x {inputs}: the op takes {}, the kernel {}; the op \
+         takes {:.2} us more. An op that does nothing but return zeros of that shape \
          takes {}.",
         time(op),
         time(kernel),
@@ -280,7 +317,8 @@ fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
 fn run() -> Result<()> {
     let isa = Isa::detect();
     let threads = candle_core::utils::get_num_threads();
-    println!("\n{threads} thread(s), {}, medians of {ROUNDS} rounds\n", isa.name());
+    let what = if fastest() { "fastest" } else { "medians" };
+    println!("\n{threads} thread(s), {}, {what} of {ROUNDS} rounds\n", isa.name());
     println!("| work | shape | ours | candle | candle / ours |\n|---|---|---|---|---|");
     let mut random = Random::new(71);
     linear(isa, &mut random)?;

@@ -130,7 +130,7 @@ impl SimdLinear {
         Self::new(isa, linear.weight(), linear.bias())
     }
 
-    /// Packs `weight`, `[outputs, inputs]`, and `bias`, `[outputs]`, of `vb`, as [`candle_nn::linear`]
+    /// Packs `weight`, `[outputs, inputs]`, and `bias`, `[outputs]`, of `vb`, as [`candle_nn::linear()`]
     /// would name them.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl AddLayerNorm {
         }
     }
 
-    /// Copies `weight` and `bias` of `vb`, `[columns]`, as [`candle_nn::layer_norm`] would name them.
+    /// Copies `weight` and `bias` of `vb`, `[columns]`, as [`candle_nn::layer_norm()`] would name them.
     ///
     /// # Errors
     /// `vb` has no such tensors.
