@@ -315,7 +315,7 @@ fn boundary(isa: Isa, random: &mut Random) -> Result<()> {
 }
 
 fn run() -> Result<()> {
-    let isa = Isa::detect();
+    let isa = support::isa();
     let threads = candle_core::utils::get_num_threads();
     let what = if fastest() { "fastest" } else { "medians" };
     println!("\n{threads} thread(s), {}, {what} of {ROUNDS} rounds\n", isa.name());
@@ -339,9 +339,10 @@ fn main() -> ExitCode {
         };
     }
     for threads in ["1", "2"] {
-        let program = std::env::current_exe();
-        let status = program
-            .and_then(|program| Command::new(program).env("RAYON_NUM_THREADS", threads).status());
+        let status = std::env::current_exe().and_then(|program| {
+            let arguments = std::env::args_os().skip(1);
+            Command::new(program).args(arguments).env("RAYON_NUM_THREADS", threads).status()
+        });
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
         }

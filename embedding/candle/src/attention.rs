@@ -53,10 +53,10 @@ pub enum HeadLayout {
 /// // Two sequences of 3 tokens, 2 heads of 8; the second has one token and padding.
 /// let fused = Tensor::rand(-1f32, 1.0, (2, 3, 3, 2, 8), &Device::Cpu)?;
 /// let part = |index| fused.narrow(2, index, 1)?.squeeze(2); // (2, 3, 2, 8), not contiguous
-/// let attention = SimdAttention::new(Isa::detect(), HeadLayout::TokensFirst).lengths(&[3, 1]);
+/// let attention = SimdAttention::new(Isa::detect()?, HeadLayout::TokensFirst).lengths(&[3, 1]);
 /// let context = attention.attend(&part(0)?, &part(1)?, &part(2)?)?;
 /// assert_eq!(context.dims(), [2, 3, 2, 8]);
-/// # Ok::<(), candle_core::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SimdAttention<'a> {

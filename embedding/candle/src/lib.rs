@@ -16,7 +16,7 @@
 //! use simdformer_candle::{HeadLayout, SimdAttention, SimdLinear};
 //! use simdformer_kernels::{Activation, Isa};
 //!
-//! let isa = Isa::detect();
+//! let isa = Isa::detect()?;
 //! let weight = Tensor::ones((8, 4), DType::F32, &Device::Cpu)?; // [out, in]
 //! let linear = SimdLinear::new(isa, &weight, None)?.activated(Activation::Relu);
 //! let x = Tensor::ones((2, 3, 4), DType::F32, &Device::Cpu)?;
@@ -27,7 +27,7 @@
 //! let attention = SimdAttention::new(isa, HeadLayout::TokensFirst).lengths(&[3, 1]);
 //! let z = attention.attend(&heads, &heads, &heads)?;
 //! assert_eq!(z.dims(), [2, 3, 2, 4]);
-//! # Ok::<(), candle_core::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Layouts

@@ -35,10 +35,10 @@ const OP: &str = "linear";
 ///
 /// let weight = Tensor::new(&[[1f32, 2.0], [3.0, -4.0]], &Device::Cpu)?;
 /// let bias = Tensor::new(&[0.5f32, 0.5], &Device::Cpu)?;
-/// let layer = SimdLinear::new(Isa::detect(), &weight, Some(&bias))?.activated(Activation::Relu);
+/// let layer = SimdLinear::new(Isa::detect()?, &weight, Some(&bias))?.activated(Activation::Relu);
 /// let x = Tensor::new(&[[1f32, 10.0]], &Device::Cpu)?;
 /// assert_eq!(layer.forward(&x)?.to_vec2::<f32>()?, [[21.5, 0.0]]);
-/// # Ok::<(), candle_core::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct SimdLinear {
@@ -217,7 +217,7 @@ impl Module for SimdLinear {
 ///
 /// let silu = simdformer_candle::activation(candle_nn::Activation::Swish)?;
 /// assert_eq!(silu, Activation::Silu);
-/// # Ok::<(), candle_core::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn activation(activation: candle_nn::Activation) -> Result<Activation> {
     use candle_nn::Activation as Theirs;

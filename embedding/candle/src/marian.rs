@@ -20,10 +20,10 @@
 //!
 //! let bytes = std::fs::read("model.safetensors")?; // of Helsinki-NLP/opus-mt-fr-en
 //! let vb = VarBuilder::from_buffered_safetensors(bytes, DType::F32, &Device::Cpu)?;
-//! let model = Marian::load(Isa::detect(), &Config::opus_mt_fr_en(), vb)?;
+//! let model = Marian::load(Isa::detect()?, &Config::opus_mt_fr_en(), vb)?;
 //! let translations = model.translate(&[&[10, 20, 30, 0], &[40, 0]], 64)?;
 //! assert_eq!(translations.len(), 2);
-//! # Ok::<(), candle_core::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use crate::attention::{HeadLayout, SimdAttention};

@@ -28,12 +28,12 @@ const OP: &str = "add-layer-norm";
 /// use simdformer_kernels::Isa;
 ///
 /// let (weight, bias) = (Tensor::ones(2, DType::F32, &Device::Cpu)?, Tensor::zeros(2, DType::F32, &Device::Cpu)?);
-/// let norm = AddLayerNorm::new(Isa::detect(), &weight, &bias, 0.0)?;
+/// let norm = AddLayerNorm::new(Isa::detect()?, &weight, &bias, 0.0)?;
 /// let residual = Tensor::new(&[[1f32, 2.0]], &Device::Cpu)?;
 /// let x = Tensor::new(&[[2f32, 5.0]], &Device::Cpu)?;
 /// norm.add(&residual, &x)?; // (3, 7): mean 5, standard deviation 2
 /// assert_eq!(residual.to_vec2::<f32>()?, [[-1.0, 1.0]]);
-/// # Ok::<(), candle_core::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct AddLayerNorm {

@@ -9,7 +9,7 @@ use candle_core::{
     CpuStorage, CustomOp1, CustomOp3, InplaceOp2, Layout, Module, Result, Shape, Tensor,
 };
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear, Threads};
-use simdformer_kernels::{Activation, Isa};
+use simdformer_kernels::Activation;
 use std::alloc::{GlobalAlloc, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Random;
@@ -107,7 +107,7 @@ fn count(what: &str, call: &dyn Fn() -> Result<()>) -> Result<usize> {
 }
 
 fn check(threads: Threads) -> Result<()> {
-    let isa = Isa::detect();
+    let isa = support::isa();
     let mut random = Random::new(51);
     let layer = SimdLinear::new(isa, &random.tensor(&[300, 200])?, Some(&random.tensor(&[300])?))?
         .activated(Activation::Gelu)

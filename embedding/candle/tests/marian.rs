@@ -104,7 +104,7 @@ fn the_trained_checkpoint_is_candles() -> Result<()> {
     let (config, bytes) = fr_en()?;
     let vb = || VarBuilder::from_buffered_safetensors(bytes.clone(), DType::F32, &Device::Cpu);
     let mut theirs = MTModel::new(&config, vb()?)?;
-    let ours = Marian::load(Isa::detect(), &config, vb()?)?;
+    let ours = Marian::load(support::isa(), &config, vb()?)?;
     for (source, target) in held_out()?.iter().take(20) {
         let begun = [&[config.decoder_start_token_id], &target[..target.len() - 1]].concat();
         same_as_candle(&ours, &mut theirs, source, &begun)?;
@@ -116,7 +116,7 @@ fn the_trained_checkpoint_is_candles() -> Result<()> {
 fn batches_translate_as_transformers_does() -> Result<()> {
     let (config, bytes) = fr_en()?;
     let vb = VarBuilder::from_buffered_safetensors(bytes, DType::F32, &Device::Cpu)?;
-    let model = Marian::load(Isa::detect(), &config, vb)?;
+    let model = Marian::load(support::isa(), &config, vb)?;
     let held_out = held_out()?;
     assert!(held_out.len() >= 50, "{} sentences", held_out.len());
     for batch in held_out.chunks(16) {
@@ -220,7 +220,7 @@ fn threads_change_no_bit() -> Result<()> {
     let rows: Vec<&[u32]> = sources.iter().map(|row| &row[..]).collect();
     let targets: [&[u32]; 3] = [&[4000, 1], &[4000, 2], &[4000, 3]];
     let run = |threads: Threads| {
-        let model = Marian::load_for(Isa::detect(), threads, &opus(), seeded(None))?;
+        let model = Marian::load_for(support::isa(), threads, &opus(), seeded(None))?;
         bits(&logits(&model, &model.encode(&ids(&rows)?, &lengths)?, &targets)?)
     };
     let expected = run(Threads::Serial)?;
@@ -234,7 +234,7 @@ fn threads_change_no_bit() -> Result<()> {
 
 #[test]
 fn what_a_model_cannot_do_is_an_error() -> Result<()> {
-    let isa = Isa::detect();
+    let isa = support::isa();
     let text = |config: Config| match Marian::load(isa, &config, seeded(None)) {
         Ok(_) => panic!("loaded"),
         // A backtrace may follow.

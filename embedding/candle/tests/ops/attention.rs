@@ -1,6 +1,6 @@
 //! [`SimdAttention`] against products and a softmax of candle's, and against itself in another layout.
 
-use crate::support::{Random, bits, close};
+use crate::support::{Random, bits, close, isa};
 use candle_core::{D, Device, Result, Tensor};
 use candle_nn::attention::{AttnMask, flash_attn};
 use simdformer_candle::{HeadLayout, SimdAttention};
@@ -286,7 +286,7 @@ fn a_query_without_a_key_gives_zeros() -> Result<()> {
     let mut random = Random::new(25);
     let query = random.tensor(&[2, 3, 2, 8])?;
     let [key, value] = [random.tensor(&[2, 2, 2, 8])?, random.tensor(&[2, 2, 2, 8])?];
-    let op = SimdAttention::new(Isa::detect(), HeadLayout::TokensFirst);
+    let op = SimdAttention::new(isa(), HeadLayout::TokensFirst);
     // Aligned to the end: the first of three queries comes before both keys.
     let found = op.causal().attend(&query, &key, &value)?;
     assert!(bits(&found.narrow(1, 0, 1)?)?.iter().all(|&bits| bits == 0));
@@ -305,7 +305,7 @@ fn a_large_batch_is_its_sequences() -> Result<()> {
     let lengths: Vec<usize> = (0..150).map(|_| random.from(1, 6)).collect();
     let [query, key, value] = [(); 3].map(|()| random.tensor(&[150, 6, 2, 16]));
     let (query, key, value) = (query?, key?, value?);
-    let op = SimdAttention::new(Isa::detect(), HeadLayout::TokensFirst);
+    let op = SimdAttention::new(isa(), HeadLayout::TokensFirst);
     let all = op.lengths(&lengths).attend(&query, &key, &value)?;
     for (sequence, length) in lengths.iter().enumerate() {
         let one = |tensor: &Tensor| tensor.narrow(0, sequence, 1);

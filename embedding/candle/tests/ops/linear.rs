@@ -1,6 +1,6 @@
 //! [`SimdLinear`] against [`candle_nn::Linear`] and against sums in f64.
 
-use crate::support::{Random, bits, close};
+use crate::support::{Random, bits, close, isa};
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::Linear;
 use simdformer_candle::{SimdLinear, activation};
@@ -140,8 +140,8 @@ fn parts_side_by_side_have_the_bits_that_they_have_alone() -> Result<()> {
 #[test]
 fn rows_have_the_bits_that_they_have_alone() -> Result<()> {
     let mut random = Random::new(5);
-    let layer = SimdLinear::new(Isa::detect(), &random.tensor(&[130, 65])?, None)?
-        .activated(Activation::Silu);
+    let layer =
+        SimdLinear::new(isa(), &random.tensor(&[130, 65])?, None)?.activated(Activation::Silu);
     let x = random.tensor(&[64, 65])?;
     let all = layer.forward(&x)?;
     for row in 0..64 {
@@ -155,7 +155,7 @@ fn rows_have_the_bits_that_they_have_alone() -> Result<()> {
 fn no_inputs_give_the_bias() -> Result<()> {
     let bias = Tensor::new(&[1f32, -2.0], &Device::Cpu)?;
     let weight = Tensor::zeros((2, 0), candle_core::DType::F32, &Device::Cpu)?;
-    let layer = SimdLinear::new(Isa::detect(), &weight, Some(&bias))?.activated(Activation::Relu);
+    let layer = SimdLinear::new(isa(), &weight, Some(&bias))?.activated(Activation::Relu);
     let x = Tensor::zeros((3, 0), candle_core::DType::F32, &Device::Cpu)?;
     assert_eq!(layer.forward(&x)?.to_vec2::<f32>()?, vec![[1.0, 0.0]; 3]);
     Ok(())
@@ -166,8 +166,8 @@ fn weights_of_other_types_are_widened() -> Result<()> {
     let mut random = Random::new(6);
     let weight = random.tensor(&[20, 30])?.to_dtype(candle_core::DType::BF16)?;
     let x = random.tensor(&[4, 30])?;
-    let wide = SimdLinear::new(Isa::detect(), &weight.to_dtype(candle_core::DType::F32)?, None)?;
-    let layer = SimdLinear::new(Isa::detect(), &weight, None)?;
+    let wide = SimdLinear::new(isa(), &weight.to_dtype(candle_core::DType::F32)?, None)?;
+    let layer = SimdLinear::new(isa(), &weight, None)?;
     assert_eq!(bits(&layer.forward(&x)?)?, bits(&wide.forward(&x)?)?);
     Ok(())
 }
@@ -179,7 +179,7 @@ fn every_activation_is_candles() -> Result<()> {
     let (weight, x) = (random.tensor(&[40, 9])?, random.tensor(&[5, 9])?);
     let own = Linear::new(weight.clone(), None);
     for act in [Gelu, GeluPytorchTanh, NewGelu, Relu, Sigmoid, Silu, Swish] {
-        let layer = SimdLinear::new(Isa::detect(), &weight, None)?.activated(activation(act)?);
+        let layer = SimdLinear::new(isa(), &weight, None)?.activated(activation(act)?);
         close(&layer.forward(&x)?, &act.forward(&own.forward(&x)?)?, &format!("{act:?}"))?;
     }
     let text = activation(candle_nn::Activation::Mish).unwrap_err().to_string();

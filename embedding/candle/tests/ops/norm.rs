@@ -1,7 +1,7 @@
 //! [`AddLayerNorm`] against `+` and [`candle_nn::LayerNorm`].
 
 use crate::linear::layouts;
-use crate::support::{Random, bits, close};
+use crate::support::{Random, bits, close, isa};
 use candle_core::{Layout, Module, Result, Storage, Tensor};
 use candle_nn::LayerNorm;
 use simdformer_candle::AddLayerNorm;
@@ -98,7 +98,7 @@ fn every_layout_of_the_table() -> Result<()> {
 fn a_row_that_is_not_a_number_stays_one_row() -> Result<()> {
     let mut random = Random::new(13);
     let parameters = LayerNorm::new(random.tensor(&[40])?, random.tensor(&[40])?, 1e-5);
-    let norm = AddLayerNorm::from_layer_norm(Isa::detect(), &parameters)?;
+    let norm = AddLayerNorm::from_layer_norm(isa(), &parameters)?;
     let (x, residual) = (random.tensor(&[6, 40])?, random.tensor(&[6, 40])?);
     let mut broken = x.to_vec2::<f32>()?;
     broken[2][7] = f32::NAN;

@@ -1,9 +1,8 @@
 //! What cannot be done is one error that says what to call instead, and nothing is written.
 
-use crate::support::{Random, bits};
+use crate::support::{Random, bits, isa};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear};
-use simdformer_kernels::Isa;
 
 #[track_caller]
 fn refused<T>(result: Result<T>, text: &str) {
@@ -20,7 +19,7 @@ fn zeros(dims: &[usize]) -> Result<Tensor> {
 
 #[test]
 fn linear() -> Result<()> {
-    let isa = Isa::detect();
+    let isa = isa();
     let layer = SimdLinear::new(isa, &zeros(&[3, 4])?, None)?;
     refused(
         layer.forward(&zeros(&[2, 4])?.to_dtype(DType::F16)?),
@@ -59,7 +58,7 @@ fn linear() -> Result<()> {
 
 #[test]
 fn attention() -> Result<()> {
-    let isa = Isa::detect();
+    let isa = isa();
     let op = SimdAttention::new(isa, HeadLayout::TokensFirst);
     let [query, key] = [zeros(&[2, 3, 8, 16])?, zeros(&[2, 5, 4, 16])?];
     let half = query.to_dtype(DType::F16)?;
@@ -143,7 +142,7 @@ fn attention() -> Result<()> {
 
 #[test]
 fn norm() -> Result<()> {
-    let isa = Isa::detect();
+    let isa = isa();
     let mut random = Random::new(31);
     let norm = AddLayerNorm::new(isa, &random.tensor(&[4])?, &random.tensor(&[4])?, 1e-5)?;
     let residual = random.tensor(&[2, 4])?;

@@ -1,10 +1,10 @@
 //! Pools around, inside and beside the ops: the same bits, and nobody waits for ever.
 
-use crate::support::{Random, bits};
+use crate::support::{Random, bits, isa};
 use candle_core::{Device, Module, Result, Tensor};
 use rayon::prelude::*;
 use simdformer_candle::{AddLayerNorm, HeadLayout, SimdAttention, SimdLinear, Threads};
-use simdformer_kernels::{Activation, Isa};
+use simdformer_kernels::Activation;
 
 struct Block {
     linear: SimdLinear,
@@ -15,9 +15,9 @@ struct Block {
 impl Block {
     fn new(threads: Threads) -> Result<Self> {
         let mut random = Random::new(41);
-        let linear = SimdLinear::new(Isa::detect(), &random.tensor(&[256, 256])?, None)?;
+        let linear = SimdLinear::new(isa(), &random.tensor(&[256, 256])?, None)?;
         let [weight, bias] = [random.tensor(&[256])?, random.tensor(&[256])?];
-        let norm = AddLayerNorm::new(Isa::detect(), &weight, &bias, 1e-5)?;
+        let norm = AddLayerNorm::new(isa(), &weight, &bias, 1e-5)?;
         let linear = linear.activated(Activation::Gelu).threads(threads);
         Ok(Self { linear, norm: norm.threads(threads), threads })
     }
@@ -35,7 +35,7 @@ impl Block {
             0 => heads.clone(),
             _ => heads.transpose(2, 3)?.contiguous()?.transpose(2, 3)?,
         };
-        let op = SimdAttention::new(Isa::detect(), HeadLayout::TokensFirst).threads(self.threads);
+        let op = SimdAttention::new(isa(), HeadLayout::TokensFirst).threads(self.threads);
         let z = op.causal().attend(&heads, &key, &heads)?.reshape((2, 96, 256))?;
         self.norm.add(&y, &z)?;
         bits(&y)
@@ -106,7 +106,7 @@ fn threads_beside_each_other_share_the_global_pool() -> Result<()> {
 fn views_of_one_storage_are_read_together() -> Result<()> {
     let fused = Random::new(43).tensor(&[2, 20, 3, 4, 16])?;
     let part = |index| fused.narrow(2, index, 1)?.squeeze(2);
-    let op = SimdAttention::new(Isa::detect(), HeadLayout::TokensFirst);
+    let op = SimdAttention::new(isa(), HeadLayout::TokensFirst);
     let found = op.attend(&part(0)?, &part(1)?, &part(2)?)?;
     let alone = |index: usize| -> Result<Tensor> { part(index)?.contiguous() };
     assert_eq!(bits(&found)?, bits(&op.attend(&alone(0)?, &alone(1)?, &alone(2)?)?)?);

@@ -3,6 +3,12 @@
 #![allow(dead_code)]
 
 use candle_core::{Device, Result, Tensor};
+use simdformer_kernels::Isa;
+
+/// This machine's, or the one that the environment names.
+pub(crate) fn isa() -> Isa {
+    Isa::detect().expect("a set that is here")
+}
 
 /// xorshift64*, Vigna 2016.
 #[derive(Clone)]
