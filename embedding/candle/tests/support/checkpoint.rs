@@ -1,0 +1,64 @@
+//! A checkpoint of OPUS-MT's shape, without a file.
+
+use super::support::Random;
+use candle_core::{DType, Device, Error, Result, Shape, Tensor};
+use candle_nn::VarBuilder;
+use candle_nn::var_builder::SimpleBackend;
+use candle_transformers::models::marian::Config;
+
+/// A checkpoint of random weights, each from its name.
+pub(crate) struct Seeded {
+    /// An id whose embedding is not a number.
+    broken: Option<usize>,
+}
+
+impl SimpleBackend for Seeded {
+    fn get(
+        &self,
+        shape: Shape,
+        name: &str,
+        _: candle_nn::Init,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let seed =
+            name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        let mut floats = Random::new(seed).floats(shape.elem_count());
+        let columns = *shape.dims().last().expect("a dimension");
+        let (scale, offset) = match name {
+            _ if name.contains("norm.weight") => (0.2, 1.0),
+            _ if name.ends_with("bias") => (0.1, 0.0),
+            // Embeddings and products keep the size of what they are given.
+            _ => ((3.0 / columns as f32).sqrt(), 0.0),
+        };
+        floats.iter_mut().for_each(|x| *x = *x * scale + offset);
+        if let Some(id) = self.broken.filter(|_| name.ends_with("shared.weight")) {
+            floats[id * columns..][..columns].fill(f32::NAN);
+        }
+        Tensor::from_vec(floats, shape, device)?.to_dtype(dtype)
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        Err(Error::Msg(format!("{name} without a shape")))
+    }
+
+    fn contains_tensor(&self, _: &str) -> bool {
+        true
+    }
+}
+
+pub(crate) fn seeded(broken: Option<usize>) -> VarBuilder<'static> {
+    VarBuilder::from_backend(Box::new(Seeded { broken }), DType::F32, Device::Cpu)
+}
+
+/// All of OPUS-MT but most of its vocabulary.
+pub(crate) fn opus() -> Config {
+    let vocabulary = 4001;
+    Config {
+        vocab_size: vocabulary,
+        decoder_vocab_size: Some(vocabulary),
+        pad_token_id: 4000,
+        decoder_start_token_id: 4000,
+        ..Config::opus_mt_fr_en()
+    }
+}
