@@ -344,7 +344,7 @@ fn every_broken_file_has_its_own_error() {
         (
             "a layer more",
             with("model.decoder.layers.1.fc1.bias", floats(&[3], 0)),
-            "the configuration has 1 decoder layers, but there is model.decoder.layers.1.fc1.bias",
+            "the configuration has 1 decoder layer, but there is model.decoder.layers.1.fc1.bias",
         ),
     ];
     assert!(open(good.clone()).is_ok());

@@ -58,6 +58,11 @@
 //! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and
 //! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads are
 //! then an [`Executor`].
+//!
+//! # Rust
+//!
+//! Version 1.89 or later, as far as clippy's `incompatible_msrv` can tell: it has the intrinsics of
+//! AVX-512. In debug builds of yours, give the crate a profile of its own; see [`OPTIMISED`].
 
 #![no_std]
 #[cfg(any(feature = "std", test))]

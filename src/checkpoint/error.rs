@@ -371,11 +371,9 @@ impl fmt::Display for CheckpointError {
                 write!(f, "{tensor}: expected F32, F16 or BF16, found {found}")
             }
             Self::ExtraLayer { side, layers, tensor } => {
-                write!(
-                    f,
-                    "the configuration has {layers} {} layers, but there is {tensor}",
-                    side.name()
-                )
+                let s = if *layers == 1 { "" } else { "s" };
+                let side = side.name();
+                write!(f, "the configuration has {layers} {side} layer{s}, but there is {tensor}")
             }
             Self::NoSuchRole { role } => write!(f, "a model of this configuration has no {role}"),
             Self::NotFinite { tensor, index, found } => {

@@ -12,8 +12,22 @@
 //! | named tensors of somebody else: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
 //! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
 //!
-//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it, and [`Role::names`]
-//! tells.
+//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it. [`Role::all`] and
+//! [`Role::names`] list every tensor of a configuration; their patterns, for `side` `encoder` or `decoder` and layer `N`:
+//!
+//! | | Hugging Face's families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
+//! |---|---|---|---|
+//! | embeddings | `model.side.embed_tokens.weight`, one for both `model.shared.weight` | `src_embed.weight`, `tgt_embed.weight` | `side.embedding.weight` |
+//! | learned positions | `model.side.embed_positions.weight` | | `side.positions.weight` |
+//! | in a layer | `model.side.layers.N.` | `side.layers.N.`, also after `transformer.` | `side.layers.N.` |
+//! | its attention | `self_attn.`, `encoder_attn.` | `self_attn.`, `multihead_attn.` | `self_attention.`, `cross_attention.` |
+//! | projections | `q_proj`, `k_proj`, `v_proj`, `out_proj` | `in_proj_weight`, `in_proj_bias`, `out_proj` | `query`, `key`, `value`, `output` |
+//! | its feed-forward | `fc1`, `fc2` | `linear1`, `linear2` | `feed_forward.inner`, `feed_forward.outer` |
+//! | its norms | `self_attn_layer_norm`, `encoder_attn_layer_norm`, `final_layer_norm` | `norm1`, `norm2`, `norm3` | `self_attention_norm`, `cross_attention_norm`, `feed_forward_norm` |
+//! | other norms | `model.side.layernorm_embedding`, `model.side.layer_norm` | `side.norm` | `side.embedding_norm`, `side.final_norm` |
+//! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
+//!
+//! Linear maps and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`.
 //!
 //! ```no_run
 //! use simdformer::checkpoint::{Checkpoint, Role};
