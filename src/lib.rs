@@ -54,6 +54,9 @@
 //! ```toml
 //! [profile.dev.package.simdformer-kernels]
 //! opt-level = 3
+//! codegen-units = 1
+//! [profile.dev.package.simdformer]
+//! opt-level = 3
 //! ```
 //!
 //! # Where things are
