@@ -42,10 +42,10 @@ fn links_lead_somewhere() {
     }
 }
 
-/// The blocks of Rust of a page, without their fences.
+/// The blocks of Rust of a page, without their fences. What is to be ignored is of another package.
 fn rust(page: &str) -> Vec<String> {
     let text = read(&root().join(page));
-    let blocks = text.split("\n```rust").skip(1);
+    let blocks = text.split("\n```rust").skip(1).filter(|rest| !rest.starts_with(",ignore"));
     let code = blocks.filter_map(|rest| rest.split_once('\n')?.1.split("\n```").next());
     code.map(str::to_owned).collect()
 }
