@@ -41,6 +41,7 @@ mod golden_search;
 mod handles;
 mod house;
 mod hypotheses;
+mod misuses;
 mod navigate;
 mod parameters;
 #[cfg(unix)]
