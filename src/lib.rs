@@ -24,6 +24,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # The first hour
+//!
+//! Programs of at most sixty lines, in the repository: `cargo run --release --example first_hour -- translate`.
+//! Their tests run them and compare what they find with what each sentence becomes alone.
+//!
+//! | to do | begin from | with |
+//! |---|---|---|
+//! | kernels on buffers and threads of one's own | `examples/first_hour/kernels.rs`, `examples/first_hour/pool.rs` | [`kernels::gemm`], [`kernels::attention`], [`kernels::Executor`] |
+//! | translate: the best, the best few, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
+//! | stream; end one source, or everything | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Session::check`] |
+//! | admit a sentence while others are under way | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
+//! | a service of threads that share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
+//! | an architecture by hand, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
+//! | what one head looks at | `examples/first_hour/one_head.rs` | [`Session::align`] |
+//!
 //! # How the data flows
 //!
 //! 1. [`checkpoint`]: safetensors bytes and `config.json`, or [tensors that somebody

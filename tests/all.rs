@@ -34,12 +34,14 @@ mod documents;
 mod error_chains;
 mod events;
 mod executor;
+mod first_hour;
 mod generate;
 mod golden_models;
 mod golden_search;
 mod handles;
 mod house;
 mod hypotheses;
+mod misuses;
 mod navigate;
 mod parameters;
 #[cfg(unix)]

@@ -123,7 +123,10 @@ fn weights_that_are_not_finite_are_refused_when_read() {
         let error =
             open(write(&tensors)).unwrap().tensor(Role::Output).unwrap().to_vec().unwrap_err();
         assert!(matches!(error, CheckpointError::NotFinite { index: 3, .. }), "{error}");
-        assert!(error.to_string().starts_with("model.shared.weight: element 3 is "), "{error}");
+        assert!(
+            error.to_string().starts_with("model.shared.weight: element 3 must be finite, found "),
+            "{error}"
+        );
     }
     // Minus infinity bans a token; NaN does nothing good.
     for (value, good) in [(f32::NEG_INFINITY, true), (f32::NAN, false), (f32::INFINITY, false)] {

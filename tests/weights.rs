@@ -116,7 +116,7 @@ fn a_function_that_fails_or_writes_nonsense_is_an_error() {
             continue;
         }
         let error = outcome.expect_err("an error").to_string();
-        assert_eq!(error, format!("the weights of {role}: element 5 is NaN"));
+        assert_eq!(error, format!("the weights of {role}: element 5 must be finite, found NaN"));
     }
     assert!(with(Role::OutputBias, 3, f32::NEG_INFINITY).is_ok());
     assert!(with(Role::OutputBias, 3, f32::INFINITY).is_err());

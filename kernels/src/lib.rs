@@ -35,6 +35,17 @@
 //! * Its decoding: [`CacheMut::append`] and [`attention_step`] on any number of hypotheses,
 //!   [`attention_cached`] for their source.
 //!
+//! # The first hour
+//!
+//! | to do | begin from |
+//! |---|---|
+//! | a linear layer | [`gemm`], and [`PackedMatrix`] for a struct that owns its weight |
+//! | a product of two activations | [`gemm_unpacked`] |
+//! | attention over sentences laid end to end | [`fn@attention`] |
+//! | a decoding step | [`CacheMut`], then [`attention_step`] and [`attention_cached`] |
+//! | threads of one's own | [`Executor`] |
+//! | all of it in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std's threads in `examples/first_hour/pool.rs` |
+//!
 //! # What is promised
 //!
 //! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;

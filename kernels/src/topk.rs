@@ -62,7 +62,7 @@ impl fmt::Display for TopKError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count { wanted, columns } => {
-                write!(f, "{wanted} entries wanted of rows of {columns} columns")
+                write!(f, "rows have {columns} columns; the best {wanted} of them were wanted")
             }
             Self::TooManyColumns { found } => {
                 write!(f, "indices are u32, found {found} columns")

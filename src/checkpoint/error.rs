@@ -377,7 +377,7 @@ impl fmt::Display for CheckpointError {
             }
             Self::NoSuchRole { role } => write!(f, "a model of this configuration has no {role}"),
             Self::NotFinite { tensor, index, found } => {
-                write!(f, "{tensor}: element {index} is {found}")
+                write!(f, "{tensor}: element {index} must be finite, found {found}")
             }
             Self::RowsOutside { tensor, rows, available } => {
                 write!(

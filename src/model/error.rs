@@ -49,7 +49,7 @@ impl fmt::Display for ModelError {
             Self::Isa(error) => write!(f, "{}: {error}", simdformer_kernels::ISA_VARIABLE),
             Self::Weights { role, error } => write!(f, "the weights of {role}: {error}"),
             Self::NotFinite { role, index, found } => {
-                write!(f, "the weights of {role}: element {index} is {found}")
+                write!(f, "the weights of {role}: element {index} must be finite, found {found}")
             }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {

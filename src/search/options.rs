@@ -311,14 +311,14 @@ impl SearchOptions {
         let narrow = penalty as f32;
         number(
             "repetition_penalty",
-            "finite, above 0",
+            "above 0 and finite",
             penalty,
             narrow.is_finite() && narrow > 0.0,
         )?;
         if let Some((_, factor)) = self.exponential_decay {
             number(
                 "exponential_decay",
-                "finite, above 0",
+                "above 0 and finite",
                 factor,
                 factor.is_finite() && factor > 0.0,
             )?;
@@ -375,7 +375,7 @@ impl BeamOptions {
         let penalty = self.diversity_penalty;
         number(
             "diversity_penalty",
-            "finite, at least 0",
+            "of at least 0 and finite",
             penalty,
             penalty >= 0.0 && (penalty as f32).is_finite(),
         )
@@ -387,7 +387,7 @@ impl SampleOptions {
         let narrow = self.temperature as f32;
         number(
             "temperature",
-            "finite, above 0",
+            "above 0 and finite",
             self.temperature,
             narrow.is_finite() && narrow > 0.0,
         )?;

@@ -279,10 +279,13 @@ impl fmt::Display for SessionError {
                  with `{limit}` = {planned}; found {found}"
             ),
             Self::Sentences { expected, found } => {
-                write!(f, "{expected} sources need as many places for their slots; found {found}")
+                write!(
+                    f,
+                    "places for the slots of all sources, {expected}, are needed; found {found}"
+                )
             }
             Self::NoFreeSentence { expected_at_most, found } => {
-                write!(f, "{expected_at_most} sentence slots are free; this request needs {found}")
+                write!(f, "free sentence slots: {expected_at_most}; this request needs {found}")
             }
             Self::Source { index, error } => write!(f, "source {index}: {error}"),
             Self::Token { index, vocabulary, found } => {

@@ -2,6 +2,27 @@
 
 use std::collections::HashMap;
 
+/// The tables of mistakes, each with how many it has at least; `misuses.rs` adds them up.
+pub(crate) const TABLES: [(&str, usize); 11] = [
+    ("calls of a session", 62),
+    ("limits", 11),
+    ("operands", 42),
+    ("weights in a file", 22),
+    ("directories and configurations", 21),
+    ("files", 53),
+    ("every word: kernels", 41),
+    ("every word: searches", 38),
+    ("every word: configurations", 30),
+    ("every word: weights", 12),
+    ("every word: sessions", 19),
+];
+
+/// A table has as many mistakes as [`TABLES`] says.
+pub(crate) fn has_enough(table: &str, found: usize) {
+    let expected = TABLES.iter().find(|(name, _)| *name == table).map(|&(_, least)| least);
+    assert!(expected.is_some_and(|least| found >= least), "{table}: {found} of {expected:?}");
+}
+
 /// What an error says; `None` if there was none.
 pub(crate) fn said<T, E: std::error::Error>(result: Result<T, E>) -> Option<String> {
     result.err().map(|error| error.to_string())

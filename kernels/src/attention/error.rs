@@ -261,7 +261,7 @@ impl fmt::Display for AttentionError {
             Self::Places { expected, found } => {
                 write!(
                     f,
-                    "{expected} tokens need as many slots, positions or lengths; found {found}"
+                    "slots, positions or lengths must be as many as the tokens, {expected}; found {found}"
                 )
             }
             Self::Ancestry { expected, found } => {

@@ -1,0 +1,58 @@
+//! Continuous batching: a search joined to a session, sentences admitted while others are under way.
+
+use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
+use simdformer::{Limits, Model, Row, Sentence, Session, StepRow};
+use std::error::Error;
+
+/// The best target of each of `sources`, which ask one a step; two are translated at a time.
+pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
+    let model = Model::open(directory)?;
+    let limits = Limits { beams: 1, ..Limits::new(2, 32, 40) };
+    let mut session = Session::new(&model, limits)?;
+    let options = session.search_options();
+    let search_limits = SearchLimits {
+        sentences: limits.sentences,
+        sequences: limits.beams,
+        max_target_length: limits.target_tokens + 1, // the last token is never fed
+        vocabulary: model.config().target_vocab,
+        end_tokens: limits.end_tokens,
+    };
+    let mut memory = vec![0; words(&search_limits)?];
+    let mut search = Search::new(&options, &search_limits, &mut memory)?;
+
+    let mut found = vec![Vec::new(); sources.len()];
+    // By slot of the search: the source's number, its sentence, and its row. With beams, rows fork:
+    // that is the example at `Session`.
+    let mut tenants: Vec<Option<(usize, Sentence, Row)>> = vec![None; limits.sentences];
+    let mut waiting = sources.iter().enumerate();
+    let mut feed = Vec::new();
+    loop {
+        // 1. Whoever asks meanwhile begins at the next step.
+        if session.free_sentences() > 0
+            && let Some((number, source)) = waiting.next()
+        {
+            let mut sentence = [Sentence::default()];
+            session.encode(&[source], &mut sentence)?;
+            let slot = search.admit(&Request::default())? as usize;
+            tenants[slot] = Some((number, sentence[0], session.start(sentence[0])?));
+        }
+        // 2. A step of the decoder and one of the search.
+        feed.clear();
+        feed.extend(search.rows().iter().filter_map(|input| {
+            let (.., row) = tenants[input.sentence as usize]?;
+            Some(StepRow { row, token: input.token })
+        }));
+        if feed.is_empty() {
+            return Ok(found);
+        }
+        search.advance(session.step(&feed)?, &mut Hooks::default(), None)?;
+        // 3. Whoever is done makes room.
+        for (slot, tenant) in (0..).zip(&mut tenants) {
+            if let Some((number, sentence, _)) = tenant.take_if(|_| search.finish(slot).is_some()) {
+                found[number].extend(search.hypotheses(slot).flat_map(|best| best.tokens));
+                search.release(slot)?;
+                session.release_sentence(sentence)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! An architecture by hand, with weights from memory: no file, no name, no download.
+
+use simdformer::config::{Config, Dimensions, NormPlacement, SpecialTokens};
+use simdformer::kernels::Activation;
+use simdformer::{Limits, Model, Sentence, Session, StepRow};
+use std::error::Error;
+
+/// The shape of the paper with what has changed since: norms before each block, and GELU.
+fn config() -> Config {
+    let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 128, vocabulary: 100 };
+    let mut config = Config {
+        norm: NormPlacement::Pre,
+        activation: Activation::Gelu,
+        tokens: SpecialTokens { eos: vec![0], decoder_start: Some(1), ..Default::default() },
+        ..Config::transformer(small)
+    };
+    // Norms before the blocks leave the last sum as it is: each stack ends in one more.
+    config.encoder.final_norm = true;
+    config.decoder.final_norm = true;
+    config
+}
+
+/// Numbers that look random, the same for the same seed.
+fn numbers(mut seed: u32) -> impl FnMut() -> f32 {
+    move || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+    }
+}
+
+/// The logits of the token after the first, from weights that nobody has trained.
+pub(crate) fn run(seed: u32) -> Result<Vec<f32>, Box<dyn Error>> {
+    let mut random = numbers(seed);
+    let model = Model::from_fn(config(), |role, shape, out| {
+        match *shape {
+            [_] if role.to_string().ends_with("norm.weight") => out.fill(1.0),
+            // A linear map is `[outputs, inputs]`, row after row.
+            [_, inputs] => out.fill_with(|| random() / (inputs as f32).sqrt()),
+            _ => (), // biases are zero
+        }
+        Ok(())
+    })?;
+    let mut session = Session::new(&model, Limits::new(1, 8, 8))?;
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&[5, 6, 7, 0]], &mut sentence)?;
+    let row = session.start(sentence[0])?;
+    let token = model.config().tokens.decoder_start.ok_or("a start token")?;
+    Ok(session.step(&[StepRow { row, token }])?.to_vec())
+}

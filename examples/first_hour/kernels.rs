@@ -1,0 +1,53 @@
+//! Kernels on one's own buffers and threads: a linear layer and attention, in a program that has no
+//! model, no session and no rayon. Memory is the caller's: scratch sizes are functions.
+
+use super::pool::Pool;
+use simdformer_kernels::{
+    Activation, AttentionOptions, Epilogue, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Qkv, Sequence, attention, attention_scratch, gemm,
+};
+use std::error::Error;
+
+const TOKENS: usize = 96;
+const HEADS: usize = 8;
+const HEAD_DIM: usize = 64;
+const WIDTH: usize = HEADS * HEAD_DIM;
+
+/// The largest element of attention over `relu(x W + bias)`, which is also the largest of the bias:
+/// a mean is never above what it is a mean of.
+pub(crate) fn run(threads: usize) -> Result<f32, Box<dyn Error>> {
+    let (isa, pool) = (Isa::detect()?, Pool::new(threads));
+    let parallelism = Parallelism::Executor(&pool);
+
+    // A weight as PyTorch stores it, `[outputs, inputs]`, packed once for this machine.
+    let outputs = 3 * WIDTH;
+    let weight = vec![0.0; outputs * WIDTH];
+    let mut packed = vec![0.0; PackedMatrix::len(isa, WIDTH, outputs)?];
+    let weight = Matrix::new(&weight, outputs, WIDTH)?.transposed();
+    let weight = PackedMatrix::pack(isa, weight, &mut packed)?;
+
+    // Query, key and value of every token, side by side.
+    let bias: Vec<f32> = (0..outputs).map(|i| (i % 7) as f32 - 3.0).collect();
+    let epilogue =
+        Epilogue { bias: Some(&bias), activation: Activation::Relu, ..Epilogue::default() };
+    let x = vec![1.0; TOKENS * WIDTH];
+    let mut fused = vec![0.0; TOKENS * outputs];
+    let to = MatrixMut::new(&mut fused, TOKENS, outputs)?;
+    gemm(Matrix::new(&x, TOKENS, WIDTH)?, &weight, &epilogue, to, parallelism)?;
+
+    // Two sentences laid end to end, of which neither sees the other; read where they lie.
+    let sentences = [Sequence::packed(0, 60), Sequence::packed(60, TOKENS - 60)];
+    let shape = [TOKENS, HEADS, HEAD_DIM];
+    let mut scratch = vec![0.0; attention_scratch(isa, &sentences, HEADS, HEAD_DIM)?];
+    let mut context = vec![0.0; TOKENS * WIDTH];
+    attention(
+        isa,
+        Qkv::fused(&fused, shape)?,
+        &sentences,
+        &AttentionOptions { causal: true, ..AttentionOptions::new(HEAD_DIM) },
+        HeadsMut::new(&mut context, shape)?.into(),
+        &mut scratch,
+        parallelism,
+    )?;
+    Ok(context.into_iter().fold(f32::NEG_INFINITY, f32::max))
+}
