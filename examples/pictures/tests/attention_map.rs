@@ -121,7 +121,7 @@ fn a_translation_is_drawn_and_aligned() {
     std::fs::remove_dir_all(&out).expect("removed");
     for (arguments, error) in [
         (&["--layer", "2", "bonjour"][..], "the decoder has 2 layers"),
-        (&["--heads", "4", "bonjour"], "each below 4"),
+        (&["--heads", "4", "bonjour"], "the decoder has 4 heads; head 4 was asked for"),
         (&["--fly"], "unknown option"),
         (&[], "expected a sentence"),
         (&["--model", "no/such/folder", "1"], "no such directory"),
