@@ -15,7 +15,16 @@ fn what_is_detected() {
 
 /// What the test above prints with the variable set so.
 fn detected(value: Option<&std::ffi::OsStr>) -> String {
-    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    let program = std::env::current_exe().expect("this program");
+    // Programs of another machine are started by its emulator.
+    let mut child = match std::env::var_os("SIMDFORMER_TEST_RUNNER") {
+        None => Command::new(program),
+        Some(runner) => {
+            let mut child = Command::new(runner);
+            child.arg(program);
+            child
+        }
+    };
     child
         .args(["--exact", "environment::what_is_detected", "--nocapture"])
         .env_remove(ISA_VARIABLE);
