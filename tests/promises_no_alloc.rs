@@ -16,8 +16,7 @@ use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strat
 use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow, Threads};
 use std::path::Path;
 
-/// One more than the jobs in a block of the pool's queues: what is allocated once a block is seen.
-const CALLS: usize = 64;
+const CALLS: usize = 200;
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;
