@@ -98,24 +98,21 @@ impl Head {
                 }
                 let row = start + local.start;
                 let running = &mut running[local.clone()];
-                // Functions of their own: as parts of this one they take several times as long to
-                // compile.
+                // The tallest two, which many queries are cut into, are parts of this function: a call is
+                // a hundredth of their time. The others are not: they would take several times as long
+                // to compile.
                 match local.len() {
                     1 => s.outlined(TileOf::<1, NV> { head: self, block, row, running, scores }),
                     2 => s.outlined(TileOf::<2, NV> { head: self, block, row, running, scores }),
                     3 => s.outlined(TileOf::<3, NV> { head: self, block, row, running, scores }),
                     4 => s.outlined(TileOf::<4, NV> { head: self, block, row, running, scores }),
-                    5 => s.outlined(TileOf::<5, NV> { head: self, block, row, running, scores }),
+                    // SAFETY: the caller's contract.
+                    5 => unsafe { self.tile::<S, 5, NV>(s, block, row, running, scores) },
                     rows => {
                         const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
                         debug_assert_eq!(rows, MAX_ROWS);
-                        s.outlined(TileOf::<MAX_ROWS, NV> {
-                            head: self,
-                            block,
-                            row,
-                            running,
-                            scores,
-                        });
+                        // SAFETY: the caller's contract.
+                        unsafe { self.tile::<S, MAX_ROWS, NV>(s, block, row, running, scores) };
                     }
                 }
             }
@@ -186,10 +183,12 @@ impl Head {
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
         let last = block.key + block.len >= self.limit(row + MR - 1);
-        let factors: [_; MR] = core::array::from_fn(|i| Factors {
-            before: correction[i],
-            after: if last { 1.0 / running[i].sum } else { 1.0 },
-        });
+        // No `from_fn`: it need not be inlined, and is not compiled for this instruction set.
+        let mut factors = [Factors { before: 1.0, after: 1.0 }; MR];
+        for (i, (factor, running)) in factors.iter_mut().zip(&*running).enumerate() {
+            factor.before = correction[i];
+            factor.after = if last { 1.0 / running.sum } else { 1.0 };
+        }
         // SAFETY: the caller's contract.
         unsafe {
             if self.bias.is_null() {
