@@ -9,12 +9,16 @@ mod counting;
 mod random_model;
 
 use random_model::{Dims, Random};
+#[cfg(feature = "rayon")]
+use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow, Threads};
+use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 const CALLS: usize = 200;
 const SENTENCES: usize = 3;
@@ -79,6 +83,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
     match WAYS[way] {
         "encode" => {
             session.clear();
+            state.started = false;
             session.encode(&sources, &mut state.sentences).expect("encoded");
             1.0
         }
@@ -123,6 +128,7 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
         }
         "clear" => {
             session.clear();
+            state.started = false;
             session.free_sentences() as f32
         }
         search => {
@@ -154,15 +160,19 @@ struct State {
     started: bool,
 }
 
-/// Allocator calls of [`CALLS`] consecutive uses in each way, after a few to warm up.
+/// Three uses of the session in each way, so that what is made at first use is there.
+fn warm_up(session: &mut Session, requests: &Requests, state: &mut State) -> f32 {
+    let uses = (0..WAYS.len()).flat_map(|way| [way; 3]);
+    uses.map(|way| once(session, requests, way, state)).sum()
+}
+
+/// Allocator calls of [`CALLS`] consecutive uses in each way, after a few to warm up: those of the whole
+/// process.
 fn count(session: &mut Session, requests: &Requests) -> [usize; WAYS.len()] {
     let mut counts = [0; WAYS.len()];
-    let mut sum = 0.0;
     let mut state = State::default();
+    let mut sum = warm_up(session, requests, &mut state);
     for (way, count) in counts.iter_mut().enumerate() {
-        for _ in 0..3 {
-            sum += once(session, requests, way, &mut state);
-        }
         let before = counting::calls();
         for _ in 0..CALLS {
             sum += once(session, requests, way, &mut state);
@@ -198,36 +208,115 @@ impl Pools {
         }
     }
 
-    /// The counts inside each pool.
-    #[cfg(feature = "rayon")]
-    fn count(&self, what: &str, session: &mut Session, requests: &Requests) {
-        session.set_threads(Threads::Rayon);
-        for pool in &self.pools {
-            let counts = pool.install(|| count(session, requests));
-            let threads = pool.current_num_threads();
-            for (way, &calls) in counts.iter().enumerate() {
-                assert_eq!(calls, 0, "{what}, pool of {threads}: {}", WAYS[way]);
+    /// Calls `work` on this thread and in each pool, all at once, with the number of the one.
+    fn each(&self, work: &(dyn Fn(usize) + Sync)) {
+        #[cfg(not(feature = "rayon"))]
+        work(0);
+        #[cfg(feature = "rayon")]
+        std::thread::scope(|scope| {
+            for (index, pool) in self.pools.iter().enumerate() {
+                scope.spawn(move || pool.install(|| work(1 + index)));
             }
-        }
+            work(0);
+        });
     }
 
-    #[cfg(not(feature = "rayon"))]
-    fn count(&self, _: &str, session: &mut Session, _: &Requests) {
-        session.set_threads(Threads::Serial);
+    /// Calls `work` where [`Pools::each`] does for number `index`, alone.
+    fn one<T: Send>(&self, index: usize, work: impl FnOnce() -> T + Send) -> T {
+        match index {
+            #[cfg(feature = "rayon")]
+            1.. => self.pools[index - 1].install(work),
+            _ => work(),
+        }
     }
 }
 
-fn check(what: &str, checkpoint: &Checkpoint, isa: Isa, pools: &Pools) {
-    let model = Model::load(checkpoint, isa).expect("a model");
-    let requests = Requests::new(&model);
-    let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
-    let mut session = Session::new(&model, limits).expect("a session");
-    let what = format!("{what}, {isa}");
-    let serial = count(&mut session, &requests);
-    for (way, &calls) in serial.iter().enumerate() {
-        assert_eq!(calls, 0, "{what}, serial: {}", WAYS[way]);
+/// Where the work of a session is done: on this thread, in a pool of two, in one of three.
+#[cfg(feature = "rayon")]
+const PLACES: usize = 3;
+#[cfg(not(feature = "rayon"))]
+const PLACES: usize = 1;
+
+/// A model, what is asked of it, and a session for each of [`PLACES`].
+struct Case {
+    what: String,
+    model: Arc<Model>,
+    requests: Requests,
+}
+
+impl Case {
+    fn new(what: &str, checkpoint: &Checkpoint, isa: Isa) -> Self {
+        let model = Model::load(checkpoint, isa).expect("a model");
+        let requests = Requests::new(&model);
+        Self { what: format!("{what}, {isa}"), model: Arc::new(model), requests }
     }
-    pools.count(&what, &mut session, &requests);
+
+    fn session(&self, _place: usize) -> Session<'static> {
+        let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+        let session = Session::new(Arc::clone(&self.model), limits).expect("a session");
+        #[cfg(feature = "rayon")]
+        let session = {
+            let mut session = session;
+            session.set_threads(if _place == 0 { Threads::Serial } else { Threads::Rayon });
+            session
+        };
+        session
+    }
+}
+
+/// A panic ends the program: the other places wait for all.
+struct Others;
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Every case in every place: the places at the same time, since what they call must be 0 together.
+fn check(cases: &[Case], pools: &Pools) {
+    let ready = Barrier::new(PLACES);
+    let (before, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    pools.each(&|place| {
+        let _others = Others;
+        let mut sessions: Vec<_> =
+            cases.iter().map(|case| (case, case.session(place), State::default())).collect();
+        let mut sum = 0.0;
+        for (case, session, state) in &mut sessions {
+            sum += warm_up(session, &case.requests, state);
+        }
+        // The first wait makes whatever a barrier needs.
+        ready.wait();
+        if ready.wait().is_leader() {
+            before.store(counting::calls(), Ordering::SeqCst);
+        }
+        ready.wait();
+        for (case, session, state) in &mut sessions {
+            for way in 0..WAYS.len() {
+                for _ in 0..CALLS {
+                    sum += once(session, &case.requests, way, state);
+                }
+            }
+        }
+        if ready.wait().is_leader() {
+            after.store(counting::calls(), Ordering::SeqCst);
+        }
+        ready.wait();
+        assert!(sum.is_finite());
+    });
+    let calls = after.into_inner() - before.into_inner();
+    if calls > 0 {
+        for (case, place) in cases.iter().flat_map(|case| (0..PLACES).map(move |n| (case, n))) {
+            let mut session = case.session(place);
+            let counts = pools.one(place, || count(&mut session, &case.requests));
+            for (way, &calls) in counts.iter().enumerate() {
+                assert_eq!(calls, 0, "{}, threads {}: {}", case.what, 1 + place, WAYS[way]);
+            }
+        }
+        panic!("{calls} calls while all sessions were used at once, none when used alone");
+    }
 }
 
 /// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
@@ -253,13 +342,14 @@ fn nobody_spins() {
 /// the process.
 fn main() {
     let pools = Pools::new();
+    let mut cases = Vec::new();
     for folder in ["marian_odd", "marian_untied", "nn_transformer_post", "nn_transformer_pre"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
-        check(folder, &Checkpoint::open(path).expect("a checkpoint"), Isa::best(), &pools);
+        cases.push(Case::new(folder, &Checkpoint::open(path).expect("a checkpoint"), Isa::best()));
     }
     for isa in Isa::available() {
         for family in [Family::Bart, Family::M2M100] {
-            check(family.model_type(), &Dims::small(family).checkpoint(1), isa, &pools);
+            cases.push(Case::new(family.model_type(), &Dims::small(family).checkpoint(1), isa));
         }
     }
     let large = Dims {
@@ -270,7 +360,8 @@ fn main() {
         vocabulary: 2003,
         ..Dims::small(Family::Marian)
     };
-    check("a larger marian", &large.checkpoint(2), Isa::best(), &pools);
+    cases.push(Case::new("a larger marian", &large.checkpoint(2), Isa::best()));
+    check(&cases, &pools);
     #[cfg(target_os = "linux")]
     nobody_spins();
     // The counter works.
