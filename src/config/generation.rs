@@ -7,8 +7,9 @@ use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
 use crate::search::EarlyStopping;
 
-/// Search settings that come with a checkpoint, by the names and with the defaults of transformers'
-/// `GenerationConfig`. Lengths are in tokens of the target.
+/// Search settings that come with a checkpoint, by the names of transformers' `GenerationConfig`. Lengths are in tokens
+/// of the target. Defaults are those of its `generate`, except for the longest length, which is 20 there and here
+/// what fits.
 ///
 /// Ids with a meaning and banned ids are in [`SpecialTokens`]. [`Config::search_options`](super::Config::search_options)
 /// makes of these the options of a search, where each rule is described; it also says which of them have no effect.
@@ -16,7 +17,7 @@ use crate::search::EarlyStopping;
 /// search all other ranges, [`SearchOptions::validate`](crate::search::SearchOptions::validate).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationDefaults {
-    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` for what fits into the session.
+    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` in both: what fits into the session.
     pub max_length: Option<usize>,
     /// Most tokens after the decoder start and any prefix.
     pub max_new_tokens: Option<usize>,

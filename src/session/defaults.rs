@@ -28,7 +28,7 @@ impl Config {
     ///     r#"{"model_type": "marian", "num_beams": 6, "max_length": 512, "bad_words_ids": [[58100]]}"#,
     /// )?;
     /// let options = config.search_options();
-    /// assert!(matches!(options.strategy, Strategy::Beam(beam) if beam.beams == 6));
+    /// assert!(matches!(&options.strategy, Strategy::Beam(beam) if beam.beams == 6));
     /// assert_eq!((options.start, options.max_length), (58100, Some(512)));
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```

@@ -26,13 +26,12 @@ impl Session<'_> {
     /// `[rows, vocabulary]`, row-major: feeds one token to each of `rows` and returns their logits in the
     /// same order, with the output bias, before any softmax. They are the caller's to work in until the
     /// next call. No rows give no logits. Rows of one sentence read its keys fastest when they lie side
-    /// by side.
+    /// by side. Examples are at [`Session::start`] and [`Session::fork`].
     ///
     /// # Errors
     /// An [unknown](SessionError::UnknownRow) or [repeated](SessionError::RowTwice) hypothesis, one that
     /// is at the [planned length](SessionError::BeyondPlan), an id outside the
-    /// [vocabulary](SessionError::Token). Then nothing has changed. Examples are at [`Session::start`]
-    /// and [`Session::fork`].
+    /// [vocabulary](SessionError::Token). Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
         self.step_with(rows, &mut NoTap)
     }
