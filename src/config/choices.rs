@@ -174,7 +174,8 @@ pub struct Ties {
 /// Token ids with a meaning. All are of the target, and below its vocabulary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Fills the results of sentences that end early.
+    /// Fills up the shorter sentences of a batch in other libraries. Nothing is filled up here; what counts its positions
+    /// from this id (M2M100) has them as [`Positions::HalfSplitClosed`].
     pub pad: Option<u32>,
     /// Any of these ends a target. May be empty: then only the length does.
     pub eos: Vec<u32>,

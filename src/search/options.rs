@@ -173,7 +173,7 @@ pub struct SearchOptions {
     pub exponential_decay: Option<(usize, f64)>,
     /// Tokens that must not come.
     pub suppress: Vec<u32>,
-    /// Tokens that must not come first.
+    /// Tokens that must not come first after the prompt, or after the forced token if one is forced.
     pub begin_suppress: Vec<u32>,
     /// Log-softmax of the scores again after all processors.
     pub renormalize: bool,

@@ -127,7 +127,7 @@ impl<'s> Rows<'s> {
         self.tokens.len()
     }
 
-    /// True once every sentence is finished.
+    /// True once every sentence that was admitted is finished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
