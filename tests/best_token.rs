@@ -314,6 +314,21 @@ fn drive(
     (search.finish(slot), tokens, streamed)
 }
 
+/// Whatever the memory holds beyond the rows that there are.
+#[test]
+fn nothing_is_banned_in_a_row_that_is_not_there() {
+    let suppress = vec![3];
+    let options =
+        SearchOptions { scores: false, max_length: Some(8), suppress, ..SearchOptions::default() };
+    let limits = crate::toy::limits(&options, 2, 8, 5);
+    let mut memory = vec![u32::MAX; words(&limits).expect("small")];
+    let mut search = Search::new(&options, &limits, &mut memory).expect("a search");
+    search.admit(&Request::default()).expect("admitted");
+    let bans = search.bans();
+    assert!(bans.banned(0, 3) && !bans.banned(0, 4));
+    assert!([1, 2, usize::MAX].into_iter().all(|row| !bans.banned(row, 3)));
+}
+
 #[test]
 fn what_advance_best_refuses() {
     let options = SearchOptions { scores: false, max_length: Some(8), ..SearchOptions::default() };

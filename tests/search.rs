@@ -303,6 +303,28 @@ fn the_greedy_token_is_the_lowest_of_the_best() {
     }
 }
 
+/// For small logits of a large vocabulary too, where the logarithm itself is what is rounded.
+#[test]
+fn scores_of_given_targets_are_within_their_bound() {
+    let unit = f64::from(f32::EPSILON) / 2.0;
+    for n in [1usize, 2, 65, 513, 4753, 58_101] {
+        for scale in [0.0f32, 1e-3, 1.0, 8.0, 40.0] {
+            let spread = |i: usize| scale * ((i * 7919 % 1009) as f32 / 504.0 - 1.0);
+            let row: Vec<f32> = (0..n).map(spread).collect();
+            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = row.iter().map(|&x| (f64::from(x) - f64::from(largest)).exp()).sum();
+            for target in [0, n / 2, n - 1] {
+                let mut found = [f32::NAN];
+                score_targets(&row, n, &[target as u32], &mut found).unwrap();
+                let expected = f64::from(row[target]) - f64::from(largest) - sum.ln();
+                let bound = (36.0 + (n as f64).ln() + expected.abs()) * unit;
+                let error = (f64::from(found[0]) - expected).abs();
+                assert!(error <= bound, "{n} logits up to {scale}: {error:e} > {bound:e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn scores_of_given_targets() {
     let toy = toy(3);

@@ -112,3 +112,15 @@ fn processors_agree_with_transformers() {
         "{lines} {tied} {changed} {banned}"
     );
 }
+
+/// More than everything, and what is no number, is everything.
+#[test]
+fn top_p_ends_whatever_the_mass_is() {
+    let context = Context { sentence: 0, history: &[0], prompt_len: 1, max_length: 9 };
+    let given = [1.0, f32::NEG_INFINITY, -3.0, 2.0];
+    for p in [1.0, 1.5, f64::INFINITY, f64::NAN] {
+        let mut scores = given;
+        TopP { p, keep: 1 }.process(&context, &mut scores, &mut [0; 8]).expect("enough scratch");
+        assert_eq!(scores, given, "{p}");
+    }
+}

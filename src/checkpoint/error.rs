@@ -7,7 +7,8 @@ use crate::network::Role;
 
 /// Why a checkpoint could not be opened or a tensor not be read.
 ///
-/// `file` is the path, or `"memory"` for a checkpoint that was given as bytes.
+/// `file` is the path, or `"memory"` for a checkpoint that was given as bytes or tensors. Shapes are rows first. Names
+/// out of a file are shortened where they are longer than a person reads.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -95,7 +96,7 @@ pub enum CheckpointError {
         file: String,
         /// What it claims, in bytes.
         bytes: u64,
-        /// The largest accepted.
+        /// The largest accepted, in bytes.
         limit: u64,
     },
     /// The file ends inside the header.
@@ -134,9 +135,9 @@ pub enum CheckpointError {
         file: String,
         /// The tensor.
         tensor: String,
-        /// First byte.
+        /// First byte, counted from the end of the header.
         begin: usize,
-        /// One after the last byte.
+        /// One after the last byte, counted likewise.
         end: usize,
     },
     /// A tensor reaches beyond the end of the file.
@@ -236,7 +237,7 @@ pub enum CheckpointError {
         /// The part.
         role: Role,
     },
-    /// A weight is NaN or infinite.
+    /// A weight is NaN or infinite (in an output bias: NaN or plus infinity).
     NotFinite {
         /// The tensor.
         tensor: String,

@@ -75,8 +75,9 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// An opened checkpoint: its configuration and where its tensors are.
 ///
-/// Shapes and types of all tensors that the configuration needs have been checked; their numbers have not been read.
-/// It borrows for `'c` what it was made from, and nothing if that was files.
+/// Shapes and types of all tensors that the configuration needs have been checked. Their numbers have not been read, but
+/// for embedding matrices that are there more than once: those are compared, to see whether they are tied. Files stay
+/// open. It borrows for `'c` what it was made from, and nothing if that was files.
 pub struct Checkpoint<'c> {
     config: Config,
     /// What the configuration says is tied, before the tensors were seen: under which names to look.
@@ -100,7 +101,23 @@ impl Checkpoint<'static> {
     /// `model.safetensors` or shards with `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// Anything missing, unreadable or inconsistent, see [`CheckpointError`].
+    /// The directory is not [there](CheckpointError::DirectoryMissing) or [not
+    /// one](CheckpointError::NotADirectory); a file is [missing](CheckpointError::FileMissing), [not a
+    /// file](CheckpointError::NotAFile), [unreadable](CheckpointError::Unreadable), not
+    /// [text](CheckpointError::NotUtf8) or far [too large](CheckpointError::JsonTooLarge); the
+    /// [configuration](CheckpointError::Config) or the index of shards ([`Index`](CheckpointError::Index),
+    /// [`ShardOutsideDirectory`](CheckpointError::ShardOutsideDirectory),
+    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is wrong; or any error of [`Checkpoint::from_bytes`].
+    ///
+    /// ```
+    /// use simdformer::checkpoint::{Checkpoint, Role};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let checkpoint = Checkpoint::open("models/fr-en")?;
+    /// assert_eq!(checkpoint.tensor(Role::SourceEmbedding)?.row_len(), checkpoint.config().d_model);
+    /// assert!(checkpoint.unused().is_empty());
+    /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
+    /// ```
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let directory = directory.as_ref();
         let path = || directory.display().to_string();
@@ -133,7 +150,16 @@ impl<'c> Checkpoint<'c> {
     /// A checkpoint from the bytes of one safetensors file: owned, borrowed, or embedded in the program.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`]; `config` is validated too.
+    /// `config` is [not valid](CheckpointError::Config); the bytes are not a safetensors file
+    /// ([`TooShort`](CheckpointError::TooShort), [`HeaderTooLarge`](CheckpointError::HeaderTooLarge),
+    /// [`HeaderTruncated`](CheckpointError::HeaderTruncated), [`HeaderNotUtf8`](CheckpointError::HeaderNotUtf8),
+    /// [`Header`](CheckpointError::Header)) or one that contradicts itself
+    /// ([`DuplicateTensor`](CheckpointError::DuplicateTensor), [`OffsetsReversed`](CheckpointError::OffsetsReversed),
+    /// [`BeyondEnd`](CheckpointError::BeyondEnd), [`ShapeOverflow`](CheckpointError::ShapeOverflow),
+    /// [`SizeMismatch`](CheckpointError::SizeMismatch), [`Overlap`](CheckpointError::Overlap),
+    /// [`Gap`](CheckpointError::Gap)); a tensor is [missing](CheckpointError::MissingTensor), of [another
+    /// shape](CheckpointError::WrongShape) or [type](CheckpointError::WrongDtype) than the configuration needs; there is
+    /// a [layer too many](CheckpointError::ExtraLayer).
     ///
     /// ```
     /// use simdformer::Model;
@@ -171,8 +197,10 @@ impl<'c> Checkpoint<'c> {
     /// else the caller holds stays unknown.
     ///
     /// # Errors
-    /// `config` is not valid; a tensor is missing, has another shape than the configuration says or other bytes than its
-    /// shape and type need; there is a layer too many.
+    /// `config` is [not valid](CheckpointError::Config); a tensor is [missing](CheckpointError::MissingTensor), has
+    /// [another shape](CheckpointError::WrongShape) than the configuration says or [other
+    /// bytes](CheckpointError::SizeMismatch) than its shape and type need, or a shape that
+    /// [overflows](CheckpointError::ShapeOverflow); there is a [layer too many](CheckpointError::ExtraLayer).
     ///
     /// From the `safetensors` crate, over any memory map:
     ///
@@ -274,11 +302,13 @@ impl<'c> Checkpoint<'c> {
         &self.config
     }
 
-    /// The tensor of a role, or the rows of one, in the shape of [`Role::shape`].
+    /// The tensor of a role, or the rows of one, in the shape of [`Role::shape`]. Reading it accepts finite numbers only;
+    /// in an output bias also minus infinity, which bans a token.
     ///
     /// # Errors
-    /// The model has no such part, or the tensor is missing, of another shape or not of floats. After
-    /// [`Checkpoint::open`] only the first can happen, and the second for [`Role::OutputBias`].
+    /// [`NoSuchRole`](CheckpointError::NoSuchRole), and [`MissingTensor`](CheckpointError::MissingTensor) for
+    /// [`Role::OutputBias`], the one tensor that may be absent. All others were there in the right shape and type when
+    /// the checkpoint was opened.
     pub fn tensor(&self, role: Role) -> Result<TensorView<'_>, CheckpointError> {
         self.optional(role)?.ok_or_else(|| self.missing(role))
     }
@@ -300,10 +330,11 @@ impl<'c> Checkpoint<'c> {
         CheckpointError::MissingTensor { role, tried, untied, nearest: nearest.unwrap_or_default() }
     }
 
-    /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role.
+    /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role: that is only so for
+    /// [`Role::OutputBias`].
     ///
     /// # Errors
-    /// The model has no such part, or the tensor has another shape or is not of floats.
+    /// [`NoSuchRole`](CheckpointError::NoSuchRole): a model of this configuration has no such part.
     pub fn optional(&self, role: Role) -> Result<Option<TensorView<'_>>, CheckpointError> {
         let Some(shape) = role.shape(&self.config) else {
             return Err(CheckpointError::NoSuchRole { role });
@@ -327,7 +358,7 @@ impl<'c> Checkpoint<'c> {
     /// A tensor by its name in the file, whole and as it is stored; reading it accepts any value.
     ///
     /// # Errors
-    /// There is no such tensor, or it is not of floats.
+    /// There is [no such tensor](CheckpointError::NoSuchTensor), or it is not of [floats](CheckpointError::WrongDtype).
     pub fn named(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
         let Some((name, (source, entry))) = self.tensors.get_key_value(name) else {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
@@ -347,7 +378,8 @@ impl<'c> Checkpoint<'c> {
         })
     }
 
-    /// The names of all tensors, sorted.
+    /// The names of all tensors, sorted; of a checkpoint from [tensors that somebody holds](Self::from_tensors), of those
+    /// that were asked for and there.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }

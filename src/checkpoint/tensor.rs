@@ -6,15 +6,15 @@ use core::ops::Range;
 use super::CheckpointError;
 use super::file::Source;
 
-/// How the numbers are stored.
+/// How the numbers are stored: in the types of safetensors that weights are read from, least significant byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dtype {
-    /// IEEE single precision.
+    /// IEEE 754 single precision, 4 bytes.
     F32,
-    /// IEEE half precision.
+    /// IEEE 754 half precision, 2 bytes.
     F16,
-    /// The upper half of a single.
+    /// The upper 2 bytes of a single.
     Bf16,
 }
 
@@ -79,9 +79,8 @@ impl Accept {
     }
 }
 
-/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows. Nothing is in memory before it is read.
-///
-/// Elements lie in row-major order; a row is everything below the first dimension.
+/// A tensor of a [`Checkpoint`](super::Checkpoint), or some of its rows, in row-major order. Nothing is in memory before
+/// it is read; a row is everything below the first dimension.
 #[derive(Clone)]
 pub struct TensorView<'a> {
     pub(super) source: &'a Source<'a>,
@@ -94,7 +93,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// The name in the file. Of the whole tensor, also where the view is of some rows.
+    /// The name in the file: of the whole tensor, also where the view is of some rows.
     pub fn name(&self) -> &'a str {
         self.name
     }
@@ -109,7 +108,7 @@ impl<'a> TensorView<'a> {
         &self.shape
     }
 
-    /// Number of elements.
+    /// Number of elements: the product of [`shape`](Self::shape).
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -124,10 +123,11 @@ impl<'a> TensorView<'a> {
         self.shape.iter().skip(1).product()
     }
 
-    /// The view of `rows` only.
+    /// `[rows.len(), ..]`: the view of `rows` only, counted from the first row of this view. Nothing is read.
     ///
     /// # Errors
-    /// The tensor does not have these rows.
+    /// [`RowsOutside`](CheckpointError::RowsOutside): this view does not have these rows, or the range ends before it
+    /// begins.
     pub fn rows(&self, rows: Range<usize>) -> Result<Self, CheckpointError> {
         let available = self.shape.first().copied().unwrap_or(0);
         if rows.start > rows.end || rows.end > available {
@@ -143,13 +143,16 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// Reads all elements of the view, f16 and bf16 widened exactly.
+    /// Reads all elements of the view into `out`, row-major; `out` has [`len`](Self::len) of them. Exact: f16 and bf16 are
+    /// widened without rounding.
     ///
     /// f32 goes from the file straight to `out`; the others pass through a small buffer on the stack.
     ///
     /// # Errors
-    /// `out` has another length than the view, the file cannot be read, or a weight is not finite (minus infinity is
-    /// let through in an output bias, where it bans a token).
+    /// `out` has another [length](CheckpointError::WrongLength) than the view, the file cannot be
+    /// [read](CheckpointError::Unreadable), or a weight of a role is [not finite](CheckpointError::NotFinite) (minus
+    /// infinity is let through in an output bias, where it bans a token; `out` then holds what was read). A view of
+    /// [`Checkpoint::named`](super::Checkpoint::named) accepts any value.
     pub fn read_into(&self, out: &mut [f32]) -> Result<(), CheckpointError> {
         if out.len() != self.len() {
             let (expected, found) = (self.len(), out.len());
@@ -178,7 +181,7 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// All elements of the view in a new vector.
+    /// All elements of the view, row-major, in a new vector.
     ///
     /// # Errors
     /// As [`Self::read_into`].

@@ -8,7 +8,8 @@ use super::container::{self, Entry};
 use super::file::Source;
 use super::tensor::Dtype;
 
-/// A tensor in the caller's memory, as [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors) asks for it.
+/// A tensor in the caller's memory, row-major, as [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors) asks for
+/// it. It is checked there: the fields may be anything.
 #[derive(Clone)]
 pub struct TensorRef<'t> {
     /// How the numbers are stored.

@@ -2,7 +2,8 @@
 
 use simdformer_kernels::Activation;
 
-/// The library whose names and conventions a checkpoint follows.
+/// The library whose names and conventions a checkpoint follows. [`Role::names`](crate::checkpoint::Role::names) has the
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -14,7 +15,9 @@ pub enum Family {
     MBart,
     /// Hugging Face `m2m_100` (M2M100 and NLLB): pre-norm, half-split positions counted from an offset.
     M2M100,
-    /// `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` around it.
+    /// `torch.nn.Transformer`, with `src_embed`, `tgt_embed` and `generator` around it: pre- or post-norm, a norm after
+    /// the last layer in either case. Its `config.json` is this crate's own, see
+    /// [`Config::from_hugging_face`](super::Config::from_hugging_face).
     NnTransformer,
     /// No library's: a tensor is called what its [`Role`](crate::checkpoint::Role) prints, such as
     /// `decoder.layers.0.cross_attention.query.weight`. The only family that has a name for every part that a
@@ -55,7 +58,7 @@ impl Family {
     }
 }
 
-/// One of the two halves of the model.
+/// One of the two halves of the model (figure 1 of Vaswani et al. 2017).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// Reads the source, writes the memory.
@@ -74,18 +77,18 @@ impl Side {
     }
 }
 
-/// The shape of one stack of layers.
+/// The shape of one stack of layers. Its width is [`Config::d_model`](super::Config::d_model), that of both stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Number of layers.
+    /// Number of layers, at least 1.
     pub layers: usize,
-    /// Attention heads of each layer; divides `d_model`.
+    /// Attention heads of each layer, each `d_model / heads` wide; divides `d_model`.
     pub heads: usize,
-    /// Width of the hidden layer of the feed-forward block.
+    /// Width of the hidden layer of the feed-forward block, at least 1.
     pub ffn_dim: usize,
     /// A LayerNorm right after embedding and position are added (BART, mBART).
     pub embedding_norm: bool,
-    /// A LayerNorm after the last layer.
+    /// A LayerNorm after the last layer (M2M100, mBART, `torch.nn.Transformer`).
     pub final_norm: bool,
 }
 
@@ -114,6 +117,14 @@ pub enum NormPlacement {
 }
 
 /// The activation that Hugging Face calls `name`; `None` for those that no supported layer uses.
+///
+/// | name | activation |
+/// |---|---|
+/// | `linear` | [`Activation::Identity`] |
+/// | `relu` | [`Activation::Relu`] |
+/// | `gelu`, `gelu_python` | [`Activation::Gelu`], by the error function |
+/// | `gelu_new`, `gelu_pytorch_tanh`, `gelu_python_tanh` | [`Activation::GeluTanh`] |
+/// | `silu`, `swish` | [`Activation::Silu`] |
 pub fn activation_from_name(name: &str) -> Option<Activation> {
     match name {
         "linear" => Some(Activation::Identity),
@@ -160,21 +171,23 @@ pub struct Ties {
     pub target_output: bool,
 }
 
-/// Token ids with a meaning.
+/// Token ids with a meaning. All are of the target, and below its vocabulary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Fills the results of sentences that end early.
+    /// Fills up the shorter sentences of a batch in other libraries. Nothing is filled up here; what counts its positions
+    /// from this id (M2M100) has them as [`Positions::HalfSplitClosed`].
     pub pad: Option<u32>,
-    /// Any of these ends a sentence. May be empty: then only the length does.
+    /// Any of these ends a target. May be empty: then only the length does.
     pub eos: Vec<u32>,
-    /// Begins a sentence in some tokenizers; the search uses it nowhere.
+    /// Begins a sentence in some tokenizers; neither the model nor the search uses it.
     pub bos: Option<u32>,
     /// The token the decoder reads first. `None` in models that want a language here (mBART): the caller must say it.
     pub decoder_start: Option<u32>,
-    /// The only token allowed first (M2M100, NLLB: the target language).
+    /// The only token allowed directly after the decoder start (M2M100, NLLB: the target language).
     pub forced_bos: Option<u32>,
-    /// The only tokens allowed at the length limit; empty for no such rule.
+    /// The only tokens allowed last in a target as long as [`GenerationDefaults`](super::GenerationDefaults) lets it
+    /// become; empty for no such rule.
     pub forced_eos: Vec<u32>,
-    /// Never produced: the entries of `bad_words_ids` that are one token, end-of-sentence excepted.
+    /// Never produced: the entries of `bad_words_ids` that are one token, end-of-sentence excepted, each once, ascending.
     pub banned: Vec<u32>,
 }

@@ -12,7 +12,7 @@ use core::fmt;
 pub struct Defaulted {
     /// The key as `config.json` or `generation_config.json` spells it.
     pub key: &'static str,
-    /// The value that was taken.
+    /// The value that was taken, as JSON would have it but for the quotes of a text.
     pub value: String,
 }
 

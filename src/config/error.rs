@@ -3,6 +3,11 @@ use core::fmt;
 use super::choices::{Family, Side};
 
 /// Why a configuration could not be read, or does not describe a model.
+///
+/// Reading, [`Config::from_hugging_face`](super::Config::from_hugging_face) and
+/// [`Config::set_generation_config`](super::Config::set_generation_config), can end in any of them;
+/// [`Config::validate`](super::Config::validate) in [`Zero`](Self::Zero) and those after it. Lengths and widths are in
+/// tokens and in numbers, never in bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -58,10 +63,11 @@ pub enum ConfigError {
     NotEncoderDecoder,
     /// A dimension or count is zero.
     Zero {
-        /// Which one.
+        /// Which one, in words, or as `generation_config.json` spells it.
         what: &'static str,
     },
-    /// A dimension beyond anything believable.
+    /// A dimension beyond anything believable: 2^28 tokens of a vocabulary or of an offset by formula, 2^24 of anything
+    /// else. Beyond, products of dimensions could overflow.
     TooLarge {
         /// Which one.
         what: &'static str,
@@ -86,7 +92,7 @@ pub enum ConfigError {
         /// Target vocabulary.
         target: usize,
     },
-    /// A number that no model can use.
+    /// A number that no model can use, such as an epsilon that is NaN.
     BadNumber {
         /// Which one.
         what: &'static str,
@@ -95,12 +101,14 @@ pub enum ConfigError {
         /// Its value.
         found: f32,
     },
-    /// Half-split positions with an offset need a width of at least 4.
+    /// [`Positions::HalfSplitClosed`](super::Positions::HalfSplitClosed) needs a width of at least 4: its exponent is
+    /// divided by `d / 2 - 1`.
     TooNarrowForPositions {
         /// The width.
         d_model: usize,
     },
-    /// Learned positions are a table, and a table has an end.
+    /// Learned positions are a table, and a table has an end:
+    /// [`Config::max_positions`](super::Config::max_positions) must say which.
     LearnedPositionsWithoutLimit,
     /// A part of the network for which no checkpoint of the family has a tensor.
     NotInFamily {
@@ -111,7 +119,7 @@ pub enum ConfigError {
     },
     /// A token id that the target vocabulary does not have.
     IdOutsideVocabulary {
-        /// Which id.
+        /// Which id, as `config.json` or `generation_config.json` spells it.
         what: &'static str,
         /// Its value.
         id: u32,

@@ -7,12 +7,17 @@ use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
 use crate::search::EarlyStopping;
 
-/// Search settings that come with a checkpoint; defaults are those of Hugging Face.
+/// Search settings that come with a checkpoint, by the names of transformers' `GenerationConfig`. Lengths are in tokens
+/// of the target. Defaults are those of its `generate`, except for the longest length, which is 20 there and here
+/// what fits.
 ///
-/// Ids with a meaning and banned ids are in [`SpecialTokens`]. Ranges are checked where the settings are used.
+/// Ids with a meaning and banned ids are in [`SpecialTokens`]. [`Config::search_options`](super::Config::search_options)
+/// makes of these the options of a search, where each rule is described; it also says which of them have no effect.
+/// [`Config::validate`](super::Config::validate) checks that counts are not 0 and that ids are in the vocabulary, the
+/// search all other ranges, [`SearchOptions::validate`](crate::search::SearchOptions::validate).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationDefaults {
-    /// Longest target, decoder start included. Yields to `max_new_tokens`.
+    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` in both: what fits into the session.
     pub max_length: Option<usize>,
     /// Most tokens after the decoder start and any prefix.
     pub max_new_tokens: Option<usize>,
@@ -20,27 +25,27 @@ pub struct GenerationDefaults {
     pub min_length: usize,
     /// No end of sentence before this many new tokens.
     pub min_new_tokens: Option<usize>,
-    /// Beams; 1 is greedy or sampling.
+    /// Beams, at least 1; 1 is greedy or sampling.
     pub num_beams: usize,
-    /// Groups of diverse beam search.
+    /// Groups of diverse beam search, at least 1; 1 for none.
     pub num_beam_groups: usize,
-    /// Taken from a score for each earlier group that chose the same token.
+    /// Taken from a score for each beam of an earlier group that chose the same token in this step.
     pub diversity_penalty: f32,
-    /// Hypotheses returned for one sentence.
+    /// Hypotheses returned for one sentence, at least 1.
     pub num_return_sequences: usize,
-    /// A hypothesis of `n` tokens scores `sum(log p) / n^length_penalty`.
+    /// A hypothesis of `n` generated tokens, its end included, scores `sum(log p) / n^length_penalty`.
     pub length_penalty: f32,
     /// When beam search stops.
     pub early_stopping: EarlyStopping,
-    /// Sample instead of taking the best.
+    /// Sample instead of taking the best. With more than one beam it has no effect.
     pub do_sample: bool,
     /// Divides logits before sampling.
     pub temperature: f32,
     /// Sample among this many best; 0 for all.
     pub top_k: usize,
-    /// Sample among the fewest tokens whose probabilities reach this sum.
+    /// Sample among the fewest tokens whose probabilities reach this sum; 1 for all.
     pub top_p: f32,
-    /// Sample among tokens at least this fraction as likely as the best.
+    /// Sample among tokens at least this fraction as likely as the best; `None` for all.
     pub min_p: Option<f32>,
     /// Mass of locally typical sampling; 1 for none.
     pub typical_p: f32,
@@ -50,15 +55,16 @@ pub struct GenerationDefaults {
     pub eta_cutoff: f32,
     /// Repeated ids: logits divided by it if positive, multiplied if negative; 1 for none.
     pub repetition_penalty: f32,
-    /// The same for ids of the source, inverted; 1 for none.
+    /// The same for ids of the source, inverted; 1 for none. Read, and without effect: no search here has this rule.
     pub encoder_repetition_penalty: f32,
     /// No sequence of this many tokens comes twice; 0 for no such rule.
     pub no_repeat_ngram_size: usize,
-    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule.
+    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. Read, and without effect:
+    /// no search here has this rule.
     pub encoder_no_repeat_ngram_size: usize,
     /// Sequences of two or more tokens that must not come. Single ones are [`SpecialTokens::banned`].
     pub bad_words: Vec<Vec<u32>>,
-    /// Added to the score of the last token of each sequence when the tokens before it have come.
+    /// Added to the score of the last token of each sequence when the tokens before it have just come.
     pub sequence_bias: Vec<(Vec<u32>, f32)>,
     /// Never produced.
     pub suppress_tokens: Vec<u32>,
@@ -66,11 +72,12 @@ pub struct GenerationDefaults {
     pub begin_suppress_tokens: Vec<u32>,
     /// `(start, factor)`: from `start` new tokens on, end of sentence gains exponentially.
     pub exponential_decay_length_penalty: Option<(usize, f32)>,
-    /// Replace NaN and infinite logits.
+    /// Replace NaN logits by 0 and infinite ones by the largest finite numbers.
     pub remove_invalid_values: bool,
     /// Make the scores log-probabilities again after the other rules.
     pub renormalize_logits: bool,
-    /// Keys that are set to something that changes results and that this crate does not do.
+    /// Keys that are set to something that changes results and that this crate has no field for, as
+    /// `generation_config.json` spells them.
     pub unsupported: Vec<String>,
 }
 

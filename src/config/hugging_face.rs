@@ -21,7 +21,7 @@ impl Config {
     /// are required; `activation` (`"relu"`), `norm_first` (false), `layer_norm_eps` (1e-5), `positions`
     /// (`"interleaved"` or `"half_split"`, the first by default), `scale_embedding` (true),
     /// `share_encoder_decoder_embeddings` (false), `tie_word_embeddings` (false), `max_position_embeddings` and the
-    /// token ids are not.
+    /// token ids are not (`decoder_start_token_id` is `bos_token_id` by default).
     ///
     /// What was taken for a key that is not there is in [`Config::defaults`], unless it is the absence itself: no such
     /// id, no such rule.
@@ -30,8 +30,12 @@ impl Config {
     /// `generation_config.json` replaces them, see [`Config::set_generation_config`].
     ///
     /// # Errors
-    /// Text that is not a JSON object with distinct keys, a missing key, a value of the wrong type, an unknown model
-    /// type or activation, and all that [`Config::validate`] refuses.
+    /// Text that is not a JSON object with distinct keys ([`Json`](ConfigError::Json),
+    /// [`NotAnObject`](ConfigError::NotAnObject), [`DuplicateKey`](ConfigError::DuplicateKey)),
+    /// [`MissingKey`](ConfigError::MissingKey), [`WrongType`](ConfigError::WrongType),
+    /// [`UnknownModelType`](ConfigError::UnknownModelType), [`UnknownActivation`](ConfigError::UnknownActivation),
+    /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder), and all
+    /// that [`Config::validate`] refuses.
     ///
     /// ```
     /// use simdformer::config::{Config, ConfigError};
@@ -66,7 +70,19 @@ impl Config {
     /// none, as in Hugging Face.
     ///
     /// # Errors
-    /// As [`Config::from_hugging_face`]; the configuration is then left as it was.
+    /// Text that is not a JSON object with distinct keys, [`WrongType`](ConfigError::WrongType), and all that
+    /// [`Config::validate`] refuses; the configuration is then left as it was.
+    ///
+    /// ```
+    /// use simdformer::config::Config;
+    ///
+    /// let mut config = Config::from_hugging_face(r#"{"model_type": "marian", "num_beams": 6}"#)?;
+    /// config.set_generation_config(r#"{"max_length": 512}"#)?;
+    /// assert_eq!((config.generation.max_length, config.generation.num_beams), (Some(512), 1));
+    /// // Silence keeps the end token, and drops the forced one.
+    /// assert_eq!((config.tokens.eos, config.tokens.forced_eos), (vec![0], vec![]));
+    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// ```
     pub fn set_generation_config(&mut self, json: &str) -> Result<(), ConfigError> {
         let fields = Fields::parse(json)?;
         let mut next = self.clone();

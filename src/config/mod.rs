@@ -77,7 +77,7 @@ const MAX_VOCABULARY: usize = 1 << 28;
 pub struct Config {
     /// Whose names the checkpoint uses.
     pub family: Family,
-    /// Width of every vector between layers.
+    /// Width of every vector between layers, in numbers: activations are `[tokens, d_model]`.
     pub d_model: usize,
     /// The encoder's layers.
     pub encoder: Stack,
@@ -89,15 +89,17 @@ pub struct Config {
     pub target_vocab: usize,
     /// Where the norms stand, in both stacks.
     pub norm: NormPlacement,
-    /// Added to the variance under the root of every LayerNorm.
+    /// Added to the variance under the root of every LayerNorm; from 0 to below 1.
     pub layer_norm_eps: f32,
     /// Of both feed-forward blocks.
     pub activation: Activation,
     /// How positions are written.
     pub positions: Positions,
-    /// Longest source or target that the positions can number; `None` where a formula numbers any.
+    /// Longest source or target that the positions can number, in tokens; `None` where a formula numbers any. Limits of a
+    /// session beyond it are refused.
     pub max_positions: Option<usize>,
-    /// Factor on every embedding before the position is added: 1 or `sqrt(d_model)`.
+    /// Factor on every embedding before the position is added: 1 or `sqrt(d_model)` in published models, here any
+    /// positive number.
     pub embedding_scale: f32,
     /// Shared matrices. From `config.json` this is what it claims, and decides under which names a checkpoint may keep
     /// them; from a checkpoint, what the tensors show.
@@ -119,7 +121,7 @@ impl Config {
         }
     }
 
-    /// Source or target vocabulary.
+    /// Source or target vocabulary, in tokens.
     pub const fn vocab(&self, side: Side) -> usize {
         match side {
             Side::Encoder => self.source_vocab,
@@ -127,7 +129,7 @@ impl Config {
         }
     }
 
-    /// Width of one head: `d_model / heads`, and 0 where heads are 0.
+    /// Width of one head of this side, in numbers: `d_model / heads`, and 0 where heads are 0.
     pub const fn head_dim(&self, side: Side) -> usize {
         match self.d_model.checked_div(self.stack(side).heads) {
             Some(width) => width,
@@ -136,12 +138,15 @@ impl Config {
     }
 
     /// Checks that the dimensions make a model, that a checkpoint of its family can have all of its parts, and that
-    /// every id lies in its vocabulary.
+    /// every id lies in the target vocabulary. Whatever takes a configuration calls it.
     ///
     /// # Errors
-    /// The first thing that is wrong: a zero or absurdly large dimension, heads that do not divide `d_model`, a tie
-    /// between vocabularies of different sizes, an epsilon or scale that is not a usable number, positions that the
-    /// width or the table cannot hold, a part for which the family has no tensor, an id outside the vocabulary.
+    /// The first thing that is wrong: a zero or absurdly large dimension ([`Zero`](ConfigError::Zero),
+    /// [`TooLarge`](ConfigError::TooLarge)), [heads](ConfigError::HeadsDoNotDivide) that do not divide `d_model`, a
+    /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that is not
+    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions) or the
+    /// [table](ConfigError::LearnedPositionsWithoutLimit) cannot hold, a part for which the
+    /// [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?;

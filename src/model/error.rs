@@ -6,7 +6,7 @@ use crate::memory::MemoryError;
 use core::fmt;
 use simdformer_kernels::GemmError;
 
-/// Why a model could not be made.
+/// Why a model could not be made. Nothing is left of it then.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -14,7 +14,7 @@ pub enum ModelError {
     Checkpoint(CheckpointError),
     /// The configuration of a model whose weights are in no checkpoint does not describe one.
     Config(ConfigError),
-    /// The environment names an instruction set that is not here.
+    /// The environment ([`simdformer_kernels::ISA_VARIABLE`]) names an instruction set that is not here, or none.
     Isa(simdformer_kernels::IsaError),
     /// Whoever writes the weights gave up, see [`crate::Model::from_fn`].
     Weights {
@@ -23,7 +23,7 @@ pub enum ModelError {
         /// Why.
         error: Box<dyn core::error::Error + Send + Sync>,
     },
-    /// A weight that was written is NaN or infinite.
+    /// A weight that was written is NaN or infinite (in the output bias: NaN or plus infinity).
     NotFinite {
         /// The tensor.
         role: Role,

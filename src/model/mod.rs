@@ -32,11 +32,13 @@ use weights::{Decoder, Encoder, Network, Weights};
 
 /// An encoder-decoder Transformer with its weights, packed for one instruction set.
 ///
-/// ```no_run
+/// ```
 /// use simdformer::Model;
+/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 ///
-/// let model = Model::open("path/to/checkpoint")?;
+/// let model = Model::open("models/fr-en")?;
 /// println!("{model}"); // the architecture, and what takes how many bytes
+/// assert_eq!(model.config().target_vocab, 2318);
 /// # Ok::<(), simdformer::ModelError>(())
 /// ```
 pub struct Model {
@@ -50,17 +52,31 @@ impl Model {
     /// one that the environment variable [`simdformer_kernels::ISA_VARIABLE`] names.
     ///
     /// # Errors
-    /// See [`ModelError`].
+    /// The environment names a set that is [not here](ModelError::Isa); all that [`Checkpoint::open`] and
+    /// [`Model::load`] refuse.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let (isa, why) = choice::choose()?;
         Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why)
     }
 
     /// Packs the weights of `checkpoint` for `isa`. Reads a few rows at a time: beside the packed
-    /// weights it holds no tensor.
+    /// weights it holds no tensor. Weights are f32, those that are stored as f16 or bf16 widened exactly.
     ///
     /// # Errors
-    /// See [`ModelError`].
+    /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); there is [no
+    /// memory](ModelError::OutOfMemory), or [not as much](ModelError::TooLarge) in the address space.
+    ///
+    /// ```
+    /// use simdformer::Model;
+    /// use simdformer::checkpoint::Checkpoint;
+    /// use simdformer::kernels::Isa;
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let checkpoint = Checkpoint::open("models/fr-en")?;
+    /// let model = Model::load(&checkpoint, Isa::SCALAR)?;
+    /// assert_eq!(model.isa(), Isa::SCALAR);
+    /// # Ok::<(), simdformer::ModelError>(())
+    /// ```
     pub fn load(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
         Self::from_checkpoint(checkpoint, isa, Reason::Caller)
     }
@@ -87,8 +103,10 @@ impl Model {
     /// Embeddings, norms and biases are written where they stay; a matrix goes through a buffer as large as itself.
     ///
     /// # Errors
-    /// `config` is not valid; `fill` fails, and its error is the cause; it writes NaN or infinity (minus infinity in
-    /// [`Role::OutputBias`] bans a token); there is no memory.
+    /// `config` is [not valid](ModelError::Config); `fill` [fails](ModelError::Weights), and its error is the cause; it
+    /// writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`Role::OutputBias`] bans a token); there is
+    /// [no memory](ModelError::OutOfMemory), or [not as much](ModelError::TooLarge) in the address space; the environment
+    /// names a set that is [not here](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::Model;
@@ -123,10 +141,10 @@ impl Model {
         Self::filled(config, isa, why, fill)
     }
 
-    /// As [`Model::from_fn`], on `isa`.
+    /// As [`Model::from_fn`], on `isa`, whatever the environment names.
     ///
     /// # Errors
-    /// As [`Model::from_fn`].
+    /// As [`Model::from_fn`], but for [`ModelError::Isa`].
     pub fn from_fn_on<F>(isa: Isa, config: Config, fill: F) -> Result<Self, ModelError>
     where
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
@@ -163,7 +181,7 @@ impl Model {
         self
     }
 
-    /// The architecture.
+    /// The architecture, its [`Ties`](crate::config::Ties) as [`Checkpoint::config`] has them.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -191,7 +209,7 @@ impl Model {
         self.weights.isa()
     }
 
-    /// Bytes of packed weights.
+    /// Bytes of packed weights, the padding between them included.
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
     }

@@ -6,9 +6,9 @@ use core::fmt;
 /// The matrix or the vector of a linear map or of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Affine {
-    /// `[outputs, inputs]` of a linear map; `[d_model]` of a norm, whose factor it is.
+    /// `[outputs, inputs]` of a linear map, row-major; `[d_model]` of a norm, whose factor it is.
     Weight,
-    /// `[outputs]`, or `[d_model]`.
+    /// `[outputs]` of a linear map, `[d_model]` of a norm: added last.
     Bias,
 }
 
@@ -21,7 +21,8 @@ pub enum Attention {
     Cross,
 }
 
-/// One of the four linear maps of an attention block, `d_model` to `d_model`.
+/// One of the four linear maps of an attention block, `[d_model, d_model]`; head `h` has the outputs (of
+/// [`Output`](Self::Output): the inputs) from `h * d_k` to `(h + 1) * d_k`. Section 3.2.2 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Projection {
     /// What a position asks.
@@ -34,25 +35,25 @@ pub enum Projection {
     Output,
 }
 
-/// One of the two linear maps of a feed-forward block.
+/// One of the two linear maps of a feed-forward block. Section 3.3 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FeedForward {
-    /// `d_model` to `ffn_dim`, before the activation.
+    /// `[ffn_dim, d_model]`: from `d_model` to `ffn_dim`, before the activation.
     Inner,
-    /// `ffn_dim` to `d_model`, after it.
+    /// `[d_model, ffn_dim]`: from `ffn_dim` to `d_model`, after it.
     Outer,
 }
 
 /// A parameter of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayerPart {
-    /// A projection of an attention block.
+    /// `[d_model, d_model]` or `[d_model]`: a projection of an attention block.
     Attention(Attention, Projection, Affine),
-    /// The norm before (pre-norm) or after (post-norm) an attention block.
+    /// `[d_model]`: the norm before (pre-norm) or after (post-norm) an attention block.
     AttentionNorm(Attention, Affine),
-    /// Half of the feed-forward block.
+    /// `[ffn_dim, d_model]`, `[d_model, ffn_dim]`, or the bias of either: half of the feed-forward block.
     FeedForward(FeedForward, Affine),
-    /// The norm of the feed-forward block.
+    /// `[d_model]`: the norm before (pre-norm) or after (post-norm) the feed-forward block.
     FeedForwardNorm(Affine),
 }
 
@@ -87,7 +88,7 @@ pub enum Role {
     Positions(Side),
     /// `[d_model]`: the norm after the embeddings.
     EmbeddingNorm(Side, Affine),
-    /// A parameter of layer `1`, counted from 0.
+    /// A parameter of the layer of this number, counted from 0, in the stack of this side.
     Layer(Side, usize, LayerPart),
     /// `[d_model]`: the norm after the last layer.
     FinalNorm(Side, Affine),
@@ -99,7 +100,8 @@ impl Role {
         matches!(self, Self::OutputBias)
     }
 
-    /// The shape this role has in a model of this configuration; `None` if such a model has no such part.
+    /// The shape this role has in a model of this configuration, rows first, in numbers; `None` if such a model has no
+    /// such part.
     pub fn shape(self, config: &Config) -> Option<Vec<usize>> {
         let d = config.d_model;
         match self {

@@ -9,7 +9,7 @@ use super::options::{SearchOptions, Strategy};
 use super::pipeline::{Hooks, OnToken};
 use super::search::{NONE, Progress, Search};
 
-/// In place of a row's best token: its logits are there instead.
+/// `u32::MAX`, in place of a row's best token: its logits are there instead.
 pub const UNDECIDED: u32 = simdformer_kernels::screen::UNDECIDED;
 
 /// What is banned in the rows of one step; see [`Search::bans`].
@@ -19,11 +19,13 @@ pub struct Bans<'b, 'a> {
 }
 
 impl Bans<'_, '_> {
-    /// Whether `token` must not come next in row `row` of [`Search::rows`].
+    /// Whether `token` must not come next in row `row` of [`Search::rows`]. In a row whose token is
+    /// forced, and in one that is not there, nothing is banned.
     #[must_use]
     pub fn banned(&self, row: usize, token: u32) -> bool {
         let (o, m) = (self.search.options, &self.search.memory);
-        let s = m.row_sentence[row] as usize;
+        let Some(&s) = self.search.rows().sentences.get(row) else { return false };
+        let s = s as usize;
         // The token of a forced row is known; any answer about the others will do.
         if self.search.forced(s).is_some() {
             return false;
@@ -87,9 +89,9 @@ impl<'a> Search<'a> {
         Bans { search: self }
     }
 
-    /// [`Self::advance`] where [`Self::wants_best`]: `best[row]` is the token of the largest logit that is
-    /// not banned, the lowest of several, or [`UNDECIDED`], and then `logits` (`[rows, vocabulary]`)
-    /// holds the logits of that row. Other rows of `logits` are not looked at.
+    /// [`Self::advance`] where [`Self::wants_best`]: `best`, `[rows]`, has for each row the token of the
+    /// largest logit that is not banned, the lowest of several, or [`UNDECIDED`], and then `logits`,
+    /// `[rows, vocabulary]`, holds the logits of that row. Other rows of `logits` are not looked at.
     ///
     /// ```
     /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
@@ -115,7 +117,8 @@ impl<'a> Search<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::advance`]; also [`SearchError::Length`] for `best`, and [`SearchError::Token`].
+    /// As [`Self::advance`]; also [`SearchError::Length`] for a `best` that has not one token a row, and
+    /// [`SearchError::Token`] for one outside the vocabulary; then nothing is changed.
     pub fn advance_best(
         &mut self,
         best: &[u32],

@@ -2,7 +2,10 @@
 
 use core::fmt;
 
-/// Why a search could not be planned, started or advanced.
+/// Why a search could not be planned, started or advanced. A setting goes by the name of its field in
+/// [`SearchOptions`](super::SearchOptions), [`BeamOptions`](super::BeamOptions),
+/// [`SampleOptions`](super::SampleOptions) or [`SearchLimits`](super::SearchLimits). Lengths are in
+/// tokens, positions count from 0, the decoder start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SearchError {

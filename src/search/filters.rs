@@ -53,7 +53,7 @@ fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     }
 }
 
-/// Divides the scores.
+/// Divides the scores. `TemperatureLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Temperature {
     /// Above 1 flattens the distribution, below 1 sharpens it. Above 0.
@@ -74,10 +74,11 @@ impl LogitsProcessor for Temperature {
     }
 }
 
-/// Keeps the k largest scores and all that equal the smallest of them.
+/// Keeps the k largest scores and all that equal the smallest of them (Fan et al. 2018, section 5.2).
+/// `TopKLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct TopK {
-    /// How many.
+    /// How many; 0 counts as 1.
     pub k: usize,
     /// Raises `k` where it is larger.
     pub keep: usize,
@@ -96,11 +97,11 @@ impl LogitsProcessor for TopK {
     }
 }
 
-/// Bans the least probable tokens whose mass together is at most `1 - p`. Of equal scores the lower
-/// ids go first.
+/// Bans the least probable tokens whose mass together is at most `1 - p` (Holtzman et al. 2020, nucleus
+/// sampling). Of equal scores the lower ids are banned first. `TopPLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct TopP {
-    /// The mass that is kept, in (0, 1].
+    /// The mass that is kept, in (0, 1]. More than 1, and NaN, count as 1.
     pub p: f64,
     /// Tokens always left.
     pub keep: usize,
@@ -118,7 +119,8 @@ impl LogitsProcessor for TopP {
         if !(total > 0.0) {
             return Ok(());
         }
-        let removable = (1.0 - self.p) as f32;
+        // The loop below ends where nothing that has mass may go, so not at a negative mass or NaN.
+        let removable = ((1.0 - self.p) as f32).max(0.0);
         let (probabilities, ids) = halves(scratch, scores.len())?;
         for (p, &score) in probabilities.iter_mut().zip(scores.iter()) {
             *p = (f64::from(exp(score - max)) / total) as f32;
@@ -178,7 +180,8 @@ impl LogitsProcessor for TopP {
     }
 }
 
-/// Bans tokens less probable than a fraction of the most probable one.
+/// Bans tokens less probable than a fraction of the most probable one (Nguyen et al. 2024).
+/// `MinPLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct MinP {
     /// The fraction, in [0, 1].
@@ -206,7 +209,8 @@ impl LogitsProcessor for MinP {
 }
 
 /// Keeps the tokens whose surprise `-ln p` is closest to the entropy, until they hold a mass (Meister
-/// et al. 2022, locally typical sampling).
+/// et al. 2022, locally typical sampling). Both in natural logarithms. `TypicalLogitsWarper` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Typical {
     /// The mass, in (0, 1].
@@ -283,7 +287,8 @@ fn probability_cutoff(
     Ok(())
 }
 
-/// Bans tokens less probable than a cutoff.
+/// Bans tokens less probable than a cutoff (Hewitt et al. 2022, epsilon sampling).
+/// `EpsilonLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Epsilon {
     /// The cutoff, in (0, 1).
@@ -303,7 +308,8 @@ impl LogitsProcessor for Epsilon {
     }
 }
 
-/// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)` (Hewitt et al. 2022).
+/// Bans tokens less probable than `min(epsilon, sqrt(epsilon) e^-entropy)`, the entropy in natural
+/// logarithms (Hewitt et al. 2022, eta sampling). `EtaLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Eta {
     /// Epsilon, in (0, 1).

@@ -2,7 +2,7 @@
 
 use super::SearchError;
 
-/// When beam search stops looking for better hypotheses.
+/// When beam search stops looking for better hypotheses. `early_stopping` of transformers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyStopping {
     /// As soon as there are as many finished hypotheses as beams. `true` in `generation_config.json`.
@@ -16,19 +16,21 @@ pub enum EarlyStopping {
     Never,
 }
 
-/// Beam search, in the semantics of transformers 5.
+/// Beam search, in the semantics of transformers 5.23. [`SearchOptions::validate`] checks the ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamOptions {
-    /// Hypotheses kept per sentence, over all groups.
+    /// Hypotheses kept per sentence, over all groups: at least 1, at most the vocabulary and
+    /// [`SearchLimits::sequences`].
     pub beams: usize,
     /// A hypothesis of `n` generated tokens (the end token included) scores `sum log p / n^length_penalty`.
+    /// In [-100, 100].
     pub length_penalty: f64,
     /// When to stop.
     pub early_stopping: EarlyStopping,
     /// Groups of diverse beam search; 1 is plain beam search. Must divide `beams`.
     pub groups: usize,
     /// Taken off a token's log-probability for every beam of an earlier group that chose it in this
-    /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity).
+    /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity). Finite, at least 0.
     pub diversity_penalty: f64,
 }
 
@@ -44,24 +46,26 @@ impl Default for BeamOptions {
     }
 }
 
-/// Random sampling. Filters apply in the order of the fields.
+/// Random sampling. Filters apply in the order of the fields; `None` is no such filter.
+/// [`SearchOptions::validate`] checks the ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleOptions {
     /// Key of the random generator; see [`Request::stream`](super::Request::stream).
     pub seed: u64,
-    /// Scores are divided by this first. Finite, above 0.
+    /// Scores are divided by this first ([`Temperature`](super::Temperature)). Finite, above 0.
     pub temperature: f64,
-    /// Keep the k best scores, ties of the k-th included.
+    /// Keep the k best scores, ties of the k-th included ([`TopK`](super::TopK)). At least 1.
     pub top_k: Option<usize>,
-    /// Keep the most probable tokens that together hold this mass. In (0, 1].
+    /// Keep the most probable tokens that together hold this mass ([`TopP`](super::TopP)). In (0, 1].
     pub top_p: Option<f64>,
-    /// Keep tokens at least this fraction as probable as the best. In [0, 1].
+    /// Keep tokens at least this fraction as probable as the best ([`MinP`](super::MinP)). In [0, 1].
     pub min_p: Option<f64>,
-    /// Keep the tokens of most typical surprise that together hold this mass. In (0, 1].
+    /// Keep the tokens of most typical surprise that together hold this mass
+    /// ([`Typical`](super::Typical)). In (0, 1].
     pub typical: Option<f64>,
-    /// Keep tokens at least this probable. In (0, 1).
+    /// Keep tokens at least this probable ([`Epsilon`](super::Epsilon)). In (0, 1).
     pub epsilon: Option<f64>,
-    /// Keep tokens above an entropy-dependent cutoff. In (0, 1).
+    /// Keep tokens above an entropy-dependent cutoff ([`Eta`](super::Eta)). In (0, 1).
     pub eta: Option<f64>,
 }
 
@@ -98,14 +102,40 @@ pub enum Strategy {
 /// one of `eos`, `max_new_tokens` and `max_length`. [`Config::search_options`](crate::config::Config::search_options)
 /// has what a checkpoint asks for.
 ///
-/// Numbers are `f64` as in a configuration file; they are rounded to `f32` where the reference does.
+/// Numbers are `f64` as in a configuration file; they are rounded to `f32` where the reference does,
+/// which is transformers 5.23. Lengths are in tokens of the target.
+///
+/// ```
+/// use simdformer::search::{BeamOptions, SearchLimits, SearchOptions, Strategy};
+///
+/// let options = SearchOptions {
+///     strategy: Strategy::Beam(BeamOptions { beams: 4, ..BeamOptions::default() }),
+///     eos: vec![0],
+///     no_repeat_ngram: Some(3),
+///     ..SearchOptions::default()
+/// };
+/// let limits = SearchLimits {
+///     sentences: 1,
+///     sequences: 2,
+///     max_target_length: 64,
+///     vocabulary: 1000,
+///     end_tokens: 1,
+/// };
+/// let refused = options.validate(&limits).unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     "beams: expected at most 2, which the limit sequences holds, found 4"
+/// );
+/// assert_eq!(options.validate(&SearchLimits { sequences: 4, ..limits }), Ok(()));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// How tokens are chosen.
     pub strategy: Strategy,
     /// Sequences wanted per sentence: 1 for greedy, at most the beams, any number of samples.
     pub num_return_sequences: usize,
-    /// Most tokens after the prompt, the end token included. More than the limits hold is an error.
+    /// Most tokens after the prompt, the end token included, at least 1. More than the limits hold is an
+    /// error.
     /// `None` in both this and `max_length`: what the limits hold, and a target that gets there
     /// finishes with [`Finish::Length`](super::Finish::Length).
     pub max_new_tokens: Option<usize>,
@@ -120,14 +150,15 @@ pub struct SearchOptions {
     pub start: u32,
     /// The tokens that end a sequence. May be empty where there is a longest length.
     pub eos: Vec<u32>,
-    /// Added to the score of a sequence's last token where the rest of it has just been produced.
+    /// Added to the score of a sequence's last token where the rest of it has just come. Sequences are
+    /// not empty and all different, biases below `+inf`.
     pub sequence_bias: Vec<(Vec<u32>, f32)>,
     /// Scores of tokens already in the target: divided by this when positive, multiplied when
-    /// negative (Keskar et al. 2019). 1 is off.
+    /// negative (Keskar et al. 2019). Finite, above 0; 1 is off.
     pub repetition_penalty: f64,
-    /// No n-gram of this size comes twice. `None` is off.
+    /// No n-gram of this size comes twice. At least 1; `None` is off.
     pub no_repeat_ngram: Option<usize>,
-    /// Token sequences that must not come. A sequence that is only an end token is ignored.
+    /// Token sequences that must not come, none of them empty. One that is only an end token is ignored.
     pub bad_words: Vec<Vec<u32>>,
     /// The token that must come directly after the decoder start, when there is no prefix.
     pub forced_bos: Option<u32>,
@@ -138,13 +169,13 @@ pub struct SearchOptions {
     /// Replace NaN by 0 and infinities by the largest finite numbers.
     pub remove_invalid: bool,
     /// `(start, factor)`: from `start` tokens after the prompt the end token's score grows by
-    /// `|score| * (factor^n - 1)`.
+    /// `|score| * (factor^n - 1)`, `n` tokens later. The factor is finite and above 0.
     pub exponential_decay: Option<(usize, f64)>,
     /// Tokens that must not come.
     pub suppress: Vec<u32>,
-    /// Tokens that must not come first.
+    /// Tokens that must not come first after the prompt, or after the forced token if one is forced.
     pub begin_suppress: Vec<u32>,
-    /// Normalize the scores again after all processors.
+    /// Log-softmax of the scores again after all processors.
     pub renormalize: bool,
     /// Greedy search: also compute how probable tokens and hypotheses are. It takes all logits of a
     /// step; without, the best token is found with about a quarter of the work, see
@@ -180,7 +211,7 @@ impl Default for SearchOptions {
     }
 }
 
-/// The largest search that planned memory must hold.
+/// The largest search that planned memory must hold. All but the end tokens are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
     /// Sentences at a time.
@@ -189,9 +220,9 @@ pub struct SearchLimits {
     pub sequences: usize,
     /// Tokens in a target, decoder start and prefix included. The last one is never fed.
     pub max_target_length: usize,
-    /// Scores in a row.
+    /// Scores in a row: tokens of the target vocabulary.
     pub vocabulary: usize,
-    /// Different end tokens: with more of them beam search looks at more candidates.
+    /// End tokens of one search: with more of them beam search looks at more candidates.
     pub end_tokens: usize,
 }
 
@@ -251,7 +282,7 @@ impl SearchLimits {
 }
 
 impl SearchOptions {
-    /// Rows of one sentence that these options need.
+    /// Rows of one sentence that these options need: 1, the beams, or the samples.
     #[must_use]
     pub fn sequences(&self) -> usize {
         match &self.strategy {
@@ -269,7 +300,11 @@ impl SearchOptions {
     /// Checks every setting against the limits, as [`Search::new`](super::Search::new) does.
     ///
     /// # Errors
-    /// The first setting found to be out of range.
+    /// The first setting found to be out of range: [`SearchError::Zero`], [`SearchError::Number`],
+    /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`],
+    /// [`SearchError::EmptySequence`], [`SearchError::DuplicateBias`]; beyond the limits:
+    /// [`SearchError::BeyondLimit`]; or such that nothing could end or begin: [`SearchError::NoEnd`],
+    /// [`SearchError::NoRoom`], [`SearchError::EverythingSuppressed`].
     pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;

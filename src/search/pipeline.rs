@@ -14,13 +14,14 @@ use super::processors::{
 /// A token of a sentence that is certain: no later step changes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
-    /// Which sample of the sentence; 0 for greedy and for the best hypothesis of beam search.
+    /// Which sample of the sentence, from 0; 0 for greedy and for the best hypothesis of beam search.
     pub sequence: u32,
     /// Its place among the generated tokens of that sequence, from 0.
     pub index: u32,
     /// The id.
     pub id: u32,
-    /// Its log-probability after all processors. `None` in beam search, and in greedy search without
+    /// The natural logarithm of its probability after all processors, within the error bound of
+    /// [`score_targets`](super::score_targets). `None` in beam search, and in greedy search without
     /// [`SearchOptions::scores`].
     pub log_probability: Option<f32>,
 }
@@ -62,9 +63,9 @@ pub type OnToken<'t> = &'t mut dyn FnMut(u32, Token) -> ControlFlow<()>;
 /// ```
 #[derive(Default)]
 pub struct Hooks<'h> {
-    /// Applied after the options' rules and before the filters of sampling.
+    /// Applied in this order after the options' rules and before the filters of sampling.
     pub processors: &'h mut [&'h mut dyn LogitsProcessor],
-    /// Which tokens may follow a history.
+    /// Which tokens may follow a history: applied as [`AllowedPrefix`], amid the options' rules.
     pub allowed: Option<&'h mut dyn AllowedTokens>,
 }
 

@@ -16,15 +16,15 @@ pub struct Context<'c> {
     pub history: &'c [u32],
     /// How many tokens of the history were given (decoder start and prefix).
     pub prompt_len: usize,
-    /// The longest history this sentence can reach.
+    /// The longest history this sentence can reach, in tokens, prompt included.
     pub max_length: usize,
 }
 
 /// A rule that changes one row of scores in place.
 ///
-/// `scores` has one score per token of the vocabulary, `-inf` bans a token. `scratch` is at least
+/// `scores` is `[vocabulary]`, natural logarithms or logits; `-inf` bans a token. `scratch` is at least
 /// [`scratch_words`] long, free to use, with unspecified contents. A closure of the same arguments is a
-/// processor as well; see [`Hooks`](super::Hooks).
+/// processor as well; see [`Hooks`](super::Hooks). The processors here are those of transformers 5.23.
 ///
 /// ```
 /// use simdformer::search::{Context, LogitsProcessor, SearchError};
@@ -60,11 +60,12 @@ pub struct Context<'c> {
 /// # Ok::<(), SearchError>(())
 /// ```
 pub trait LogitsProcessor {
-    /// Changes the scores of the token that follows `context.history`.
+    /// Changes `scores`, `[vocabulary]`, of the token that follows `context.history`.
     ///
     /// # Errors
     /// Ends the whole search: [`SearchError::Processor`] for a rule of the caller's own,
-    /// [`SearchError::Scratch`] where scratch is too short.
+    /// [`SearchError::Scratch`] where scratch is too short (see [`scratch_words`]),
+    /// [`SearchError::NothingAllowed`] of [`AllowedPrefix`].
     fn process(
         &mut self,
         context: &Context<'_>,
@@ -87,7 +88,12 @@ where
     }
 }
 
-/// Words of scratch that every processor here is content with.
+/// Words of 4 bytes of scratch that every processor here is content with.
+///
+/// [`RepetitionPenalty`] takes one for each token of the history, [`AllowedPrefix`] one for each score,
+/// [`TopK`](super::TopK), [`TopP`](super::TopP), [`MinP`](super::MinP), [`Typical`](super::Typical),
+/// [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) at most two for each score, and they say
+/// [`SearchError::Scratch`] where there are fewer. The others take none and never fail.
 #[must_use]
 pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
     vocabulary.saturating_mul(2).max(max_target_length)
@@ -97,7 +103,8 @@ pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
 /// as well; see [`Hooks`](super::Hooks).
 pub trait AllowedTokens {
     /// Calls `allow` with the ids that may come next, all at once or some at a time, at least one in
-    /// all. Order and repetition do not matter, ids outside the vocabulary are passed over.
+    /// all. Order and repetition do not matter, ids outside the vocabulary are passed over. A search
+    /// that is allowed no token ends with [`SearchError::NothingAllowed`].
     fn allowed(&mut self, context: &Context<'_>, allow: &mut dyn FnMut(&[u32]));
 }
 
@@ -144,7 +151,8 @@ fn bias_sequence(history: &[u32], scores: &mut [f32], sequence: &[u32], bias: f3
     }
 }
 
-/// Adds a bias to the token that would complete a sequence.
+/// Adds a bias to the token that would complete a sequence. `SequenceBiasLogitsProcessor` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceBias<'o> {
     /// Sequences and what is added. A sequence of one token is biased at every step.
@@ -166,7 +174,8 @@ impl LogitsProcessor for SequenceBias<'_> {
 }
 
 /// Divides positive scores of tokens in the history by a penalty and multiplies negative ones, once
-/// per distinct token (Keskar et al. 2019, section 4.1).
+/// per distinct token (Keskar et al. 2019, section 4.1). `RepetitionPenaltyLogitsProcessor` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct RepetitionPenalty {
     /// Above 1 discourages repetition, below 1 encourages it.
@@ -198,7 +207,8 @@ impl LogitsProcessor for RepetitionPenalty {
     }
 }
 
-/// Bans every token that would complete an n-gram already in the history.
+/// Bans every token that would complete an n-gram already in the history, prompt included (Paulus et
+/// al. 2018, section 2.5). `NoRepeatNGramLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRepeatNgram {
     /// Tokens in an n-gram. 1 bans all tokens of the history; 0 is no rule.
@@ -228,7 +238,8 @@ impl LogitsProcessor for NoRepeatNgram {
     }
 }
 
-/// Bans the token that would complete a forbidden sequence.
+/// Bans the token that would complete a forbidden sequence. `NoBadWordsLogitsProcessor` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct BadWords<'o> {
     /// The forbidden sequences.
@@ -253,7 +264,8 @@ impl LogitsProcessor for BadWords<'_> {
     }
 }
 
-/// Bans end tokens while the history is shorter than a minimum.
+/// Bans end tokens while the history is shorter than a minimum. `MinLengthLogitsProcessor` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct MinLength<'o> {
     /// Tokens in the history, decoder start and prefix included.
@@ -277,6 +289,7 @@ impl LogitsProcessor for MinLength<'_> {
 }
 
 /// Bans end tokens until so many tokens have followed the prompt.
+/// `MinNewTokensLengthLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct MinNewTokens<'o> {
     /// Tokens after the prompt.
@@ -300,13 +313,14 @@ impl LogitsProcessor for MinNewTokens<'_> {
 }
 
 /// Bans all tokens but those that the caller's function allows after this history.
+/// `PrefixConstrainedLogitsProcessor` of transformers.
 pub struct AllowedPrefix<'f> {
     /// The function.
     pub tokens: &'f mut dyn AllowedTokens,
 }
 
 impl AllowedPrefix<'_> {
-    /// Bans all but the allowed tokens and gives those the score 0.
+    /// Bans all but the allowed tokens in `scores`, `[vocabulary]`, and gives those the score 0.
     ///
     /// A search does this to all rows of a sentence when [`LogitsProcessor::process`] left none of
     /// them a token, because other rules had banned the allowed ones: this rule is the stronger.
@@ -354,7 +368,8 @@ impl LogitsProcessor for AllowedPrefix<'_> {
     }
 }
 
-/// Forces the token directly after the decoder start.
+/// Forces the token directly after the decoder start: its score becomes 0, all others `-inf`.
+/// `ForcedBOSTokenLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedBos {
     /// The token.
@@ -375,7 +390,8 @@ impl LogitsProcessor for ForcedBos {
     }
 }
 
-/// Forces the last token of a target that reaches the longest length.
+/// Forces the last token of a target that reaches the longest length: the scores of these become 0, all
+/// others `-inf`. `ForcedEOSTokenLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedEos<'o> {
     /// The tokens, one of which must come.
@@ -397,6 +413,7 @@ impl LogitsProcessor for ForcedEos<'_> {
 }
 
 /// Replaces NaN by 0 and infinities by the largest finite numbers of their sign.
+/// `InfNanRemoveLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoveInvalid;
 
@@ -415,6 +432,7 @@ impl LogitsProcessor for RemoveInvalid {
 }
 
 /// Raises the score of the end tokens by `|score| (factor^n - 1)`, `n` tokens past a start.
+/// `ExponentialDecayLengthPenalty` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExponentialDecay<'o> {
     /// Tokens after the prompt up to which nothing is changed.
@@ -450,7 +468,7 @@ impl LogitsProcessor for ExponentialDecay<'_> {
     }
 }
 
-/// Bans tokens.
+/// Bans tokens at every position. `SuppressTokensLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Suppress<'o> {
     /// The tokens.
@@ -469,7 +487,7 @@ impl LogitsProcessor for Suppress<'_> {
     }
 }
 
-/// Bans tokens at one position.
+/// Bans tokens at one position. `SuppressTokensAtBeginLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct BeginSuppress<'o> {
     /// The tokens.
@@ -493,7 +511,8 @@ impl LogitsProcessor for BeginSuppress<'_> {
     }
 }
 
-/// Log-softmax, last of all.
+/// Log-softmax, last of all: each score becomes `score - ln sum e^score`, so that natural logarithms of
+/// probabilities are left. `LogitNormalization` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Renormalize;
 

@@ -3,16 +3,32 @@
 use super::SearchError;
 use super::logits::log_sum_exp;
 
-/// Log-probabilities of given targets.
+/// Log-probabilities of given targets, natural logarithms.
 ///
-/// `logits` is `[targets, vocabulary]`: row `i` scores the token that follows target tokens `..i`.
-/// `log_probabilities[i]` becomes the log-softmax of row `i` at `targets[i]`; the sum over all is
-/// returned, added in f64. The error of each is below `4e-7 * max(1, largest |logit| of the row)`.
+/// `logits` is `[targets.len(), vocabulary]`, row-major: row `i` scores the token that follows target
+/// tokens `..i`. `log_probabilities`, `[targets.len()]`, becomes the log-softmax of each row at its
+/// target; the sum over all is returned, added in f64. The error of each is at most
+/// `(36 + ln vocabulary + |log p|) u` with `u = 2^-24`: `e^x` within two units in the last place, of an
+/// `x` that was rounded, 32 of them added in f32 before they go into a sum in f64, and one rounding of
+/// the result.
 ///
 /// # Errors
 /// [`SearchError::Length`] for slices that do not fit together, [`SearchError::Token`] for a target
-/// outside the vocabulary, [`SearchError::NotFinite`] (sentence 0) for a row with NaN or `+inf`;
-/// `log_probabilities` may be partly written then.
+/// outside the vocabulary, [`SearchError::TooLarge`] for more logits than can be addressed: then nothing
+/// is written. [`SearchError::NotFinite`] (sentence 0) for a row with NaN or `+inf`; `log_probabilities`
+/// may be partly written then.
+///
+/// ```
+/// use simdformer::search::score_targets;
+///
+/// // Two tokens of a vocabulary of two: one certain, one of even odds.
+/// let logits = [100.0, 0.0, 3.0, 3.0];
+/// let mut log_probabilities = [0.0; 2];
+/// let sum = score_targets(&logits, 2, &[0, 1], &mut log_probabilities)?;
+/// assert_eq!(log_probabilities[0], 0.0);
+/// assert!((sum - 0.5f64.ln()).abs() < 3e-6);
+/// # Ok::<(), simdformer::search::SearchError>(())
+/// ```
 pub fn score_targets(
     logits: &[f32],
     vocabulary: usize,

@@ -41,7 +41,7 @@ impl Finish {
     }
 }
 
-/// What to translate next. The default is an empty prefix.
+/// What a search is to know of a sentence. The default is an empty prefix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'r> {
     /// Tokens that must follow the decoder start (a hard prefix). Not part of hypotheses or scores.
@@ -54,10 +54,11 @@ pub struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// Checks what [`Search::admit`] checks, without a search.
+    /// Checks what [`Search::admit`] checks, without a search. The options are taken to be
+    /// [valid](SearchOptions::validate).
     ///
     /// # Errors
-    /// As [`Search::admit`], but for a free slot.
+    /// [`SearchError::PromptTooLong`], [`SearchError::Token`].
     pub fn validate(
         &self,
         options: &SearchOptions,
@@ -106,7 +107,7 @@ pub struct RowInput {
     pub position: u32,
 }
 
-/// The rows of one step. All slices have the same length; those of a sentence lie side by side.
+/// The rows of one step, each slice `[rows]`; those of a sentence lie side by side.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'s> {
     /// Tokens to feed.
@@ -126,7 +127,7 @@ impl<'s> Rows<'s> {
         self.tokens.len()
     }
 
-    /// True once every sentence is finished.
+    /// True once every sentence that was admitted is finished.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -158,13 +159,14 @@ pub struct Progress {
 pub struct Hypothesis<'s> {
     /// Generated tokens: without decoder start and prefix, with the end token if one came.
     pub tokens: &'s [u32],
-    /// Beam search: `sum log p / n^length_penalty` over processed log-probabilities. Greedy and
-    /// sampling: the sum of log-softmax of the processed scores. NaN in greedy search without
-    /// [`SearchOptions::scores`].
+    /// Natural logarithms, higher is better. Beam search: `sum log p / n^length_penalty` over processed
+    /// log-probabilities, `n` the number of [`tokens`](Self::tokens). Greedy and sampling: the sum of
+    /// log-softmax of the processed scores. NaN in greedy search without [`SearchOptions::scores`].
     pub score: f32,
 }
 
-/// A search over any number of sentences; see the [module](super) for how to drive it.
+/// A search over any number of sentences; see the [module](super) for how to drive it, and
+/// [`Session`](crate::Session) for how to do so with a model.
 pub struct Search<'a> {
     pub(super) options: &'a SearchOptions,
     pub(super) shape: Shape,
@@ -177,7 +179,8 @@ pub struct Search<'a> {
 /// Words of 4 bytes that any search within the limits needs.
 ///
 /// # Errors
-/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`].
+/// [`SearchError::Zero`] for a limit of 0, [`SearchError::TooLarge`] for more than can be addressed, or
+/// numbered in a word.
 pub fn words(limits: &SearchLimits) -> Result<usize, SearchError> {
     limits.validate()?;
     let shape = Shape::of_limits(limits);
@@ -195,7 +198,7 @@ impl<'a> Search<'a> {
     /// A search with all sentence slots free, in `words` of at least [`words`]`(limits)`.
     ///
     /// # Errors
-    /// The first option that is out of range or beyond the limits, [`SearchError::Memory`].
+    /// As [`words`] and [`SearchOptions::validate`]; [`SearchError::Memory`] for too few words.
     pub fn new(
         options: &'a SearchOptions,
         limits: &SearchLimits,
@@ -302,8 +305,9 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise
-    /// ([`SearchError::NotFinite`], an error of a processor) every sentence is stopped with what it
-    /// has, and there are no more rows.
+    /// ([`SearchError::NotFinite`], [`SearchError::NothingAllowed`], [`SearchError::Processor`] or
+    /// whatever else a rule of the caller's says) every sentence is stopped with what it has, and there
+    /// are no more rows; [`Self::failed`] is the one that it was about.
     pub fn advance(
         &mut self,
         logits: &mut [f32],
@@ -410,7 +414,7 @@ impl<'a> Search<'a> {
 
     /// The hypotheses of a finished sentence, at most `num_return_sequences` and at least one unless the prompt
     /// was never fed whole: beam search best first and all different, samples in the order of their
-    /// numbers. Empty for an unfinished sentence.
+    /// numbers. Empty for an unfinished sentence and a free slot.
     pub fn hypotheses(&self, sentence: u32) -> impl ExactSizeIterator<Item = Hypothesis<'_>> {
         let Shape { width, target, groups, .. } = self.shape;
         let (s, m) = (sentence as usize, &self.memory);

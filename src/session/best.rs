@@ -12,7 +12,7 @@ use crate::model::tap::NoTap;
 use crate::search::UNDECIDED;
 
 impl Session<'_> {
-    /// Feeds one token to each of `rows` and returns the best next token of each: the one with the
+    /// `[rows]`: feeds one token to each of `rows` and returns the best next token of each: the one with the
     /// largest logit that [`Session::step`] would give among those for which `banned(i, token)` is false,
     /// `i` an index into `rows`, and the lowest of several; `u32::MAX` where no token is left.
     /// `banned` is asked on whichever threads compute ([`crate::Threads`]).

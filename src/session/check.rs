@@ -7,7 +7,7 @@ use super::session::Session;
 use crate::search::{SearchError, SearchOptions};
 
 impl Session<'_> {
-    /// [`Plan::check`] of the session's plan.
+    /// [`Plan::check`] of the session's plan: whether [`Session::generate`] would take this source.
     ///
     /// # Errors
     /// As [`Plan::check`].
@@ -22,7 +22,8 @@ impl Plan {
     /// plan and no session, which may be at work.
     ///
     /// # Errors
-    /// What `generate` would say, where the source is the only one: its number is 0.
+    /// What `generate` would say, where the source is the only one: [`SessionError::OptionBeyondPlan`] or
+    /// [`SessionError::Search`] of the options, [`SessionError::Source`] of the source, with number 0.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Plan, SessionError, Source, SourceError};

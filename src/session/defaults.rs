@@ -10,6 +10,28 @@ impl Config {
     ///
     /// A session refuses longer targets than it was planned for, also if it is the checkpoint that asks
     /// for them; [`Session::search_options`] are those that fit.
+    ///
+    /// More than one beam is beam search, also where the checkpoint would sample among beams. The rules
+    /// about ids of the source ([`encoder_repetition_penalty`] and [`encoder_no_repeat_ngram_size`]) and
+    /// what is [`unsupported`] have no counterpart and are left out. Where the checkpoint names no
+    /// decoder start, [`start`](SearchOptions::start) is 0 and wants to be set. Nothing is checked here.
+    ///
+    /// [`encoder_repetition_penalty`]: crate::config::GenerationDefaults::encoder_repetition_penalty
+    /// [`encoder_no_repeat_ngram_size`]: crate::config::GenerationDefaults::encoder_no_repeat_ngram_size
+    /// [`unsupported`]: crate::config::GenerationDefaults::unsupported
+    ///
+    /// ```
+    /// use simdformer::config::Config;
+    /// use simdformer::search::Strategy;
+    ///
+    /// let config = Config::from_hugging_face(
+    ///     r#"{"model_type": "marian", "num_beams": 6, "max_length": 512, "bad_words_ids": [[58100]]}"#,
+    /// )?;
+    /// let options = config.search_options();
+    /// assert!(matches!(&options.strategy, Strategy::Beam(beam) if beam.beams == 6));
+    /// assert_eq!((options.start, options.max_length), (58100, Some(512)));
+    /// # Ok::<(), simdformer::config::ConfigError>(())
+    /// ```
     pub fn search_options(&self) -> SearchOptions {
         let wanted = &self.generation;
         let tokens = &self.tokens;

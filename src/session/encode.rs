@@ -16,12 +16,28 @@ pub(crate) const SOURCES_PER_CALL: usize = 64;
 
 impl Session<'_> {
     /// Encodes `sources`, each the ids of one sentence with its end token, and keeps what
-    /// cross-attention needs of them in free slots, which are written to `sentences` in order.
+    /// cross-attention needs of them in free slots, which are written to `sentences`, `[sources]`, in
+    /// order.
     ///
     /// # Errors
-    /// An empty or too long source or an id outside the vocabulary, with the source's number; more
-    /// sentences or tokens than planned, or than slots are free; `sentences` of another length. Then
-    /// nothing has changed.
+    /// An empty or too long source or an id outside the vocabulary, with the source's number
+    /// ([`SessionError::Source`]); more [tokens](SessionError::BeyondPlan) than planned for one call, or
+    /// more sources than [slots are free](SessionError::NoFreeSentence); [`sentences` of another
+    /// length](SessionError::Sentences). Then nothing has changed.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Sentence, Session};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(3, 16, 16))?;
+    /// let mut sentences = [Sentence::default(); 2];
+    /// session.encode(&[&[6, 11, 0], &[8, 0]], &mut sentences)?;
+    /// assert_eq!(session.free_sentences(), 1);
+    /// session.release_sentence(sentences[0])?;
+    /// assert_eq!(session.free_sentences(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn encode(
         &mut self,
         sources: &[&[u32]],
@@ -84,11 +100,30 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The encoder's output of `sources` laid end to end, `[tokens, d_model]`, without keeping
+    /// `[tokens, d_model]`, row-major: the encoder's output of `sources` laid end to end, without keeping
     /// anything: sentence embeddings, or a look at the memory.
     ///
     /// # Errors
-    /// As [`Session::encode`], but no slot needs to be free.
+    /// [`SessionError::Source`] as in [`Session::encode`]; more sources or tokens than
+    /// [planned](SessionError::BeyondPlan). No slot needs to be free.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Session};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let model = Model::open("models/fr-en")?;
+    /// let d_model = model.config().d_model;
+    /// let mut session = Session::new(&model, Limits::new(2, 16, 16))?;
+    /// // Rows 0 to 2 are of the first source, 3 and 4 of the second.
+    /// let memory = session.memory(&[&[6, 11, 0], &[8, 0]])?;
+    /// assert_eq!(memory.len(), (3 + 2) * d_model);
+    /// // An embedding of the first: the mean of its rows.
+    /// let mut mean = vec![0.0; d_model];
+    /// for row in memory[..3 * d_model].chunks(d_model) {
+    ///     mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += x / 3.0);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
         self.memory_with(sources, &mut NoTap)
     }

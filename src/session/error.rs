@@ -52,7 +52,8 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
-    /// The scratch for a probe or an alignment is too short.
+    /// The scratch for a probe or an alignment is too short: [`Session::watch`](crate::Session::watch) and
+    /// [`Session::align`](crate::Session::align).
     Scratch {
         /// Floats needed, [`crate::Plan::trace_floats`].
         expected: usize,
@@ -61,7 +62,7 @@ pub enum SessionError {
     },
     /// A request is beyond the plan.
     BeyondPlan {
-        /// Which limit of [`crate::Limits`].
+        /// Which limit of [`crate::Limits`], or `"sentences * beams"`: rows of one step.
         limit: &'static str,
         /// Most that was planned.
         expected_at_most: usize,
@@ -111,12 +112,12 @@ pub enum SessionError {
         /// The id.
         found: u32,
     },
-    /// The sentence was released, or is one of another session.
+    /// The sentence was released, is one of another session, or none at all.
     UnknownSentence {
         /// The slot.
         found: u32,
     },
-    /// The hypothesis was released, or is one of another session.
+    /// The hypothesis was released, is one of another session, or none at all.
     UnknownRow {
         /// The slot.
         found: u32,
@@ -156,9 +157,9 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
-    /// A kernel refused its operands.
+    /// A kernel refused its operands: a mistake in this crate, see [`KernelError`].
     Kernel(KernelError),
-    /// The search refused its options.
+    /// The search refused its options, for another reason than the plan.
     Search(SearchError),
 }
 
@@ -186,7 +187,7 @@ pub enum SourceError {
         /// The id.
         found: u32,
     },
-    /// Its prefix or its forced first token.
+    /// Its prefix, or its forced first token, is outside the target vocabulary, or leaves no room.
     Target(SearchError),
     /// A score of one of its targets was NaN or `+inf` after all processors.
     NotFinite {

@@ -13,7 +13,7 @@ pub enum Event<'g> {
     Step(Counts),
     /// A token is certain. The tokens of a source come in order.
     Token {
-        /// Index of the source.
+        /// Index of the source, from 0.
         source: usize,
         /// The token.
         token: Token,
@@ -33,7 +33,7 @@ pub enum Stop {
     All,
 }
 
-/// What a callback for [`Event`]s returns: nothing, or a [`ControlFlow`].
+/// What a callback for [`Event`]s returns: nothing, which goes on, or a [`ControlFlow`].
 pub trait Answer {
     /// Whether to go on.
     fn answer(self) -> ControlFlow<Stop>;
@@ -57,7 +57,7 @@ pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>) -> ControlFlow<Stop>;
 /// A source that is done.
 #[derive(Clone, Copy)]
 pub struct Generated<'g> {
-    /// Index of the source.
+    /// Index of the source, from 0.
     pub source: usize,
     /// Why it ended.
     pub finish: Finish,
@@ -67,7 +67,8 @@ pub struct Generated<'g> {
 }
 
 impl<'g> Generated<'g> {
-    /// The hypotheses, best first; samples in the order of their numbers.
+    /// The hypotheses, best first; samples in the order of their numbers. None of a source that had not
+    /// begun when [`Stop::All`] came.
     pub fn hypotheses(&self) -> impl ExactSizeIterator<Item = Hypothesis<'g>> + use<'g> {
         self.search.hypotheses(self.slot)
     }
@@ -78,7 +79,7 @@ impl<'g> Generated<'g> {
 pub struct Counts {
     /// Steps of the decoder.
     pub steps: usize,
-    /// Rows of all steps: tokens fed.
+    /// Rows of all steps: tokens fed, but for prefixes, which are fed at once.
     pub rows: usize,
     /// Sources that were not done when [`Stop::All`] came.
     pub cancelled: usize,

@@ -25,9 +25,10 @@ use core::ops::ControlFlow;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'s> {
-    /// Ids of the source, end token included.
+    /// Ids of the source, end token included: at least 1, at most
+    /// [`Limits::source_tokens`](crate::Limits::source_tokens).
     pub tokens: &'s [u32],
-    /// Tokens that must follow the decoder start. Not part of hypotheses or scores.
+    /// Ids of the target that must follow the decoder start. Not part of hypotheses or scores.
     pub prefix: &'s [u32],
     /// Which random numbers sampling uses, see [`Request::stream`].
     pub stream: u64,
@@ -57,9 +58,11 @@ impl Session<'_> {
     /// Forgets all sentences and hypotheses that the session held. Allocates nothing.
     ///
     /// # Errors
-    /// Options beyond the plan, or a source that [`Session::check`] refuses, with its number: all are
-    /// checked first, and then nothing has been done. An error of a processor, with the number of its
-    /// source: then sentences that were done before have been reported.
+    /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [wrong](SessionError::Search), or a
+    /// [source](SessionError::Source) that [`Session::check`] refuses, with its number: all are checked
+    /// first, and then nothing has been done. Scores that are NaN, a rule that allows no token, an error
+    /// of a processor: a [source](SessionError::Source) again; then sentences that were done before have
+    /// been reported.
     ///
     /// ```
     /// use core::ops::ControlFlow;

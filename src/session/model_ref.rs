@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// A model by reference, or a share of it.
 ///
 /// Whatever takes a model for a session takes either: with `&model` the session borrows it, with an
-/// `Arc` it owns a share, borrows nothing and can move to another thread.
+/// `Arc` it owns a share, borrows nothing and can move to another thread. An example is at
+/// [`Session::new`](crate::Session::new).
 #[derive(Clone, Debug)]
 pub enum ModelRef<'a> {
     /// Somebody else's.

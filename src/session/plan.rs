@@ -9,7 +9,8 @@ use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
 
-/// The largest requests that a session must serve.
+/// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
+/// least 1. [`Plan::new`] checks them.
 ///
 /// ```
 /// use simdformer::Limits;
@@ -25,20 +26,21 @@ pub struct Limits {
     pub source_tokens: usize,
     /// Source tokens encoded in one call, of all sentences together. At least `source_tokens`.
     pub batch_tokens: usize,
-    /// Tokens of one target sentence, the decoder start included.
+    /// Tokens that one hypothesis can be fed, the decoder start and a prefix included. The last token of
+    /// a target is chosen and never fed, so without a prefix as many new ones can come.
     pub target_tokens: usize,
     /// Hypotheses of one sentence at a time: beams, or samples. So many can live, whatever was started,
     /// forked, fed and released before, in whatever order: as many slots for keys and values suffice,
     /// since the cell for each token is chosen when it comes, and at one position fewer cells are seen
     /// by the other hypotheses than there are.
     pub beams: usize,
-    /// Different end tokens that a search may have, at least 1.
+    /// End tokens that a search may have.
     pub end_tokens: usize,
 }
 
 impl Limits {
     /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`.
+    /// each of `target_tokens`, and up to 4 end tokens.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -51,7 +53,7 @@ impl Limits {
     }
 }
 
-/// Where everything lies in a session's memory, in floats.
+/// Where everything lies in a session's memory, in floats. It prints what takes how many bytes.
 #[derive(Clone)]
 pub struct Plan {
     pub(crate) limits: Limits,
@@ -114,11 +116,26 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The memory of a session of `model` within `limits`.
+    /// The memory of a session of `model` within `limits`. Reserves none.
     ///
     /// # Errors
-    /// A limit is zero or beyond the model's positions, fewer tokens are encoded in a call than a source
-    /// may have, or the memory does not fit the address space.
+    /// A limit is [zero](SessionError::ZeroLimit) or beyond the [model's
+    /// positions](SessionError::LimitBeyondModel), [fewer tokens](SessionError::LimitBelow) are encoded in
+    /// a call than a source may have, or the memory does [not fit](SessionError::TooLarge) the address
+    /// space.
+    ///
+    /// ```
+    /// use simdformer::config::{Config, Dimensions};
+    /// use simdformer::{Limits, Model, Plan};
+    ///
+    /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
+    /// let model = Model::from_fn(Config::transformer(small), |_, _, _| Ok(()))?;
+    /// let one = Plan::new(&model, Limits::new(8, 64, 64))?;
+    /// let four = Plan::new(&model, Limits { beams: 4, ..one.limits() })?;
+    /// assert_eq!(one.bytes(), 4 * one.floats());
+    /// assert!(one.bytes() < four.bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(model: &Model, limits: Limits) -> Result<Self, SessionError> {
         let config = model.config();
         for (limit, value) in [

@@ -12,7 +12,8 @@ use crate::model::pass::{Past, TargetPass, Tokens};
 use crate::model::tap::{NoTap, Tap};
 use simdformer_kernels::Parallelism;
 
-/// Called with each position and its logits, `[vocabulary]`.
+/// Called with the position of each token that was fed, in order, and the logits of the token after it,
+/// `[vocabulary]`. Positions count all that the hypothesis has been fed, from 0.
 pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
 
 impl Session<'_> {
@@ -24,8 +25,9 @@ impl Session<'_> {
     /// where it was forked from one that has not been fed since.
     ///
     /// # Errors
-    /// An unknown hypothesis, more tokens than planned, an id outside the vocabulary. Then nothing has
-    /// changed.
+    /// An [unknown hypothesis](SessionError::UnknownRow), more tokens than
+    /// [planned](SessionError::BeyondPlan), an id outside the [vocabulary](SessionError::Token). Then
+    /// nothing has changed.
     ///
     /// ```
     /// use simdformer::{Limits, Model, Sentence, Session};

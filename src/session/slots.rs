@@ -45,7 +45,7 @@ impl Row {
 }
 
 impl Session<'_> {
-    /// Sentence slots that are free.
+    /// Sentence slots that are free, of [`Limits::sentences`](crate::Limits::sentences).
     pub fn free_sentences(&self) -> usize {
         self.words(&self.plan.sentence_len).iter().filter(|&&len| len == 0).count()
     }
@@ -65,7 +65,8 @@ impl Session<'_> {
     /// started, forked and released before, and in which order.
     ///
     /// # Errors
-    /// There is no such sentence, or it has as many hypotheses as were planned.
+    /// There is [no such sentence](SessionError::UnknownSentence), or it has as many hypotheses as were
+    /// [planned](SessionError::NoFreeRow).
     ///
     /// ```
     /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
@@ -98,7 +99,8 @@ impl Session<'_> {
     /// copied: only the table of where they lie.
     ///
     /// # Errors
-    /// There is no such hypothesis, or its sentence has as many as were planned.
+    /// There is [no such hypothesis](SessionError::UnknownRow), or its sentence has as many as were
+    /// [planned](SessionError::NoFreeRow).
     ///
     /// ```
     /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
@@ -134,7 +136,7 @@ impl Session<'_> {
     /// Drops a hypothesis. Its slot can be used again; who was forked from it keeps its past.
     ///
     /// # Errors
-    /// There is no such hypothesis.
+    /// There is [no such hypothesis](SessionError::UnknownRow).
     pub fn release(&mut self, row: Row) -> Result<(), SessionError> {
         let slot = self.check_row(row)?;
         self.release_slot(slot as u32)
@@ -150,7 +152,7 @@ impl Session<'_> {
     /// Drops a sentence and all its hypotheses.
     ///
     /// # Errors
-    /// There is no such sentence.
+    /// There is [no such sentence](SessionError::UnknownSentence).
     pub fn release_sentence(&mut self, sentence: Sentence) -> Result<(), SessionError> {
         let slot = self.check_sentence(sentence)?;
         self.release_sentence_slot(slot)
@@ -165,7 +167,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Forgets every sentence and hypothesis.
+    /// Forgets every sentence and hypothesis: what named them is refused from now on.
     pub fn clear(&mut self) {
         let Plan { row_len, sentence_len, .. } = self.plan.clone();
         let floats = self.buffer.floats_mut();
@@ -181,10 +183,10 @@ impl Session<'_> {
         Row { slot, ticket }
     }
 
-    /// Tokens that `row` has been fed.
+    /// Tokens that `row` has been fed, those before it was forked included: the position of the next.
     ///
     /// # Errors
-    /// There is no such hypothesis.
+    /// There is [no such hypothesis](SessionError::UnknownRow).
     pub fn row_len(&self, row: Row) -> Result<usize, SessionError> {
         let row = self.check_row(row)?;
         Ok(self.read_pasts().len(row))

@@ -18,18 +18,20 @@ use crate::search::UNDECIDED;
 pub struct StepRow {
     /// The hypothesis.
     pub row: Row,
-    /// Its next input.
+    /// Its next input: an id below the target vocabulary.
     pub token: u32,
 }
 
 impl Session<'_> {
-    /// Feeds one token to each of `rows` and returns their logits, `[rows, vocabulary]`, in the same
-    /// order. No rows give no logits. Rows of one sentence read its keys fastest when they lie side by
-    /// side.
+    /// `[rows, vocabulary]`, row-major: feeds one token to each of `rows` and returns their logits in the
+    /// same order, with the output bias, before any softmax. They are the caller's to work in until the
+    /// next call. No rows give no logits. Rows of one sentence read its keys fastest when they lie side
+    /// by side. Examples are at [`Session::start`] and [`Session::fork`].
     ///
     /// # Errors
-    /// An unknown or repeated hypothesis, one that is at the planned length, an id outside the
-    /// vocabulary. Then nothing has changed.
+    /// An [unknown](SessionError::UnknownRow) or [repeated](SessionError::RowTwice) hypothesis, one that
+    /// is at the [planned length](SessionError::BeyondPlan), an id outside the
+    /// [vocabulary](SessionError::Token). Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
         self.step_with(rows, &mut NoTap)
     }

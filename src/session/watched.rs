@@ -18,17 +18,19 @@ pub struct Watched<'w, 'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Lends `probe` to the session, with a scratch of at least [`crate::Plan::trace_floats`] floats.
-    /// Nothing is allocated.
+    /// Lends `probe` to the session, with a scratch of at least [`crate::Plan::trace_floats`] floats,
+    /// whatever they hold. Nothing is allocated.
     ///
     /// # Errors
-    /// The scratch is too short.
+    /// The scratch is [too short](SessionError::Scratch).
     ///
-    /// ```no_run
+    /// ```
     /// use simdformer::trace::{Probe, Stage, View};
     /// use simdformer::{Limits, Model, Session};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
-    /// struct Norms;
+    /// /// The length of each token's vector after each block.
+    /// struct Norms(Vec<f32>);
     ///
     /// impl Probe for Norms {
     ///     fn wants(&self, stage: Stage) -> bool {
@@ -37,16 +39,18 @@ impl<'a> Session<'a> {
     ///
     ///     fn look(&mut self, view: &View<'_>) {
     ///         for row in view.iter() {
-    ///             let square: f32 = row.iter().map(|x| x * x).sum();
-    ///             println!("{:?} {}", view.place.layer, square.sqrt());
+    ///             self.0.push(row.iter().map(|x| x * x).sum::<f32>().sqrt());
     ///         }
     ///     }
     /// }
     ///
-    /// let model = Model::open("path/to/checkpoint")?;
-    /// let mut session = Session::new(&model, Limits::new(1, 64, 64))?;
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
     /// let mut scratch = vec![0.0; session.plan().trace_floats()];
-    /// session.watch(&mut Norms, &mut scratch)?.memory(&[&[5, 6, 0]])?;
+    /// let mut norms = Norms(Vec::new());
+    /// session.watch(&mut norms, &mut scratch)?.memory(&[&[5, 6, 0]])?;
+    /// // Two blocks a layer, three tokens.
+    /// assert_eq!(norms.0.len(), model.config().encoder.layers * 2 * 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn watch<'w>(
@@ -62,7 +66,9 @@ impl<'a> Session<'a> {
     }
 
     /// What each target token looks at in the source: the weights of cross-attention in `layer`, mean
-    /// over `heads`, to `out`, `[target.len(), source tokens]`.
+    /// over `heads`, to the first numbers of `out`, `[target.len(), source tokens]`, row-major. Layers and
+    /// heads count from 0; a head that comes twice weighs twice. The weights are those of
+    /// [`Stage::Weights`], each row of sum 1 but for rounding.
     ///
     /// `target` is what the decoder reads, its start token first: row `i` belongs to the prediction of
     /// the token after `target[i]`. To align a translation, encode its source again after
@@ -73,8 +79,9 @@ impl<'a> Session<'a> {
     /// [`Session::watch`]. Allocates nothing. Returns the number of source tokens.
     ///
     /// # Errors
-    /// As [`Session::start`] and [`Session::prefill`]; a layer or head that the decoder does not have,
-    /// no heads; `scratch` or `out` is too short.
+    /// As [`Session::start`] and [`Session::prefill`]; a [layer](SessionError::Layer) or
+    /// [head](SessionError::Head) that the decoder does not have, [no heads](SessionError::NoHeads);
+    /// [`scratch`](SessionError::Scratch) or [`out`](SessionError::Alignment) is too short.
     ///
     /// ```
     /// use simdformer::search::Hooks;

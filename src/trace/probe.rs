@@ -3,8 +3,8 @@
 use super::stage::{Place, Stage};
 use core::fmt;
 
-/// An intermediate of one sentence, or of one hypothesis about it: a matrix of [`View::rows`] rows
-/// that may lie apart.
+/// `[rows, columns]` in f32: an intermediate of one sentence, or of one hypothesis about it, whose rows
+/// may lie apart. [`View::row`] and [`View::iter`] read them where they lie.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct View<'v> {
@@ -22,7 +22,7 @@ pub struct View<'v> {
     pub position: usize,
     /// Rows: tokens that follow each other.
     pub rows: usize,
-    /// Numbers in a row.
+    /// Numbers in a row; what they are, [`Stage`] says.
     pub columns: usize,
     pub(super) stride: usize,
     pub(super) data: &'v [f32],
@@ -36,7 +36,7 @@ impl<'v> View<'v> {
         if i < self.rows { self.data.get(start..end).unwrap_or(&[]) } else { &[] }
     }
 
-    /// The rows in order.
+    /// The rows in order, each `[columns]`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'v [f32]> + use<'v> {
         let view = *self;
         (0..view.rows).map(move |i| view.row(i))
@@ -58,7 +58,8 @@ impl fmt::Debug for View<'_> {
     }
 }
 
-/// Watches the intermediates of a session.
+/// Watches the intermediates of a session. An example is at
+/// [`Session::watch`](crate::Session::watch).
 pub trait Probe: Send {
     /// Whether to be shown `stage`. What takes extra work to show ([`Stage::Embedding`],
     /// [`Stage::Scores`], [`Stage::Weights`], [`Stage::Probabilities`]) is not computed if not.

@@ -6,7 +6,8 @@ use core::fmt;
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident = $name:literal,)*) => {
         /// The intermediates, in the order in which data flows. Shapes are those of a [`super::View`]:
-        /// `rows` are tokens of one sentence.
+        /// `rows` are tokens of one sentence. Formulas are those of sections 3.1 to 3.5 of Vaswani et al.
+        /// 2017.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Stage {
@@ -24,7 +25,7 @@ macro_rules! stages {
                 }
             }
 
-            /// The stage of that name.
+            /// The stage of that [name](Self::name); `None` if there is none.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|stage| stage.name() == name)
             }
@@ -33,7 +34,8 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Rows of the embedding table times the embedding scale, `[rows, d_model]`.
+    /// Rows of the embedding table times [`Config::embedding_scale`](crate::config::Config::embedding_scale),
+    /// `[rows, d_model]`.
     Embedding = "embedding",
     /// What is added to them, `[rows, d_model]`.
     Position = "position",
@@ -47,7 +49,7 @@ stages! {
     Key = "key",
     /// Values, as the keys.
     Value = "value",
-    /// `scale * query key^T` of one head before any mask, `[rows, keys]`; keys count from position 0.
+    /// `query key^T / sqrt(d_k)` of one head before any mask, `[rows, keys]`; keys count from position 0.
     Scores = "scores",
     /// Softmax of the scores over the keys that a query may see, exactly 0 elsewhere,
     /// `[rows, keys]`.
@@ -66,7 +68,7 @@ stages! {
     Memory = "memory",
     /// The decoder's last hidden state, `[rows, d_model]`.
     Output = "output",
-    /// One number per word of the target vocabulary, `[rows, vocabulary]`.
+    /// One number per token of the target vocabulary, the output bias added, `[rows, vocabulary]`.
     Logits = "logits",
     /// Softmax of the logits, `[1, vocabulary]`, one row at a time.
     Probabilities = "probabilities",
@@ -106,7 +108,7 @@ pub struct Place {
     pub side: Side,
     /// Which layer, from 0; `None` below the first and above the last.
     pub layer: Option<usize>,
-    /// Which block of the layer.
+    /// Which block of the layer; `None` where there is no layer.
     pub block: Option<Block>,
     /// Which head, from 0; `None` where all are side by side.
     pub head: Option<usize>,

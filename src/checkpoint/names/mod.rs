@@ -14,10 +14,11 @@ pub(super) use location::Location;
 
 impl Role {
     /// The names under which a checkpoint of `config.family` may keep this role, the preferred one first: one of them
-    /// is enough. None if the family has no such part.
+    /// is enough. None if the family has no such part. Whether a model of `config` has it is what [`Role::shape`] says.
     ///
     /// Where [`Config::ties`] say that matrices are one, each role has the names of the others too. Query, key and
-    /// value of [`Family::NnTransformer`] have one name, for they are thirds of one tensor.
+    /// value of [`Family::NnTransformer`] have one name, for they are thirds of one tensor `[3 * d_model, ..]`, in this
+    /// order.
     ///
     /// ```
     /// use simdformer::checkpoint::{Affine, Role};

@@ -8,14 +8,15 @@ use core::ops::Range;
 use simdformer_kernels::screen::{Screen, ScreenError};
 use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix};
 
-/// How a tensor is stored in memory.
+/// How a tensor is stored in memory; [`Parameter::form`](crate::Parameter::form).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Form {
-    /// f32, row after row as in the checkpoint.
+    /// f32, row after row as in the checkpoint: what is looked up or added. Positions begin with the
+    /// first that is ever looked up.
     Rows,
-    /// f32, in the panels that GEMM reads on the model's instruction set; projections of one input
-    /// share a matrix.
+    /// f32, in the panels that GEMM reads on the model's instruction set
+    /// ([`PackedMatrix`]); projections of one input share a matrix.
     Panels,
     /// Bytes from which the largest products can be told, beside the panels of the same matrix; see
     /// [`simdformer_kernels::screen`].

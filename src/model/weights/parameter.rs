@@ -34,7 +34,7 @@ impl Parameter {
         self.role
     }
 
-    /// Its shape in a checkpoint, that of [`Role::shape`](crate::checkpoint::Role::shape).
+    /// Its shape in a checkpoint, that of [`Role::shape`](crate::checkpoint::Role::shape): rows first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -57,7 +57,7 @@ impl Parameter {
         }
     }
 
-    /// Bytes of memory, with the padding that comes after it.
+    /// Bytes of memory, with the padding that comes after it; 0 where it is [`Form::Shared`].
     pub fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
     }
