@@ -220,7 +220,13 @@ fn elementwise(options: &Options, groups: &mut Vec<Group>) {
         groups.push(Group {
             shape: shape.clone(),
             limits: vec![Limit::Copy { bytes, inputs: 2 }],
-            kernels: family(options, "add_layer_norm", move |isa| rows::add_layer_norm(isa, r, c)),
+            kernels: [
+                family(options, "add_layer_norm", move |isa| rows::add_layer_norm(isa, r, c)),
+                family(options, "add_rms_norm", move |isa| rows::add_rms_norm(isa, r, c)),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
         });
         let mut kernels = Vec::new();
         for (name, scores) in [("softmax", Scores::Near), ("softmax/far", Scores::Far)] {

@@ -29,6 +29,7 @@ mod memory;
 mod norm;
 #[cfg(feature = "rayon")]
 mod regressions;
+mod rms_norm;
 #[cfg(feature = "rayon")]
 mod screen;
 #[cfg(feature = "rayon")]

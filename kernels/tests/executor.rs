@@ -5,7 +5,9 @@ use crate::support::pool::Pool;
 use crate::support::{POISON, Random, all_isas, bits};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::embed;
-use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::norm::{
+    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
+};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
@@ -107,7 +109,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
     let scores = matrix(&logits, TOKENS, COLUMNS);
     let mut p = vec![POISON; TOKENS * COLUMNS];
-    let norm = LayerNorm { weight: &w[..COLUMNS], bias: &w[COLUMNS..2 * COLUMNS], eps: 1e-5 };
+    let norm = LayerNorm { weight: &w[..COLUMNS], bias: Some(&w[COLUMNS..2 * COLUMNS]), eps: 1e-5 };
     let room = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
         // SAFETY: each view is gone before the next one, or `p`, is used.
         unsafe {
@@ -125,6 +127,11 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     add_into_layer_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism)
         .expect("a fit");
     all.push(("add_into_layer_norm", [bits(&p), bits(&sum)].concat()));
+    let norm = RmsNorm { weight: &w[..COLUMNS], eps: 1e-6 };
+    rms_norm(isa, norm, scores, room(&mut p), parallelism).expect("a fit");
+    all.push(("rms_norm", bits(&p)));
+    add_into_rms_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism).expect("a fit");
+    all.push(("add_into_rms_norm", [bits(&p), bits(&sum)].concat()));
     activation::apply(isa, Activation::Gelu, room(&mut p), parallelism).expect("a fit");
     all.push(("activation", bits(&p)));
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7 % WIDTH as u32).collect();

@@ -3,7 +3,7 @@
 
 use core::fmt::Debug;
 use simdformer_kernels::embedding::Positions;
-use simdformer_kernels::norm::LayerNorm;
+use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
@@ -218,9 +218,10 @@ fn debug_shows_shapes_and_no_elements() {
     show(&Positions { table: matrix, rows: &ids }, "");
     show(&PositionEncoding::Learned { table: matrix, offset: 2 }, "");
     show(
-        &LayerNorm { weight: &data, bias: &data[1..], eps: 0.5 },
-        "LayerNorm { weight: [16384 elements], bias: [16383 elements], eps: 0.5 }",
+        &LayerNorm { weight: &data, bias: Some(&data[1..]), eps: 0.5 },
+        "LayerNorm { weight: [16384 elements], bias: Some([16383 elements]), eps: 0.5 }",
     );
+    show(&RmsNorm { weight: &data, eps: 0.5 }, "RmsNorm { weight: [16384 elements], eps: 0.5 }");
     show(&Parallelism::Serial, "Serial");
     show(&Parallelism::Rayon, "Rayon");
     show(&Parallelism::Executor(&Threads(3)), "Executor(3 threads)");
