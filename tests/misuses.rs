@@ -209,10 +209,15 @@ fn kernels() {
     said.of(step(&[3], &[0; 2], options), "the ancestry table must have 3 entries; found 2");
     said.of(step(&[5], &[0; 8], options), "5 positions do not fit a slot of 4");
     said.of(step(&[2], &[0, 2], options), "slot 2 was named, but the cache has 2 slots");
-    let bias = Some(Bias { data: &data, head_stride: 0, query_stride: 1 });
+    let bias = Some(Bias::Dense { data: &data[..2], head_stride: 0, query_stride: 1 });
     said.of(
-        step(&[1], &[0; 4], AttentionOptions { bias, ..options }),
-        "a decode step takes no bias",
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the bias must reach 3 floats; its slice has 2",
+    );
+    let bias = Some(Bias::Relative { data: &data, head_stride: 0, zero: 1 });
+    said.of(
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the relative bias must have 2 values before the one for distance 0; found 1",
     );
     said.of(CacheShape { slots: usize::MAX, ..shape }.len(isa), "a size overflows");
     said.check("every word: kernels");

@@ -29,6 +29,7 @@ mod memory;
 mod norm;
 #[cfg(feature = "rayon")]
 mod regressions;
+mod relative;
 mod rms_norm;
 #[cfg(feature = "rayon")]
 mod screen;

@@ -9,7 +9,7 @@ use simdformer_kernels::norm::{
 };
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
     HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Team,
     attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked, screen,
 };
@@ -166,6 +166,20 @@ impl Bench {
         for slot in 0..2 {
             cache.write(slot, 0, input, input).expect("a place");
         }
+        // With a relative bias from here on.
+        let zero = TOKENS - 1;
+        let bias = Bias::Relative { data: &self.weight, head_stride: TOKENS, zero };
+        let options = AttentionOptions { bias: Some(bias), ..options };
+        attention(
+            isa,
+            Qkv { query: input, key: input, value: input },
+            &SEQUENCES,
+            &options,
+            HeadsMut::new(&mut self.output, shape).expect("room").into(),
+            &mut self.scratch,
+            parallelism,
+        )
+        .expect("a fit");
         let cache = Cache::new(isa, SHAPE, &self.cache).expect("the length");
         attention_cached(
             input,

@@ -12,9 +12,9 @@ use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, attention,
-    attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence,
+    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,6 +88,16 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         attention(isa, qkv, sequences, &options, to, &mut scratch, parallelism).expect("a fit");
         all.push(("attention", bits(&out)));
     }
+    let zero = TOKENS - 1;
+    let relative = Bias::Relative { data: &w, head_stride: 2 * TOKENS - 1, zero };
+    let biased = AttentionOptions { bias: Some(relative), ..options };
+    let floats = attention_scratch(isa, &[Sequence::packed(0, TOKENS)], HEADS, HEAD_DIM);
+    let mut scratch = vec![POISON; floats.expect("small")];
+    let qkv = Qkv { query: heads, key: heads, value: heads };
+    let to = HeadsMut::new(&mut out, shape).expect("room").into();
+    let whole = [Sequence::packed(0, TOKENS)];
+    attention(isa, qkv, &whole, &biased, to, &mut scratch, parallelism).expect("a fit");
+    all.push(("attention with a relative bias", bits(&out)));
     let slots = CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
     let mut data = vec![POISON; slots.len(isa).expect("small")];
     let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");

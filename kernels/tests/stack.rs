@@ -224,11 +224,17 @@ fn attentions() {
             });
         }
         let cache = Cache::new(isa, shape, &data).expect("the length");
-        for (causal, biased) in [(false, false), (true, false), (true, true)] {
-            let bias = Bias { data: &bias, head_stride: 0, query_stride: keys };
+        // As many values in one direction as in the other.
+        let zero = keys.max(queries) - 1;
+        for (causal, biased) in [(false, 0), (true, 0), (true, 1), (false, 2)] {
+            let bias = match biased {
+                0 => None,
+                1 => Some(Bias::Dense { data: &bias, head_stride: 0, query_stride: keys }),
+                _ => Some(Bias::Relative { data: &bias, head_stride: 0, zero }),
+            };
             let options = AttentionOptions {
                 causal,
-                bias: biased.then_some(bias),
+                bias,
                 fully_masked: FullyMasked::Uniform,
                 ..AttentionOptions::new(head_dim)
             };

@@ -173,7 +173,7 @@ fn debug_shows_shapes_and_no_elements() {
     let mut buffer = vec![0.0; Screen::len(100, 8).expect("small")];
     let screen = Screen::build(&packed, &mut buffer).expect("the length");
     let shape = CacheShape { slots: 2, capacity: 16, heads: 2, head_dim: 8 };
-    let bias = Bias { data: &data, head_stride: 0, query_stride: 100 };
+    let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
         Epilogue { bias: Some(&data), residual: Residual::Matrix(matrix), ..Epilogue::default() };
     let show = |value: &dyn Debug, expected: &str| {
@@ -209,7 +209,11 @@ fn debug_shows_shapes_and_no_elements() {
         &CacheMut::new(isa, shape, &mut more).expect("room"),
         "CacheMut(2 slots of 16 x 2 x 8, scalar)",
     );
-    show(&bias, "Bias { data: [16384 elements], head_stride: 0, query_stride: 100 }");
+    show(&bias, "Dense { data: [16384 elements], head_stride: 0, query_stride: 100 }");
+    show(
+        &Bias::Relative { data: &data, head_stride: 9, zero: 4 },
+        "Relative { data: [16384 elements], head_stride: 9, zero: 4 }",
+    );
     show(&AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }, "");
     show(&Ancestry { lens: &ids, slots: &ids, stride: 50 }, "");
     let weights =
