@@ -129,6 +129,11 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
                 matmul::ours(isa, shape, epilogue)
             }));
         }
+        // The hidden part of a gated feed-forward block.
+        if shape.1 == 2048 {
+            let build = move |isa| matmul::gated(isa, shape);
+            kernels.push(single(options, "gemm/gated", Mode::Together, build));
+        }
         // It has one thread and chooses its own instructions.
         if options.threads == 1 && options.isa == Isa::best() {
             kernels.push(single(options, "gemm/matrixmultiply", Mode::Serial, move |_| {

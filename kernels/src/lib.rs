@@ -44,6 +44,7 @@
 //! | attention over sentences laid end to end | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_step`] and [`attention_cached`] |
 //! | T5's bias of relative positions | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
+//! | a gated feed-forward block | [`Residual::Gate`] |
 //! | threads of one's own | [`Executor`] |
 //! | all of it in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std's threads in `examples/first_hour/pool.rs` |
 //!

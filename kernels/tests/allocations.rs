@@ -124,6 +124,14 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
+        gemm(
+            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
+            &packed,
+            &Epilogue { residual: Residual::Gate, ..epilogue },
+            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            parallelism,
+        )
+        .expect("a fit");
         let x = Matrix::new(&self.input, TOKENS, WIDTH).expect("x");
         let (sum, out) = self.norms.split_at_mut(TOKENS * WIDTH);
         let mut sum = MatrixMut::new(sum, TOKENS, WIDTH).expect("a sum");
