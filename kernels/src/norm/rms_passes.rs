@@ -57,9 +57,12 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
         // SAFETY: the caller's contract.
         let squares =
             unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, self.x.rows(row + R)) };
-        let mean = squares.map(|squares| squares * (1.0 / len as f32) + norm.eps);
-        let comfortable = mean.map(|mean| COMFORTABLE.contains(&mean));
-        let scale = mean.map(|mean| 1.0 / math::sqrt(mean));
+        let (mut scale, mut comfortable) = ([0.0; R], [false; R]);
+        for i in 0..R {
+            let mean = squares[i] * (1.0 / len as f32) + norm.eps;
+            comfortable[i] = COMFORTABLE.contains(&mean);
+            scale[i] = 1.0 / math::sqrt(mean);
+        }
         let x = if ADD { sum } else { x };
         let out = self.out.rows(row);
         let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
@@ -147,13 +150,16 @@ unsafe fn finish<S: Lanes, const R: usize>(
 ) {
     let len = norm.weight.len();
     let weight = norm.weight.as_ptr();
-    let scale = scale.map(|scale| s.splat(scale));
+    let mut factor = [s.splat(0.0); R];
+    for row in 0..R {
+        factor[row] = s.splat(scale[row]);
+    }
     macro_rules! vector {
         ($full:literal, $at:expr, $count:expr) => {{
             let (at, count) = ($at, $count);
             let w = load::<S, $full>(s, weight.add(at), count);
             for row in 0..R {
-                let y = s.mul(load::<S, $full>(s, x[row].add(at), count), scale[row]);
+                let y = s.mul(load::<S, $full>(s, x[row].add(at), count), factor[row]);
                 store::<S, $full>(s, out[row].add(at), s.mul(y, w), count);
             }
         }};
