@@ -89,6 +89,25 @@ impl<'a> CheckedBias<'a> {
         }
     }
 
+    /// Whether it hides nothing, and whole vectors of `lanes` values may be read of head `head` for each
+    /// query and key of a sequence of `query_len` and `key_len`.
+    #[inline(always)]
+    pub(super) fn whole(
+        &self,
+        head: usize,
+        (query_len, key_len): (usize, usize),
+        lanes: usize,
+    ) -> bool {
+        let Bias::Relative { data, head_stride, zero } = self.bias else { return false };
+        // Query 0 reads farthest: from key 0 on, which lies `key_len - query_len` before its own position,
+        // to the end of the vector of the last key.
+        let end = key_len
+            .checked_next_multiple_of(lanes)
+            .and_then(|keys| keys.checked_add(query_len)?.checked_add(head * head_stride + zero))
+            .map(|end| end.saturating_sub(key_len));
+        !self.hides && end.is_some_and(|end| end <= data.len())
+    }
+
     /// Where query 0 of a sequence finds the value of key 0 in head `head`, and elements from there to
     /// what the next query has. The sequence is `query_start`, `query_len`, `key_len`.
     #[inline(always)]

@@ -11,7 +11,7 @@ use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes, PanelKernel};
+use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
 use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, share};
 use core::ops::Range;
@@ -144,12 +144,13 @@ impl<'a> Call<'a> {
     /// Head `head` of the queries from `source.query_start`.
     fn head(&self, source: &Source, head: usize) -> Head {
         let start = source.query_start;
-        let ((bias, bias_row), bias_hides) = match self.bias {
+        let (query_len, key_len) = (source.query_len, source.key_len);
+        let ((bias, bias_row), bias_hides, bias_whole) = match self.bias {
             Some(bias) => {
-                let place = bias.place(head, (start, source.query_len, source.key_len));
-                (place, bias.hides)
+                let whole = bias.whole(head, (query_len, key_len), MAX_LANES);
+                (bias.place(head, (start, query_len, key_len)), bias.hides, whole)
             }
-            None => ((core::ptr::null(), 0), false),
+            None => ((core::ptr::null(), 0), false, false),
         };
         let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
         let weights = chosen.map_or(core::ptr::null_mut(), |index| {
@@ -178,6 +179,7 @@ impl<'a> Call<'a> {
             bias,
             bias_row,
             bias_hides,
+            bias_whole,
             fully_masked: self.fully_masked,
             weights,
             weights_row: self.weights_query,

@@ -331,9 +331,10 @@ impl Head {
             let row = place.row + i;
             for (g, x) in line.iter_mut().enumerate() {
                 let first = first + g * S::LANES;
-                // SAFETY: the bias has a value for every key that the query sees.
+                // SAFETY: the bias has a value for every key that the query sees; of whole vectors the last
+                // query of the tile sees a key.
                 *x = unsafe {
-                    if all_seen && !self.bias_hides {
+                    if self.bias_whole || all_seen && !self.bias_hides {
                         s.add(*x, s.load(self.bias_at(row, key + first)))
                     } else {
                         let count = seen[i].saturating_sub(first).min(S::LANES);

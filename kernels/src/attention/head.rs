@@ -33,6 +33,9 @@ pub(super) struct Head {
     pub(super) bias_row: isize,
     /// Whether there is a bias that may hide keys.
     pub(super) bias_hides: bool,
+    /// Whether there is one that hides none, and of which whole vectors may be read wherever a query of a
+    /// tile sees a key of them.
+    pub(super) bias_whole: bool,
     pub(super) fully_masked: FullyMasked,
     /// Receives the normalised weights, `[queries][weights_row]`; null when nobody asked.
     pub(super) weights: *mut f32,
@@ -54,10 +57,11 @@ impl Head {
         self.bias.wrapping_offset(row as isize * self.bias_row).wrapping_add(key)
     }
 
-    /// The scores of query `row` and the `count` keys from `key` on, with their biases.
+    /// The scores of query `row` and the `count` keys from `key` on, with their biases, and with anything
+    /// in the lanes behind.
     ///
     /// # Safety
-    /// There is a bias, and query `row` sees these keys.
+    /// There is a bias, and query `row` sees these keys, or a query of its tile the first of them.
     #[inline(always)]
     pub(super) unsafe fn add_bias<S: Lanes>(
         &self,
@@ -66,8 +70,13 @@ impl Head {
         (row, key): (usize, usize),
         count: usize,
     ) -> S::F32 {
+        let at = self.bias_at(row, key);
+        if self.bias_whole {
+            // SAFETY: whole vectors may be read; those who call hide what the query does not see.
+            return s.add(scores, unsafe { s.load(at) });
+        }
         // SAFETY: the bias has a value for every key that the query sees.
-        let bias = unsafe { s.load_first(self.bias_at(row, key), count) };
+        let bias = unsafe { s.load_first(at, count) };
         if self.bias_hides { biased(s, scores, bias) } else { s.add(scores, bias) }
     }
 
