@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput};
 use simdformer_kernels::{Isa, Parallelism};
 use std::time::Duration;
-use support::heads::{self, Mask, Shape};
+use support::heads::{self, Mask, Shape, Under};
 use support::work::Work;
 use support::{buffer, work};
 
@@ -47,15 +47,17 @@ fn add(
 
 fn prefill(criterion: &mut Criterion) {
     let isa = Isa::detect().expect("the set that the environment names");
-    for (group, mask) in [
-        ("prefill", Mask::None),
-        ("prefill-causal", Mask::Causal),
-        ("prefill-padded", Mask::Padded),
+    for (group, mask, under) in [
+        ("prefill", Mask::None, Under::Nothing),
+        ("prefill-causal", Mask::Causal, Under::Nothing),
+        ("prefill-padded", Mask::Padded, Under::Nothing),
+        ("prefill-relative", Mask::None, Under::Relative),
+        ("prefill-relative-causal", Mask::Causal, Under::Relative),
     ] {
         for (batch, tokens) in [(1, 128), (1, 512), (1, 1024), (1, 2048), (8, 128)] {
             let shape = Shape::new(batch, tokens, tokens);
             let flops = Throughput::Elements(shape.flops(mask) as u64);
-            add(criterion, group, shape, flops, || heads::prefill(isa, shape, mask));
+            add(criterion, group, shape, flops, || heads::prefill(isa, shape, mask, under));
         }
     }
 }
@@ -65,14 +67,21 @@ fn decode(criterion: &mut Criterion) {
     for (batch, keys) in [(1, 512), (32, 128)] {
         let shape = Shape::new(batch, 1, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
-        add(criterion, "decode", shape, bytes, || heads::cached(isa, shape));
+        for (group, under) in [("decode", Under::Nothing), ("decode-relative", Under::Relative)] {
+            add(criterion, group, shape, bytes.clone(), || heads::cached(isa, shape, under));
+        }
     }
     // Four hypotheses of one sentence: on its source, and on their own branching past.
     for (batch, keys) in [(1, 128), (8, 128)] {
         let shape = Shape::new(batch, 4, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
-        add(criterion, "decode-beams", shape, bytes, || heads::cached(isa, shape));
+        let under = Under::Nothing;
+        add(criterion, "decode-beams", shape, bytes, || heads::cached(isa, shape, under));
         let bytes = Throughput::Bytes(heads::step_bytes(shape) as u64);
-        add(criterion, "step-beams", shape, bytes, || heads::step(isa, shape));
+        for (group, under) in
+            [("step-beams", Under::Nothing), ("step-beams-relative", Under::Relative)]
+        {
+            add(criterion, group, shape, bytes.clone(), || heads::step(isa, shape, under));
+        }
     }
 }

@@ -278,7 +278,7 @@ fn kernels(isa: Isa) {
         let mut x: Vec<f32> = (0..rows * columns).map(|_| 8.0 * random.symmetric()).collect();
         let weight: Vec<f32> = (0..columns).map(|_| random.symmetric()).collect();
         let mut y = vec![0.0; rows * columns];
-        let parameters = norm::LayerNorm { weight: &weight, bias: &weight, eps: 1e-5 };
+        let parameters = norm::LayerNorm { weight: &weight, bias: Some(&weight), eps: 1e-5 };
         let out = MatrixMut::new(&mut y, rows, columns).expect("a matrix");
         let view = Matrix::new(&x, rows, columns).expect("a matrix");
         norm::layer_norm(isa, parameters, view, out, Parallelism::Serial).expect("normed");

@@ -131,4 +131,6 @@ fn epilogue(criterion: &mut Criterion) {
         let epilogue = Epilogue { activation, ..Epilogue::default() };
         add(&mut group, name, &shape.name(), || matmul::ours(isa(), shape, epilogue));
     }
+    // As many multiply-adds, in two products of which the second is a gate on the first.
+    add(&mut group, "gated", &shape.name(), || matmul::gated(isa(), shape));
 }

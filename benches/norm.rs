@@ -29,6 +29,7 @@ fn main() {
     let isa = Isa::detect().expect("the set that the environment names");
     for (r, c) in HIDDEN {
         add(&mut criterion, "add_layer_norm", (r, c), 3, || rows::add_layer_norm(isa, r, c));
+        add(&mut criterion, "add_rms_norm", (r, c), 3, || rows::add_rms_norm(isa, r, c));
         add(&mut criterion, "softmax", (r, c), 2, || rows::softmax(isa, r, c, Scores::Near));
         add(&mut criterion, "softmax-far", (r, c), 2, || rows::softmax(isa, r, c, Scores::Far));
         for (name, activation) in [

@@ -126,7 +126,8 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut square = |rows, columns, call: &dyn Fn(MatrixMut) -> Option<String>| {
         call(MatrixMut::new(&mut out, rows, columns).expect("a matrix"))
     };
-    let norm = |weight, bias| LayerNorm { weight: &data[..weight], bias: &data[..bias], eps: 0.1 };
+    let norm =
+        |weight, bias| LayerNorm { weight: &data[..weight], bias: Some(&data[..bias]), eps: 0.1 };
     let x = matrix(3, 5);
     let (a, b, c) = (norm(4, 5), norm(5, 6), norm(5, 5));
     seen.check(

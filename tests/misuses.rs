@@ -94,7 +94,7 @@ fn kernels() {
     said.of(unpacked(b, [3, 2], plain, 1), &expected);
     said.of(gemm_unpacked_scratch(isa, usize::MAX, 2), "depth times columns overflows");
 
-    let norm = |eps| LayerNorm { weight: &data[..5], bias: &data[..5], eps };
+    let norm = |eps| LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps };
     let out = |rows, columns| -> MatrixMut<'static> {
         MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("room")
     };
@@ -104,7 +104,7 @@ fn kernels() {
     );
     said.of(
         layer_norm(isa, norm(0.1), turned, out(3, 5), serial),
-        "layer norm needs contiguous rows (column stride 1), found 3",
+        "a norm needs contiguous rows (column stride 1), found 3",
     );
     let short = Matrix::new(&data, 2, 5).expect("room");
     said.of(
@@ -209,10 +209,15 @@ fn kernels() {
     said.of(step(&[3], &[0; 2], options), "the ancestry table must have 3 entries; found 2");
     said.of(step(&[5], &[0; 8], options), "5 positions do not fit a slot of 4");
     said.of(step(&[2], &[0, 2], options), "slot 2 was named, but the cache has 2 slots");
-    let bias = Some(Bias { data: &data, head_stride: 0, query_stride: 1 });
+    let bias = Some(Bias::Dense { data: &data[..2], head_stride: 0, query_stride: 1 });
     said.of(
-        step(&[1], &[0; 4], AttentionOptions { bias, ..options }),
-        "a decode step takes no bias",
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the bias must reach 3 floats; its slice has 2",
+    );
+    let bias = Some(Bias::Relative { data: &data, head_stride: 0, zero: 1 });
+    said.of(
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the relative bias must have 2 values before the one for distance 0; found 1",
     );
     said.of(CacheShape { slots: usize::MAX, ..shape }.len(isa), "a size overflows");
     said.check("every word: kernels");

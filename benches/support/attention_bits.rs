@@ -48,7 +48,7 @@ pub(crate) fn attention_bits(isa: Isa, random: &mut Random, digest: &mut Digest)
         }
         let options = AttentionOptions {
             causal: random.below(2) == 0,
-            bias: (random.below(3) == 0).then_some(Bias {
+            bias: (random.below(3) == 0).then_some(Bias::Dense {
                 data: &bias,
                 head_stride: 0,
                 query_stride: columns,

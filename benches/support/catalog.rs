@@ -1,7 +1,7 @@
 //! What `roofline` can measure: the limits themselves, then every kernel family on the shapes that
 //! a Transformer of the usual sizes has.
 
-use crate::heads::{self, Mask};
+use crate::heads::{self, Mask, Under};
 use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
@@ -129,6 +129,11 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
                 matmul::ours(isa, shape, epilogue)
             }));
         }
+        // The hidden part of a gated feed-forward block.
+        if shape.1 == 2048 {
+            let build = move |isa| matmul::gated(isa, shape);
+            kernels.push(single(options, "gemm/gated", Mode::Together, build));
+        }
         // It has one thread and chooses its own instructions.
         if options.threads == 1 && options.isa == Isa::best() {
             kernels.push(single(options, "gemm/matrixmultiply", Mode::Serial, move |_| {
@@ -180,12 +185,15 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
     for (batch, tokens) in shapes {
         let shape = heads::Shape::new(batch, tokens, tokens);
         let mut kernels = Vec::new();
-        for (name, mask) in [
-            ("attention", Mask::None),
-            ("attention/causal", Mask::Causal),
-            ("attention/padded", Mask::Padded),
+        for (name, mask, under) in [
+            ("attention", Mask::None, Under::Nothing),
+            ("attention/causal", Mask::Causal, Under::Nothing),
+            ("attention/padded", Mask::Padded, Under::Nothing),
+            ("attention/relative", Mask::None, Under::Relative),
+            ("attention/relative-causal", Mask::Causal, Under::Relative),
         ] {
-            kernels.extend(family(options, name, move |isa| heads::prefill(isa, shape, mask)));
+            let build = move |isa| heads::prefill(isa, shape, mask, under);
+            kernels.extend(family(options, name, build));
         }
         groups.push(Group { shape: shape.name(), limits: vec![Limit::Fma], kernels });
     }
@@ -193,14 +201,24 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
     groups.push(Group {
         shape: one_head.name(),
         limits: vec![Limit::Fma],
-        kernels: family(options, "attention", move |isa| heads::prefill(isa, one_head, Mask::None)),
+        kernels: family(options, "attention", move |isa| {
+            heads::prefill(isa, one_head, Mask::None, Under::Nothing)
+        }),
     });
     for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (8, 4, 128)] {
         let shape = heads::Shape::new(batch, queries, keys);
         groups.push(Group {
             shape: shape.name(),
             limits: vec![Limit::Fma, Limit::Read(shape.key_value_bytes() as usize)],
-            kernels: family(options, "attention/decode", move |isa| heads::cached(isa, shape)),
+            kernels: [
+                ("attention/decode", Under::Nothing),
+                ("attention/decode-relative", Under::Relative),
+            ]
+            .into_iter()
+            .flat_map(|(name, under)| {
+                family(options, name, move |isa| heads::cached(isa, shape, under))
+            })
+            .collect(),
         });
     }
     for (batch, beams, keys) in [(1, 4, 128), (8, 4, 128)] {
@@ -208,7 +226,15 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
         groups.push(Group {
             shape: shape.name(),
             limits: vec![Limit::Fma, Limit::Read(heads::step_bytes(shape) as usize)],
-            kernels: family(options, "attention/step", move |isa| heads::step(isa, shape)),
+            kernels: [
+                ("attention/step", Under::Nothing),
+                ("attention/step-relative", Under::Relative),
+            ]
+            .into_iter()
+            .flat_map(|(name, under)| {
+                family(options, name, move |isa| heads::step(isa, shape, under))
+            })
+            .collect(),
         });
     }
 }
@@ -220,7 +246,13 @@ fn elementwise(options: &Options, groups: &mut Vec<Group>) {
         groups.push(Group {
             shape: shape.clone(),
             limits: vec![Limit::Copy { bytes, inputs: 2 }],
-            kernels: family(options, "add_layer_norm", move |isa| rows::add_layer_norm(isa, r, c)),
+            kernels: [
+                family(options, "add_layer_norm", move |isa| rows::add_layer_norm(isa, r, c)),
+                family(options, "add_rms_norm", move |isa| rows::add_rms_norm(isa, r, c)),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
         });
         let mut kernels = Vec::new();
         for (name, scores) in [("softmax", Scores::Near), ("softmax/far", Scores::Far)] {

@@ -3,8 +3,8 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut, Isa,
-    Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut,
+    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
 };
 use std::hint::black_box;
 
@@ -27,6 +27,31 @@ pub(crate) enum Mask {
     Causal,
     /// All but the last quarter.
     Padded,
+}
+
+/// What is added to the scores.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Under {
+    Nothing,
+    /// A relative bias, a table a head.
+    Relative,
+}
+
+impl Under {
+    /// A table for `shape`, and the options that go with it.
+    fn table(self, shape: Shape) -> Buffer {
+        let distances = 2 * shape.keys.max(shape.queries) - 1;
+        Buffer::random(if self == Self::Nothing { 0 } else { shape.heads * distances }, 7)
+    }
+
+    fn bias(self, shape: Shape, table: &[f32]) -> Option<Bias<'_>> {
+        let positions = shape.keys.max(shape.queries);
+        (self == Self::Relative).then_some(Bias::Relative {
+            data: table,
+            head_stride: 2 * positions - 1,
+            zero: positions - 1,
+        })
+    }
 }
 
 impl Shape {
@@ -67,7 +92,8 @@ impl Shape {
 }
 
 /// Prefill: keys are put into panels within the call.
-pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask) -> Work {
+pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work {
+    let table = under.table(shape);
     let Shape { batch, heads, queries, keys, head_dim } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
     let key = Buffer::random(shape.floats(keys), 2);
@@ -85,9 +111,10 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask) -> Work {
         .collect();
     let needed = attention_scratch(isa, &sequences, heads, head_dim).expect("scratch");
     let mut scratch = Buffer::zeros(needed);
-    let options =
-        AttentionOptions { causal: mask == Mask::Causal, ..AttentionOptions::new(head_dim) };
+    let causal = mask == Mask::Causal;
     Work::new(shape.flops(mask), shape.key_value_bytes(), move |parallelism| {
+        let bias = under.bias(shape, &table);
+        let options = AttentionOptions { causal, bias, ..AttentionOptions::new(head_dim) };
         attention(
             isa,
             Qkv {
@@ -123,7 +150,8 @@ fn filled(isa: Isa, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
 }
 
 /// Decode: the queries of each sentence on the keys of its slot of a cache.
-pub(crate) fn cached(isa: Isa, shape: Shape) -> Work {
+pub(crate) fn cached(isa: Isa, shape: Shape, under: Under) -> Work {
+    let table = under.table(shape);
     let Shape { batch, queries, keys, head_dim, .. } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
     let mut out = Buffer::zeros(shape.floats(queries));
@@ -136,8 +164,9 @@ pub(crate) fn cached(isa: Isa, shape: Shape) -> Work {
             key_len: keys,
         })
         .collect();
-    let options = AttentionOptions::new(head_dim);
     Work::new(shape.flops(Mask::None), shape.key_value_bytes(), move |parallelism| {
+        let bias = under.bias(shape, &table);
+        let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
         attention_cached(
             Heads::new(black_box(&query), shape.tokens(queries)).expect("query"),
             &Cache::new(isa, layout, &data).expect("cache"),
@@ -152,7 +181,8 @@ pub(crate) fn cached(isa: Isa, shape: Shape) -> Work {
 
 /// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
 /// share the first half of their past and have the rest to themselves.
-pub(crate) fn step(isa: Isa, shape: Shape) -> Work {
+pub(crate) fn step(isa: Isa, shape: Shape, under: Under) -> Work {
+    let table = under.table(shape);
     let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
     let rows = batch * beams;
     let query = Buffer::random(shape.floats(beams), 1);
@@ -163,8 +193,9 @@ pub(crate) fn step(isa: Isa, shape: Shape) -> Work {
         .flat_map(|row| (0..keys).map(move |j| if j < keys / 2 { row - row % beams } else { row }))
         .map(|slot| slot as u32)
         .collect();
-    let options = AttentionOptions::new(head_dim);
     Work::new(shape.flops(Mask::None), step_bytes(shape), move |parallelism| {
+        let bias = under.bias(shape, &table);
+        let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
         attention_step(
             Heads::new(black_box(&query), shape.tokens(beams)).expect("query"),
             &Cache::new(isa, layout, &data).expect("cache"),

@@ -4,7 +4,9 @@
 
 use crate::buffer::Buffer;
 use crate::work::Work;
-use simdformer_kernels::{Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+use simdformer_kernels::{
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+};
 use std::hint::black_box;
 
 /// Rows of A, columns of W, rows of W.
@@ -65,6 +67,30 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
         let a = Matrix::new(black_box(&a), m, k).expect("a");
         let c = MatrixMut::new(&mut c, m, n).expect("c");
         gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
+    })
+}
+
+/// Two products of half of the columns each, the second one a gate on the first: as many multiply-adds as
+/// one of `shape`.
+pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
+    let Shape(m, n, k) = shape;
+    let half = n / 2;
+    let (a, w, _) = shape.operands();
+    let mut c = Buffer::zeros(m * half);
+    let floats = PackedMatrix::len(isa, k, half).expect("length");
+    let mut packed = [Buffer::zeros(floats), Buffer::zeros(floats)];
+    for (packed, first) in packed.iter_mut().zip([0, half]) {
+        let weight = Matrix::strided(&w[first..], k, half, n, 1).expect("weight");
+        PackedMatrix::pack(isa, weight, packed).expect("pack");
+    }
+    shape.work(move |parallelism| {
+        let a = Matrix::new(black_box(&a), m, k).expect("a");
+        for (packed, residual) in packed.iter().zip([Residual::None, Residual::Gate]) {
+            let weight = PackedMatrix::from_packed(isa, k, half, packed).expect("packed");
+            let c = MatrixMut::new(&mut c, m, half).expect("c");
+            let epilogue = Epilogue { residual, ..Epilogue::default() };
+            gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
+        }
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::activation::{self, Activation};
-use simdformer_kernels::norm::{self, LayerNorm};
+use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
 use simdformer_kernels::softmax;
 use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
@@ -23,11 +23,25 @@ pub(crate) fn add_layer_norm(isa: Isa, rows: usize, columns: usize) -> Work {
     let (weight, bias) = (Buffer::random(columns, 3), Buffer::random(columns, 4));
     let mut out = Buffer::zeros(rows * columns);
     Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
-        let norm = LayerNorm { weight: &weight, bias: &bias, eps: 1e-5 };
+        let norm = LayerNorm { weight: &weight, bias: Some(&bias), eps: 1e-5 };
         let x = Matrix::new(black_box(&x), rows, columns).expect("x");
         let residual = Matrix::new(&residual, rows, columns).expect("residual");
         let out = MatrixMut::new(&mut out, rows, columns).expect("out");
         norm::add_layer_norm(isa, norm, x, residual, out, parallelism).expect("norm");
+    })
+}
+
+/// `out = RMSNorm(x + residual)`, out of place: two streams in, one out.
+pub(crate) fn add_rms_norm(isa: Isa, rows: usize, columns: usize) -> Work {
+    let (x, residual) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
+    let weight = Buffer::random(columns, 3);
+    let mut out = Buffer::zeros(rows * columns);
+    Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
+        let norm = RmsNorm { weight: &weight, eps: 1e-6 };
+        let x = Matrix::new(black_box(&x), rows, columns).expect("x");
+        let residual = Matrix::new(&residual, rows, columns).expect("residual");
+        let out = MatrixMut::new(&mut out, rows, columns).expect("out");
+        norm::add_rms_norm(isa, norm, x, residual, out, parallelism).expect("norm");
     })
 }
 

@@ -1,4 +1,4 @@
-//! Attention of any shape, layout, mask and values.
+//! Attention of any shape, layout, mask, relative bias and values.
 //!
 //! Finite results are held to the documented error bound against a softmax in f64; masked and padded
 //! keys hold NaN; three threads give the bits of one, and a sequence alone the bits that it has in the
@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildAttention;
 use simdformer_fuzz::{GAP, Rng, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    AttentionOptions, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention,
-    attention_scratch,
+    AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence,
+    attention, attention_scratch,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -26,6 +26,7 @@ struct Case {
     pads: [u8; 4],
     causal: bool,
     uniform: bool,
+    relative: Relative,
     values: Values,
     threads: u8,
     alone: u8,
@@ -39,6 +40,16 @@ struct Lengths {
     queries: u8,
     keys: u16,
     padding: u8,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+enum Relative {
+    None,
+    Shared,
+    /// A table for each head.
+    Each,
+    /// The same, of which some values hide their keys.
+    Hiding,
 }
 
 fuzz_target!(|case: Case| {
@@ -132,7 +143,26 @@ fn batch(isa: Isa, case: &Case) {
         value.fill(if case.uniform { padded } else { keys }, case.values, &mut rng);
     }
 
-    let options = options(head_dim, case.causal, case.uniform);
+    let both = || sequences.iter().filter(|s| s.query_len > 0 && s.key_len > 0);
+    let behind = both().map(|s| s.key_len - 1).max().unwrap_or(0);
+    let ahead = both().map(|s| s.query_len - 1).max().unwrap_or(0);
+    let ahead = if case.causal { 0 } else { ahead };
+    // Two floats before each head's that no query looks at.
+    let (zero, head_stride) = (behind + 2, behind + ahead + 3);
+    let shared = case.relative == Relative::Shared;
+    let table: Vec<f32> = (0..head_stride * if shared { 1 } else { heads })
+        .map(|at| match rng.bits() {
+            _ if at % head_stride < 2 => GAP,
+            bits if case.relative == Relative::Hiding && bits % 5 == 0 => f32::NEG_INFINITY,
+            _ => rng.value(Values::Moderate),
+        })
+        .collect();
+    let bias =
+        Bias::Relative { data: &table, head_stride: if shared { 0 } else { head_stride }, zero };
+    let options = AttentionOptions {
+        bias: (case.relative != Relative::None).then_some(bias),
+        ..options(head_dim, case.causal, case.uniform)
+    };
     let untouched = Tokens::new([query_end + 1, heads, head_dim], case.pads[3]);
     let run = |sequences: &[Sequence], parallelism: Parallelism<'_>| {
         let needed = attention_scratch(isa, sequences, kv_heads, head_dim).expect("a small size");
@@ -205,9 +235,17 @@ fn check_head(
     } else {
         sequence.key_len
     };
-    let uniform = visible == 0 && options.fully_masked == FullyMasked::Uniform;
+    let value_of = |j: usize| match options.bias {
+        Some(Bias::Relative { data, head_stride, zero }) => {
+            data[head * head_stride + zero + j + sequence.query_len - sequence.key_len - i]
+        }
+        _ => 0.0,
+    };
+    let hidden = |j: usize| value_of(j) == f32::NEG_INFINITY;
+    let uniform = (0..visible).all(hidden) && options.fully_masked == FullyMasked::Uniform;
     let used = if uniform { sequence.padded_len } else { visible };
     let (mut largest_query, mut largest_key, mut largest_value) = (0f64, 0f64, 0f64);
+    let mut largest_bias = 0f64;
     let mut finite = true;
     let mut note = |largest: &mut f64, x: f32| {
         *largest = largest.max(f64::from(x).abs());
@@ -215,6 +253,10 @@ fn check_head(
     };
     let mut scores = vec![0f64; used];
     for (j, score) in scores.iter_mut().enumerate() {
+        if !uniform && hidden(j) {
+            *score = f64::NEG_INFINITY;
+            continue;
+        }
         for d in 0..head_dim {
             note(&mut largest_value, value.at(sequence.key_start + j, head / group, d));
             if !uniform {
@@ -225,7 +267,10 @@ fn check_head(
                 *score += f64::from(q) * f64::from(k);
             }
         }
-        *score *= f64::from(options.scale);
+        if !uniform {
+            *score = *score * f64::from(options.scale) + f64::from(value_of(j));
+            note(&mut largest_bias, value_of(j));
+        }
     }
     let scores_reach = head_dim as f64 * f64::from(options.scale) * largest_query * largest_key;
     let limit = f64::from(f32::MAX) / 4.0;
@@ -234,16 +279,24 @@ fn check_head(
         return;
     }
     let maximum = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // Nothing to weigh: zeros.
+    let maximum = if maximum == f64::NEG_INFINITY { 0.0 } else { maximum };
     let sum: f64 = scores.iter().map(|score| (score - maximum).exp()).sum();
+    let sum = if sum == 0.0 { 1.0 } else { sum };
     let unit = f64::from(f32::EPSILON) / 2.0;
-    let bound =
-        8.0 * unit * (scores_reach + sequence.padded_len as f64 / 8.0 + 8.0) * largest_value
-            + 1e-30;
+    let bound = 8.0
+        * unit
+        * (scores_reach + largest_bias + sequence.padded_len as f64 / 8.0 + 8.0)
+        * largest_value
+        + 1e-30;
     for d in 0..head_dim {
         let expected: f64 = scores
             .iter()
             .enumerate()
             .map(|(j, score)| {
+                if *score == f64::NEG_INFINITY {
+                    return 0.0;
+                }
                 let weight = (score - maximum).exp() / sum;
                 weight * f64::from(value.at(sequence.key_start + j, head / group, d))
             })

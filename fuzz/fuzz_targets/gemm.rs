@@ -38,6 +38,7 @@ enum Add {
     Nothing,
     Output,
     Matrix,
+    Gate,
 }
 
 /// Runs any numbers any number of times, on two threads.
@@ -90,7 +91,7 @@ fn product(isa: Isa, case: &Case) {
     let r = Strided::filled(rows, columns, r_layout, case.values, &mut rng);
     let bias: Vec<f32> = (0..columns).map(|_| rng.value(case.values)).collect();
     let scale = case.scale.map_or(1.0, |scale| f32::from(scale) / 16.0);
-    let before = if case.residual == Add::Output {
+    let before = if matches!(case.residual, Add::Output | Add::Gate) {
         Strided::filled(rows, columns, c_layout, case.values, &mut rng)
     } else {
         Strided::empty(rows, columns, c_layout)
@@ -106,6 +107,7 @@ fn product(isa: Isa, case: &Case) {
             Add::Nothing => Residual::None,
             Add::Output => Residual::Output,
             Add::Matrix => Residual::Matrix(view(&r)),
+            Add::Gate => Residual::Gate,
         },
     };
     let mut c = before.clone();
@@ -135,12 +137,21 @@ fn product(isa: Isa, case: &Case) {
             }
             let residual = match case.residual {
                 Add::Nothing => 0.0,
-                Add::Output => before.at(row, column),
+                Add::Output | Add::Gate => before.at(row, column),
                 Add::Matrix => r.at(row, column),
             };
-            expected += f64::from(residual);
-            largest += f64::from(residual).abs();
-            bound += 4.0 * epsilon * largest + 1e-30;
+            let residual = f64::from(residual);
+            if case.residual == Add::Gate {
+                expected *= residual;
+                // Also what was lost below the normal numbers is multiplied.
+                bound = (bound + 4.0 * epsilon * largest + 1e-37) * residual.abs();
+                largest = largest.max(1.0) * residual.abs().max(1.0);
+                bound += epsilon * expected.abs() + 1e-37;
+            } else {
+                expected += residual;
+                largest += residual.abs();
+                bound += 4.0 * epsilon * largest + 1e-30;
+            }
             // Past the range of f32 the order of additions decides, also where a scale of 0 brings an
             // infinite sum back as NaN; the bits are compared below.
             let small = f64::from(f32::MAX) / 4.0;

@@ -11,7 +11,7 @@
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
 //! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
-//! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`] | yes | yes | yes | yes |
+//! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
 //! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
 //! in plain Rust, as CPUs without VNNI have it too, gives the same answers and is not faster than the
@@ -43,6 +43,8 @@
 //! | a product of two activations | [`gemm_unpacked`] |
 //! | attention over sentences laid end to end | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_step`] and [`attention_cached`] |
+//! | T5's bias of relative positions | [`relative::RelativeBuckets`], then [`Bias::Relative`] in any attention |
+//! | a gated feed-forward block | [`Residual::Gate`] |
 //! | threads of one's own | [`Executor`] |
 //! | all of it in one program of sixty lines | `examples/first_hour/kernels.rs` in the repository, with a pool of std's threads in `examples/first_hour/pool.rs` |
 //!
@@ -93,6 +95,7 @@ pub mod norm;
 mod parallel;
 pub mod position;
 pub mod reference;
+pub mod relative;
 mod rows;
 pub mod screen;
 mod shared;

@@ -77,7 +77,7 @@ pub fn softmax(row: &[f32], length: usize, fully_masked: FullyMasked, column: us
     libm::exp(log_softmax(row, length, fully_masked, column))
 }
 
-// ---- Layer norm ----
+// ---- Norms ----
 
 /// Mean and variance (divided by n) of a row; NaN for a row without elements.
 pub fn moments(row: &[f32]) -> (f64, f64) {
@@ -96,6 +96,18 @@ pub fn normalized(row: &[f32], eps: f32, column: usize) -> f64 {
     let (mean, variance) = moments(row);
     let deviation = f64::from(row[column]) - mean;
     if deviation == 0.0 { 0.0 } else { deviation / libm::sqrt(variance + f64::from(eps)) }
+}
+
+/// Element `column` of a row divided by the root of its mean square, before the weight. 0 where the mean
+/// square and eps are 0.
+///
+/// # Panics
+/// There is no such column.
+pub fn rms_normalized(row: &[f32], eps: f32, column: usize) -> f64 {
+    let square = |&x: &f32| f64::from(x) * f64::from(x);
+    let mean = row.iter().map(square).sum::<f64>() / row.len() as f64;
+    let x = f64::from(row[column]);
+    if x == 0.0 { 0.0 } else { x / libm::sqrt(mean + f64::from(eps)) }
 }
 
 // ---- Embedding and positions ----

@@ -29,6 +29,8 @@ mod memory;
 mod norm;
 #[cfg(feature = "rayon")]
 mod regressions;
+mod relative;
+mod rms_norm;
 #[cfg(feature = "rayon")]
 mod screen;
 #[cfg(feature = "rayon")]

@@ -4,9 +4,12 @@
 
 mod support;
 
+use simdformer_kernels::norm::{
+    LayerNorm, RmsNorm, add_into_layer_norm, add_rms_norm_in_place, layer_norm, rms_norm,
+};
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
     HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Team,
     attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked, screen,
 };
@@ -56,6 +59,8 @@ struct Bench {
     weight: Vec<f32>,
     packed: Vec<f32>,
     unpacked: Vec<f32>,
+    /// A sum and a norm.
+    norms: Vec<f32>,
     screen: Vec<f32>,
     scratch: Vec<f32>,
     cache: Vec<f32>,
@@ -78,6 +83,7 @@ impl Bench {
             weight: random.values(WIDTH * WIDTH),
             packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
             unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
+            norms: vec![0.0; 2 * TOKENS * WIDTH],
             screen: vec![0.0; Screen::len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
@@ -118,6 +124,27 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
+        gemm(
+            Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
+            &packed,
+            &Epilogue { residual: Residual::Gate, ..epilogue },
+            MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C"),
+            parallelism,
+        )
+        .expect("a fit");
+        let x = Matrix::new(&self.input, TOKENS, WIDTH).expect("x");
+        let (sum, out) = self.norms.split_at_mut(TOKENS * WIDTH);
+        let mut sum = MatrixMut::new(sum, TOKENS, WIDTH).expect("a sum");
+        let mut out = MatrixMut::new(out, TOKENS, WIDTH).expect("a norm");
+        let weight_of_norm = &self.weight[..WIDTH];
+        let norm = LayerNorm { weight: weight_of_norm, bias: None, eps: 1e-5 };
+        layer_norm(isa, norm, x, sum.reborrow(), parallelism).expect("a fit");
+        let norm = LayerNorm { bias: Some(weight_of_norm), ..norm };
+        add_into_layer_norm(isa, norm, x, sum.reborrow(), out.reborrow(), parallelism)
+            .expect("a fit");
+        let norm = RmsNorm { weight: weight_of_norm, eps: 1e-6 };
+        rms_norm(isa, norm, x, out.reborrow(), parallelism).expect("a fit");
+        add_rms_norm_in_place(isa, norm, x, sum, parallelism).expect("a fit");
         let screen = Screen::build(&packed, &mut self.screen).expect("room");
         let product =
             Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
@@ -147,6 +174,20 @@ impl Bench {
         for slot in 0..2 {
             cache.write(slot, 0, input, input).expect("a place");
         }
+        // With a relative bias from here on.
+        let zero = TOKENS - 1;
+        let bias = Bias::Relative { data: &self.weight, head_stride: TOKENS, zero };
+        let options = AttentionOptions { bias: Some(bias), ..options };
+        attention(
+            isa,
+            Qkv { query: input, key: input, value: input },
+            &SEQUENCES,
+            &options,
+            HeadsMut::new(&mut self.output, shape).expect("room").into(),
+            &mut self.scratch,
+            parallelism,
+        )
+        .expect("a fit");
         let cache = Cache::new(isa, SHAPE, &self.cache).expect("the length");
         attention_cached(
             input,

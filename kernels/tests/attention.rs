@@ -1,6 +1,6 @@
 //! Attention against its oracle, on every instruction set of the machine: any head size, any
 //! lengths, every mask, in strided memory that holds NaN wherever a query may not look.
-use crate::support::batch::{Batch, OwnedBias};
+use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::{
@@ -26,7 +26,7 @@ fn batches() -> impl Strategy<Value = Batch> {
         prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
         [0usize..=2, 0usize..=2, 0usize..=2],
         0usize..=2,
-        (any::<bool>(), 0usize..4, any::<bool>()),
+        (any::<bool>(), 0usize..7, any::<bool>()),
         prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
         any::<u64>(),
     )
@@ -55,10 +55,18 @@ fn batches() -> impl Strategy<Value = Batch> {
                     }
                 }
                 batch.weight_heads = (0..heads).rev().filter(|_| random.below(3) == 0).collect();
-                if bias > 0 {
-                    add_bias(&mut batch, bias, &mut random);
+                match bias {
+                    0 => batch,
+                    1..=3 => {
+                        add_bias(&mut batch, bias, &mut random);
+                        batch
+                    }
+                    // Relative ones: of finite values, and with some that hide.
+                    _ => with_relative_bias(batch, bias == 4, |_, _| {
+                        let hidden = bias == 6 && random.below(5) == 0;
+                        if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
+                    }),
                 }
-                batch
             },
         )
 }
@@ -102,7 +110,7 @@ fn add_bias(batch: &mut Batch, kind: usize, random: &mut Random) {
             }
         }
     }
-    batch.bias = Some(OwnedBias { data, head_stride, query_stride });
+    batch.bias = Some(OwnedBias::dense(data, head_stride, query_stride));
 }
 
 fn check(batch: &Batch, what: &str) {
@@ -369,10 +377,67 @@ fn a_bias_of_minus_infinity_everywhere_masks_fully() {
         // Row 2 sees nothing of the first block, row 3 nothing of the second.
         data[600..600 + 256].fill(f32::NEG_INFINITY);
         data[900 + 256..].fill(f32::NEG_INFINITY);
-        batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 300 });
+        batch.bias = Some(OwnedBias::dense(data, 0, 300));
         batch.fully_masked = fully_masked;
         batch.weight_heads = vec![0];
         check(&batch, &format!("{fully_masked:?}"));
+    }
+}
+
+/// What a relative bias hides is not read, wherever its distance puts it: keys farther behind than ten.
+#[test]
+fn a_relative_bias_of_minus_infinity_hides() {
+    for head_dim in [5, 16, 64] {
+        let batch = Batch::new(&[(5, 20, 0), (7, 300, 2)], [2, 1, head_dim], [0, 1, 2], 3);
+        let mut batch = with_relative_bias(batch, false, |head, distance| {
+            if distance < -10 { f32::NEG_INFINITY } else { (head as isize + distance) as f32 / 8.0 }
+        });
+        batch.weight_heads = vec![1, 0];
+        for i in 0..2 {
+            let Sequence { query_len, key_start, key_len, .. } = batch.sequences[i];
+            // The first query stands at `key_len - query_len`.
+            let hidden = key_start..key_start + (key_len - query_len - 10);
+            batch.key.fill(hidden.clone(), || f32::NAN);
+            batch.value.fill(hidden, || f32::INFINITY);
+        }
+        check(&batch, "a window");
+    }
+}
+
+/// The dense bias that says the same has the same bits, finite or not.
+#[test]
+fn a_relative_bias_is_a_dense_one() {
+    for (causal, hides) in [(false, false), (true, false), (false, true), (true, true)] {
+        let lens = [(40, 40, 0), (1, 290, 3), (0, 4, 0), (7, 7, 0), (30, 9, 0), (300, 300, 0)];
+        let mut batch = Batch::new(&lens, [3, 1, 21], [0, 0, 0], 8);
+        batch.causal = causal;
+        batch.weight_heads = vec![0, 2];
+        let mut random = Random::new(4);
+        let relative = with_relative_bias(batch.clone(), false, |_, _| {
+            if hides && random.below(6) == 0 { f32::NEG_INFINITY } else { random.value() }
+        });
+        let table = relative.bias.as_ref().expect("a bias");
+        let (tokens, keys) = (batch.query.shape[0], 300);
+        let mut data = vec![POISON; 3 * tokens * keys];
+        for &Sequence { query_start, query_len, key_len, .. } in &batch.sequences {
+            for (head, i) in (0..3).flat_map(|head| (0..query_len).map(move |i| (head, i))) {
+                for j in 0..key_len {
+                    let at =
+                        (table.zero.expect("relative") + j + query_len).checked_sub(key_len + i);
+                    // Of keys ahead of a causal query there is no value.
+                    let value = at.and_then(|at| {
+                        (at < table.head_stride).then(|| table.data[head * table.head_stride + at])
+                    });
+                    data[(head * tokens + query_start + i) * keys + j] = value.unwrap_or(POISON);
+                }
+            }
+        }
+        batch.bias = Some(OwnedBias::dense(data, tokens * keys, keys));
+        for isa in all_isas() {
+            let expected = batch.attention(isa, Parallelism::Serial).bits();
+            let found = relative.attention(isa, Parallelism::Serial).bits();
+            assert!(found == expected, "{isa}, causal {causal}, hides {hides}");
+        }
     }
 }
 
@@ -384,7 +449,7 @@ fn nan_in_one_query_stays_in_its_row() {
         batch.weight_heads = vec![0];
         if bias {
             let data = vec![0.25; 290];
-            batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 0 });
+            batch.bias = Some(OwnedBias::dense(data, 0, 0));
         }
         for isa in all_isas() {
             let clean = batch.attention(isa, Parallelism::Serial);

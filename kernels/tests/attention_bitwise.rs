@@ -1,34 +1,56 @@
 //! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded
 //! token by token, in one slot of a cache or spread over several.
-use crate::support::batch::{Batch, OwnedBias};
+use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
     Sequence, attention_cached, attention_step,
 };
 
+#[derive(Clone, Copy, PartialEq)]
+enum With {
+    Nothing,
+    /// A dense bias, some of it minus infinity.
+    Dense,
+    /// A relative one.
+    Relative,
+    /// A relative one, some of it minus infinity.
+    Hiding,
+}
+
 /// Several sequences of which some are large enough to be worth a fork.
-fn large(causal: bool, bias: bool, head_dim: usize) -> Batch {
+fn large(causal: bool, bias: With, head_dim: usize) -> Batch {
     let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2)];
     let mut batch = Batch::new(&lens, [6, 3, head_dim], [0, 1, 2], head_dim as u64);
     batch.causal = causal;
     batch.weight_heads = vec![4, 0];
-    if bias {
-        let mut random = Random::new(5);
-        let tokens = batch.query.shape[0];
-        let data = (0..tokens * 300)
-            .map(|_| if random.below(9) == 0 { f32::NEG_INFINITY } else { random.value() })
-            .collect();
-        batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: 300 });
+    let mut random = Random::new(5);
+    let mut value = |hides: bool| {
+        if hides && random.below(9) == 0 { f32::NEG_INFINITY } else { random.value() }
+    };
+    match bias {
+        With::Nothing => batch,
+        With::Dense => {
+            let data = (0..batch.query.shape[0] * 300).map(|_| value(true)).collect();
+            batch.bias = Some(OwnedBias::dense(data, 0, 300));
+            batch
+        }
+        With::Relative | With::Hiding => {
+            with_relative_bias(batch, false, |_, _| value(bias == With::Hiding))
+        }
     }
-    batch
 }
 
 #[test]
 fn threads_do_not_change_a_bit() {
-    for (causal, bias, head_dim) in
-        [(false, false, 64), (true, false, 64), (true, false, 37), (true, true, 20)]
-    {
+    for (causal, bias, head_dim) in [
+        (false, With::Nothing, 64),
+        (true, With::Nothing, 64),
+        (true, With::Nothing, 37),
+        (true, With::Dense, 20),
+        (false, With::Relative, 64),
+        (true, With::Hiding, 20),
+    ] {
         let batch = large(causal, bias, head_dim);
         for isa in all_isas() {
             let serial = batch.attention(isa, Parallelism::Serial).bits();
@@ -54,14 +76,27 @@ fn rows(batch: &Batch, sequence: Sequence, first: usize, count: usize) -> Option
     part.query = batch.query.tokens(from..from + count);
     part.sequences = vec![Sequence { query_start: 0, query_len: count, key_len, ..sequence }];
     if let Some(bias) = &mut part.bias {
-        bias.data.drain(..from * bias.query_stride);
+        match &mut bias.zero {
+            None => drop(bias.data.drain(..from * bias.query_stride)),
+            // These queries would stand at the end of the keys now.
+            Some(zero) if !batch.causal => *zero += hidden_after,
+            Some(_) => {}
+        }
     }
     Some(part)
 }
 
 #[test]
 fn a_row_alone_has_the_bits_it_has_in_the_batch() {
-    for (causal, bias, head_dim) in [(false, false, 64), (true, false, 21), (true, true, 8)] {
+    for (causal, bias, head_dim) in [
+        (false, With::Nothing, 64),
+        (true, With::Nothing, 21),
+        (true, With::Dense, 8),
+        (false, With::Relative, 64),
+        (true, With::Relative, 21),
+        (false, With::Hiding, 8),
+        (true, With::Hiding, 33),
+    ] {
         let batch = large(causal, bias, head_dim);
         for isa in all_isas() {
             let together = batch.attention(isa, Parallelism::Serial);
@@ -109,12 +144,25 @@ fn token(tensor: &Tensor, at: usize) -> Tensor {
 /// a growing length, with `attention_step`, and with prefills that continue the cache.
 #[test]
 fn a_prefill_has_the_bits_of_its_decode_steps() {
-    for (tokens, head_dim, heads, kv_heads) in
-        [(70, 64, 2, 1), (300, 10, 2, 2), (530, 16, 1, 1), (33, 80, 3, 1)]
-    {
+    for (tokens, head_dim, heads, kv_heads, bias) in [
+        (70, 64, 2, 1, With::Nothing),
+        (300, 10, 2, 2, With::Nothing),
+        (530, 16, 1, 1, With::Nothing),
+        (33, 80, 3, 1, With::Nothing),
+        (70, 64, 2, 1, With::Relative),
+        (530, 16, 1, 1, With::Relative),
+        (300, 10, 2, 2, With::Hiding),
+    ] {
         let mut batch =
             Batch::new(&[(tokens, tokens, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 3);
         batch.causal = true;
+        if bias != With::Nothing {
+            let mut random = Random::new(9);
+            batch = with_relative_bias(batch, false, |_, _| {
+                let hidden = bias == With::Hiding && random.below(4) == 0;
+                if hidden { f32::NEG_INFINITY } else { random.value() }
+            });
+        }
         let options = batch.options();
         for isa in all_isas() {
             let prefill = batch.attention(isa, Parallelism::Serial);
@@ -217,7 +265,24 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
         }
     }
     let query = Tensor::filled([rows, heads, head_dim], 2, random);
-    let options = AttentionOptions::new(head_dim);
+    let longest = lens.iter().max().map_or(0, |&len| len as usize);
+    let kind = random.below(5);
+    let mut values = |count: usize| -> Vec<f32> {
+        let hides = kind % 2 == 1;
+        let value = |_| {
+            if hides && random.below(4) == 0 { f32::NEG_INFINITY } else { random.value() }
+        };
+        (0..count).map(value).collect()
+    };
+    let bias = match kind {
+        0 => None,
+        1 | 2 => Some(OwnedBias::dense(values(heads * rows * longest), rows * longest, longest)),
+        _ => Some(OwnedBias::relative(values(heads * longest), longest, longest.saturating_sub(1))),
+    };
+    let options = AttentionOptions {
+        bias: bias.as_ref().map(OwnedBias::view),
+        ..AttentionOptions::new(head_dim)
+    };
     let mut found = Tensor::new(query.shape, 1);
     let step = |found: &mut Tensor, parallelism: Parallelism<'_>| {
         attention_step(
@@ -242,6 +307,10 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
         let len = len as usize;
         let mut batch = Batch::new(&[(1, len, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 0);
         batch.query = token(&query, row);
+        batch.bias = bias.clone();
+        if let Some(OwnedBias { data, query_stride, zero: None, .. }) = &mut batch.bias {
+            data.drain(..row * *query_stride);
+        }
         for position in 0..len {
             let (key, value) = &tensors[ancestry[row * stride + position] as usize];
             for head in 0..kv_heads {

@@ -94,13 +94,24 @@ fn every_error_of_attention() {
     let bias = |floats: usize, head_stride, query_stride| {
         let data = &ZEROS[..floats];
         AttentionOptions {
-            bias: Some(Bias { data, head_stride, query_stride }),
+            bias: Some(Bias::Dense { data, head_stride, query_stride }),
             ..AttentionOptions::new(8)
         }
     };
+    let relative = |floats: usize, head_stride, zero| AttentionOptions {
+        bias: Some(Bias::Relative { data: &ZEROS[..floats], head_stride, zero }),
+        ..AttentionOptions::new(8)
+    };
+    let causal = |options| AttentionOptions { causal: true, ..options };
     let good = Call::good();
     for isa in all_isas() {
         assert_eq!(good.result(isa), Ok(()));
+        // Three heads further, two keys behind, and three ahead of the first of four queries over three
+        // keys unless they are hidden.
+        let fits = [relative(36, 10, 2), relative(6, 0, 2), causal(relative(33, 10, 2))];
+        for options in fits {
+            assert_eq!(Call { options, ..good.clone() }.result(isa), Ok(()));
+        }
         assert_eq!(Call { weight_heads: Some(&[3, 1]), ..good.clone() }.result(isa), Ok(()));
         // Three heads further, five queries further, three keys: and not one float more.
         assert_eq!(
@@ -194,6 +205,24 @@ fn every_error_of_attention() {
             ),
             (Call { options: bias(2, 0, 0), ..good.clone() }, E::Bias { expected: 3, found: 2 }),
             (Call { options: bias(9, usize::MAX, 1), ..good.clone() }, E::TooLarge),
+            (
+                Call { options: relative(35, 10, 2), ..good.clone() },
+                E::Bias { expected: 36, found: 35 },
+            ),
+            (
+                Call { options: relative(5, 0, 2), ..good.clone() },
+                E::Bias { expected: 6, found: 5 },
+            ),
+            (
+                Call { options: causal(relative(32, 10, 2)), ..good.clone() },
+                E::Bias { expected: 33, found: 32 },
+            ),
+            (
+                Call { options: relative(90, 10, 1), ..good.clone() },
+                E::BiasZero { expected: 2, found: 1 },
+            ),
+            (Call { options: relative(9, usize::MAX, 2), ..good.clone() }, E::TooLarge),
+            (Call { options: relative(9, 0, usize::MAX), ..good.clone() }, E::TooLarge),
             (
                 Call { weight_heads: Some(&[4]), ..good.clone() },
                 E::WeightsHead { heads: 4, found: 4 },
@@ -378,11 +407,21 @@ fn every_error_of_cached_attention_and_of_a_step() {
             step(&[3, 5], &[0, 0, 0, 0, 0, 1, 1, 3, 1, 1], 5, &options),
             Err(E::Slot { slots: 3, found: 3 })
         );
-        let bias = Bias { data: &ZEROS, head_stride: 0, query_stride: 0 };
-        assert_eq!(
-            step(&[1, 1], &[0; 2], 1, &AttentionOptions { bias: Some(bias), ..options }),
-            Err(E::StepBias)
-        );
+        // Four heads, two rows, five keys.
+        let under =
+            |bias| step(&[3, 5], &[0; 10], 5, &AttentionOptions { bias: Some(bias), ..options });
+        let dense = |floats: usize| Bias::Dense {
+            data: &ZEROS[..floats],
+            head_stride: 10,
+            query_stride: 5,
+        };
+        assert_eq!(under(dense(40)), Ok(()));
+        assert_eq!(under(dense(39)), Err(E::Bias { expected: 40, found: 39 }));
+        let relative =
+            |floats: usize, zero| Bias::Relative { data: &ZEROS[..floats], head_stride: 7, zero };
+        assert_eq!(under(relative(26, 4)), Ok(()));
+        assert_eq!(under(relative(25, 4)), Err(E::Bias { expected: 26, found: 25 }));
+        assert_eq!(under(relative(4096, 3)), Err(E::BiasZero { expected: 4, found: 3 }));
     }
 }
 
@@ -435,18 +474,15 @@ fn messages_name_what_is_wrong() {
             ))
         );
 
-        let bias = Bias { data: &ZEROS, head_stride: 0, query_stride: 0 };
-        let mut out = [POISON; 8];
-        let step = attention_step(
-            heads(1, 1, 8),
-            &Cache::new(isa, CacheShape { heads: 1, ..SHAPE }, &data).expect("room"),
-            Ancestry { lens: &[1], slots: &[0], stride: 1 },
-            &AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) },
-            HeadsMut::new(&mut out, [1, 1, 8]).expect("room"),
-            Parallelism::Serial,
+        let zero = Bias::Relative { data: &ZEROS, head_stride: 0, zero: 1 };
+        let zero = Call {
+            options: AttentionOptions { bias: Some(zero), ..AttentionOptions::new(8) },
+            ..Call::good()
+        };
+        assert_eq!(
+            said(zero),
+            "the relative bias must have 2 values before the one for distance 0; found 1"
         );
-        assert_eq!(step.expect_err("a bias").to_string(), "a decode step takes no bias");
-        assert!(out.iter().all(|x| x.to_bits() == POISON.to_bits()));
     }
 }
 
@@ -485,7 +521,7 @@ fn absurd_sizes_do_not_panic() {
                 Qkv { query: heads(2, 4, 8), key: none, value: none },
                 &[Sequence { query_len: 2, ..Sequence::default() }],
                 &AttentionOptions {
-                    bias: Some(Bias { data: &[], head_stride: MAX, query_stride: MAX }),
+                    bias: Some(Bias::Dense { data: &[], head_stride: MAX, query_stride: MAX }),
                     fully_masked,
                     ..AttentionOptions::new(8)
                 },
@@ -616,7 +652,7 @@ fn the_oracle_refuses_what_the_kernel_refuses() {
     let view = |heads| Heads::strided(&ZEROS, [7, heads, 8], 0, 0).expect("one head, repeated");
     assert_eq!(run(view(many), view(many), view(many), FIRST, 64, 32), Err(E::TooLarge));
     // A bias whose strides lead out of any slice has no element there.
-    let bias = Bias { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
+    let bias = Bias::Dense { data: &ZEROS, head_stride: usize::MAX, query_stride: usize::MAX };
     let options = AttentionOptions { bias: Some(bias), ..options };
     assert!(!reference::attention::hidden(FIRST, &options, 0, 0, 0));
     assert!(reference::attention::hidden(FIRST, &options, 3, 1, 0));

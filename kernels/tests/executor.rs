@@ -5,14 +5,16 @@ use crate::support::pool::Pool;
 use crate::support::{POISON, Random, all_isas, bits};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::embed;
-use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::norm::{
+    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
+};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor,
-    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, attention,
-    attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue,
+    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence,
+    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,6 +88,16 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         attention(isa, qkv, sequences, &options, to, &mut scratch, parallelism).expect("a fit");
         all.push(("attention", bits(&out)));
     }
+    let zero = TOKENS - 1;
+    let relative = Bias::Relative { data: &w, head_stride: 2 * TOKENS - 1, zero };
+    let biased = AttentionOptions { bias: Some(relative), ..options };
+    let floats = attention_scratch(isa, &[Sequence::packed(0, TOKENS)], HEADS, HEAD_DIM);
+    let mut scratch = vec![POISON; floats.expect("small")];
+    let qkv = Qkv { query: heads, key: heads, value: heads };
+    let to = HeadsMut::new(&mut out, shape).expect("room").into();
+    let whole = [Sequence::packed(0, TOKENS)];
+    attention(isa, qkv, &whole, &biased, to, &mut scratch, parallelism).expect("a fit");
+    all.push(("attention with a relative bias", bits(&out)));
     let slots = CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
     let mut data = vec![POISON; slots.len(isa).expect("small")];
     let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
@@ -107,7 +119,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
     let scores = matrix(&logits, TOKENS, COLUMNS);
     let mut p = vec![POISON; TOKENS * COLUMNS];
-    let norm = LayerNorm { weight: &w[..COLUMNS], bias: &w[COLUMNS..2 * COLUMNS], eps: 1e-5 };
+    let norm = LayerNorm { weight: &w[..COLUMNS], bias: Some(&w[COLUMNS..2 * COLUMNS]), eps: 1e-5 };
     let room = |p: &'_ mut Vec<f32>| -> MatrixMut<'static> {
         // SAFETY: each view is gone before the next one, or `p`, is used.
         unsafe {
@@ -125,6 +137,11 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     add_into_layer_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism)
         .expect("a fit");
     all.push(("add_into_layer_norm", [bits(&p), bits(&sum)].concat()));
+    let norm = RmsNorm { weight: &w[..COLUMNS], eps: 1e-6 };
+    rms_norm(isa, norm, scores, room(&mut p), parallelism).expect("a fit");
+    all.push(("rms_norm", bits(&p)));
+    add_into_rms_norm(isa, norm, scores, room(&mut sum), room(&mut p), parallelism).expect("a fit");
+    all.push(("add_into_rms_norm", [bits(&p), bits(&sum)].concat()));
     activation::apply(isa, Activation::Gelu, room(&mut p), parallelism).expect("a fit");
     all.push(("activation", bits(&p)));
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7 % WIDTH as u32).collect();

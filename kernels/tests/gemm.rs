@@ -163,7 +163,7 @@ fn cases() -> impl Strategy<Value = Case> {
         prop_oneof![2 => Just(1.0f32), 1 => -3.0f32..3.0, 1 => Just(0.0)],
         any::<bool>(),
         0..ACTIVATIONS.len(),
-        0usize..3,
+        0usize..4,
         any::<u64>(),
     )
         .prop_map(
@@ -194,8 +194,8 @@ fn check_case(isa: Isa, case: &Case) {
     let residual =
         Strided::new(rows, columns, strides(rows, columns, r_layout, 1), |_, _| random.value());
     let bias = random.values(columns);
-    // Only a residual that is the output may look at what the output holds.
-    let output = case.residual == 1;
+    // Only a residual that is the output, or a gate, may look at what the output holds.
+    let output = matches!(case.residual, 1 | 3);
     let mut c =
         Strided::new(rows, columns, strides(rows, columns, c_layout, case.spread), |_, _| {
             if output { random.value() } else { POISON }
@@ -208,7 +208,8 @@ fn check_case(isa: Isa, case: &Case) {
         residual: match case.residual {
             0 => Residual::None,
             1 => Residual::Output,
-            _ => Residual::Matrix(residual.view()),
+            2 => Residual::Matrix(residual.view()),
+            _ => Residual::Gate,
         },
     };
     let packed = Packed::new(isa, w.view());
@@ -264,7 +265,7 @@ fn every_combination_of_epilogues() {
         for scale in [1.0, 0.125, -1.7] {
             for bias in [false, true] {
                 for activation in 0..ACTIVATIONS.len() {
-                    for residual in 0..3 {
+                    for residual in 0..4 {
                         for spread in [1, 2] {
                             let case = Case {
                                 rows: 8,

@@ -6,6 +6,7 @@ use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, diff
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    gemm_unpacked, gemm_unpacked_scratch,
 };
 
 #[test]
@@ -72,6 +73,72 @@ fn an_activation_in_the_epilogue_is_the_activation_alone() {
                     assert_eq!(x.is_nan(), sum.is_nan(), "{isa}: {activation:?}({sum:e}) is {x:e}");
                 }
             }
+        }
+    }
+}
+
+/// `activation(x W0) * (x W1)` has the bits of the two products, multiplied: of a row alone, in a batch of any
+/// size, on any threads, packed or not.
+#[test]
+fn a_gate_is_the_product_of_two_products() {
+    let shapes =
+        [(1, 40, 70), (1, 600, 129), (3, 17, 64), (7, 9, 200), (50, 70, 131), (200, 33, 65)];
+    for isa in all_isas() {
+        for (index, &(rows, depth, columns)) in shapes.iter().enumerate() {
+            let mut random = Random::new(index as u64);
+            let x = random.values(rows * depth);
+            let (w0, w1) = (random.values(depth * columns), random.values(depth * columns));
+            let bias = random.values(columns);
+            let weight = |w: &[f32]| Packed::new(isa, Matrix::new(w, depth, columns).expect("W"));
+            let (first, second) = (weight(&w0), weight(&w1));
+            let activation = ACTIVATIONS[index % ACTIVATIONS.len()];
+            let up = Epilogue { activation, ..Epilogue::default() };
+            let plain = Epilogue { bias: Some(&bias), scale: 0.5, ..Epilogue::default() };
+            let gate = Epilogue { residual: Residual::Gate, ..plain };
+            let run = |rows: std::ops::Range<usize>, parallelism: Parallelism<'_>| {
+                let a = &x[rows.start * depth..rows.end * depth];
+                let a = Matrix::new(a, rows.len(), depth).expect("A");
+                let mut c = vec![POISON; rows.len() * columns];
+                for (weight, epilogue) in [(&first, &up), (&second, &gate)] {
+                    let c = MatrixMut::new(&mut c, rows.len(), columns).expect("C");
+                    gemm(a, &weight.get(), epilogue, c, parallelism).expect("a fit");
+                }
+                c
+            };
+            let together = run(0..rows, Parallelism::Serial);
+            let apart = |weight: &Packed, epilogue: &Epilogue<'_>| {
+                let mut c = vec![POISON; rows * columns];
+                let a = Matrix::new(&x, rows, depth).expect("A");
+                let view = MatrixMut::new(&mut c, rows, columns).expect("C");
+                gemm(a, &weight.get(), epilogue, view, Parallelism::Serial).expect("a fit");
+                c
+            };
+            let (up_alone, gate_alone) = (apart(&first, &up), apart(&second, &plain));
+            let expected: Vec<f32> = up_alone.iter().zip(&gate_alone).map(|(x, y)| x * y).collect();
+            assert_eq!(difference(&together, &expected), None, "{isa}, {rows}x{columns}x{depth}");
+            for row in [0, rows / 2, rows - 1] {
+                let alone = run(row..row + 1, Parallelism::Serial);
+                let row = &together[row * columns..][..columns];
+                assert_eq!(difference(&alone, row), None, "{isa}: a row alone");
+            }
+            for crew in CREWS {
+                let found = crew.run(|parallelism| run(0..rows, parallelism));
+                assert_eq!(difference(&found, &together), None, "{isa}: {crew:?}");
+            }
+            let mut c = up_alone;
+            let mut scratch =
+                vec![POISON; gemm_unpacked_scratch(isa, depth, columns).expect("small")];
+            gemm_unpacked(
+                isa,
+                Matrix::new(&x, rows, depth).expect("A"),
+                Matrix::new(&w1, depth, columns).expect("B"),
+                &gate,
+                MatrixMut::new(&mut c, rows, columns).expect("C"),
+                &mut scratch,
+                Parallelism::Serial,
+            )
+            .expect("a fit");
+            assert_eq!(difference(&c, &together), None, "{isa}: not packed");
         }
     }
 }

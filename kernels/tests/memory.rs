@@ -91,7 +91,7 @@ mod guard {
                         let bias = wall(&biased.bias.as_ref().expect("a bias").data);
                         for bias in [None, Some(&bias)] {
                             let options = AttentionOptions {
-                                bias: bias.map(|bias| simdformer_kernels::Bias {
+                                bias: bias.map(|bias| simdformer_kernels::Bias::Dense {
                                     data: bias,
                                     head_stride: 0,
                                     query_stride: key_len + 1,

@@ -1,4 +1,4 @@
-//! Layer norm against the f64 reference, on every instruction set.
+//! Layer norm, with and without a bias, against the f64 reference, on every instruction set.
 
 use crate::common::{Grid, Random, assert_close};
 use proptest::prelude::*;
@@ -18,7 +18,8 @@ fn check_row(isa: Isa, norm: LayerNorm<'_>, x: &[f32], y: &[f32]) {
     let scale = 1.0 / (variance + f64::from(norm.eps)).sqrt();
     for (column, &y) in y.iter().enumerate() {
         let z = if variance == 0.0 { 0.0 } else { (f64::from(x[column]) - mean) * scale };
-        let (weight, bias) = (f64::from(norm.weight[column]), f64::from(norm.bias[column]));
+        let weight = f64::from(norm.weight[column]);
+        let bias = norm.bias.map_or(0.0, |bias| f64::from(bias[column]));
         let exact = z * weight + bias;
         let bound = U * (k * (z.abs() + 2.0) * weight.abs() + 2.0 * exact.abs());
         assert_close(y, exact, bound, &format!("column {column} of {} on {isa}", x.len()));
@@ -34,6 +35,7 @@ proptest! {
         mean in prop_oneof![Just(0.0f32), Just(-10.0), Just(1e3), Just(1e5)],
         outlier in any::<bool>(),
         eps in prop_oneof![Just(0.0f32), Just(1e-12), Just(1e-5)],
+        biased: bool,
         seed: u64,
     ) {
         let mut random = Random(seed);
@@ -47,7 +49,7 @@ proptest! {
         let sum = Grid::new(rows, columns, gap, |i, j| x.row(i)[j] + residual.row(i)[j]);
         let weight: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
         let bias: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
-        let norm = LayerNorm { weight: &weight, bias: &bias, eps };
+        let norm = LayerNorm { weight: &weight, bias: biased.then_some(&bias), eps };
         for isa in Isa::available() {
             let mut y = Grid::nan(rows, columns, gap + 1);
             layer_norm(isa, norm, x.view(), y.view_mut(), SERIAL).unwrap();
@@ -97,8 +99,10 @@ fn constant_rows_give_exactly_the_bias() {
         for c in [0.0, 1234.0, 0.1, -1e-3, 1e5, 1e30, f32::MAX, f32::MIN_POSITIVE] {
             for eps in [0.0, 1e-12, 1e-5] {
                 for isa in Isa::available() {
-                    let norm = LayerNorm { weight: &weight, bias: &bias, eps };
+                    let norm = LayerNorm { weight: &weight, bias: Some(&bias), eps };
                     assert_eq!(one_row(isa, &vec![c; n], norm), bias, "{n} of {c}, {eps}, {isa}");
+                    let zeros = one_row(isa, &vec![c; n], LayerNorm { bias: None, ..norm });
+                    assert_eq!(zeros, vec![0.0; n], "{n} of {c}, {eps}, {isa}, no bias");
                 }
             }
         }
@@ -109,13 +113,13 @@ fn constant_rows_give_exactly_the_bias() {
 fn means_far_from_zero_do_not_swallow_the_variance() {
     for isa in Isa::available() {
         for x in [[40000.0, 40001.0, 40002.0, 40003.0], [1000.0, 1001.0, 999.0, 1002.0]] {
-            let norm = LayerNorm { weight: &[1.0; 4], bias: &[0.0; 4], eps: 1e-5 };
+            let norm = LayerNorm { weight: &[1.0; 4], bias: Some(&[0.0; 4]), eps: 1e-5 };
             check_row(isa, norm, &x, &one_row(isa, &x, norm));
         }
         // Mean a million standard deviations away: the variance keeps six digits.
         let mut random = Random(11);
         let x: Vec<f32> = (0..512).map(|_| 1e6 + random.normal()).collect();
-        let norm = LayerNorm { weight: &[1.0; 512], bias: &[0.0; 512], eps: 0.0 };
+        let norm = LayerNorm { weight: &[1.0; 512], bias: None, eps: 0.0 };
         check_row(isa, norm, &x, &one_row(isa, &x, norm));
     }
 }
@@ -127,7 +131,7 @@ fn rows_of_1e30_and_of_1e_30_are_normalised() {
         for magnitude in [1e17, 1e19, 1e30, 3e38, 1e-16, 1e-20, 1e-30] {
             let x: Vec<f32> = (0..n).map(|_| magnitude * (random.unit() * 2.0 - 1.0)).collect();
             let ones = vec![1.0; n];
-            let norm = LayerNorm { weight: &ones, bias: &vec![0.5; n], eps: 0.0 };
+            let norm = LayerNorm { weight: &ones, bias: Some(&vec![0.5; n]), eps: 0.0 };
             for isa in Isa::available() {
                 check_row(isa, norm, &x, &one_row(isa, &x, norm));
                 let mut same = x.clone();
@@ -149,7 +153,7 @@ fn a_row_that_is_not_finite_is_nan_and_no_other() {
                     let mut x = [clean.clone(), clean.clone()].concat();
                     x[at] = bad;
                     let ones = vec![1.0; n];
-                    let norm = LayerNorm { weight: &ones, bias: &ones, eps: 1e-5 };
+                    let norm = LayerNorm { weight: &ones, bias: Some(&ones), eps: 1e-5 };
                     let mut y = vec![9.0; 2 * n];
                     let view = MatrixMut::new(&mut y, 2, n).unwrap();
                     layer_norm(isa, norm, Matrix::new(&x, 2, n).unwrap(), view, SERIAL).unwrap();
@@ -168,7 +172,7 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
         let rows = 40_000 / columns;
         let data: Vec<f32> = (0..rows * columns).map(|_| random.normal()).collect();
         let weight: Vec<f32> = (0..columns).map(|_| random.normal()).collect();
-        let norm = LayerNorm { weight: &weight, bias: &weight, eps: 1e-5 };
+        let norm = LayerNorm { weight: &weight, bias: Some(&weight), eps: 1e-5 };
         let matrix = Matrix::new(&data, rows, columns).unwrap();
         for isa in Isa::available() {
             let all = |parallelism: Parallelism<'_>| {
@@ -190,6 +194,23 @@ fn a_row_has_the_same_bits_alone_in_a_batch_and_on_any_threads() {
     }
 }
 
+/// Without a bias a row is what it is with one of zeros, but for the sign of a zero.
+#[test]
+fn no_bias_is_a_bias_of_zeros() {
+    let mut random = Random(4);
+    for n in [1, 3, 16, 100, 257, 1000] {
+        let x: Vec<f32> = (0..n).map(|_| random.normal()).collect();
+        let weight: Vec<f32> = (0..n).map(|_| random.normal()).collect();
+        for isa in Isa::available() {
+            let none = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
+            let zeros = vec![0.0; n];
+            let zeros = LayerNorm { bias: Some(&zeros), ..none };
+            // Equal numbers: the two zeros are.
+            assert_eq!(one_row(isa, &x, none), one_row(isa, &x, zeros), "{n} on {isa}");
+        }
+    }
+}
+
 /// Rows at every offset from a cache line: nothing may assume alignment.
 #[test]
 fn misaligned_rows_give_the_same_bits() {
@@ -199,7 +220,7 @@ fn misaligned_rows_give_the_same_bits() {
     for isa in Isa::available() {
         let norm = |at: usize| LayerNorm {
             weight: &ones[at..][..100],
-            bias: &ones[at..][..100],
+            bias: Some(&ones[at..][..100]),
             eps: 1e-5,
         };
         let want = one_row(isa, &x, norm(0));
@@ -217,7 +238,7 @@ fn wrong_calls_are_errors() {
     let data = [0.0; 12];
     let x = Matrix::new(&data, 3, 4).unwrap();
     let four = [1.0; 4];
-    let good = LayerNorm { weight: &four, bias: &four, eps: 1e-5 };
+    let good = LayerNorm { weight: &four, bias: Some(&four), eps: 1e-5 };
     let call = |norm: LayerNorm<'_>, x: Matrix<'_>, rows: usize, columns: usize| {
         let mut out = [7.0; 12];
         let view = MatrixMut::new(&mut out, rows, columns).unwrap();
@@ -229,7 +250,7 @@ fn wrong_calls_are_errors() {
     assert_eq!(call(good, x.transposed(), 4, 3), NormError::ColumnStride { found: 4 });
     let norm = LayerNorm { weight: &four[1..], ..good };
     assert_eq!(call(norm, x, 3, 4), NormError::Weight { expected: 4, found: 3 });
-    let norm = LayerNorm { bias: &[], ..good };
+    let norm = LayerNorm { bias: Some(&[]), ..good };
     assert_eq!(call(norm, x, 3, 4), NormError::Bias { expected: 4, found: 0 });
     for eps in [-1e-5, f32::INFINITY] {
         let error = call(LayerNorm { eps, ..good }, x, 3, 4);

@@ -4,7 +4,9 @@
 use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::norm::{
+    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
+};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
@@ -222,11 +224,17 @@ fn attentions() {
             });
         }
         let cache = Cache::new(isa, shape, &data).expect("the length");
-        for (causal, biased) in [(false, false), (true, false), (true, true)] {
-            let bias = Bias { data: &bias, head_stride: 0, query_stride: keys };
+        // As many values in one direction as in the other.
+        let zero = keys.max(queries) - 1;
+        for (causal, biased) in [(false, 0), (true, 0), (true, 1), (false, 2)] {
+            let bias = match biased {
+                0 => None,
+                1 => Some(Bias::Dense { data: &bias, head_stride: 0, query_stride: keys }),
+                _ => Some(Bias::Relative { data: &bias, head_stride: 0, zero }),
+            };
             let options = AttentionOptions {
                 causal,
-                bias: biased.then_some(bias),
+                bias,
                 fully_masked: FullyMasked::Uniform,
                 ..AttentionOptions::new(head_dim)
             };
@@ -284,10 +292,16 @@ fn kernels_of_rows() {
         let mut some = vec![0.0; rows * 64];
         let mut indices = vec![0; rows * 64];
         let ids: Vec<u32> = (0..rows as u32).collect();
-        let norm = LayerNorm { weight: &x[..columns], bias: &x[..columns], eps: 1e-5 };
+        let norm = LayerNorm { weight: &x[..columns], bias: Some(&x[..columns]), eps: 1e-5 };
+        let rms = RmsNorm { weight: norm.weight, eps: 1e-6 };
         let zeros = FullyMasked::Zeros;
         let x = Matrix::new(&x, rows, columns).expect("a matrix");
         for isa in all_isas() {
+            check(isa, "rms norm", OTHERS, || {
+                rms_norm(isa, rms, x, view(&mut out, rows), SERIAL).expect("a fit");
+                add_into_rms_norm(isa, rms, x, view(&mut sum, rows), view(&mut out, rows), SERIAL)
+                    .expect("a fit");
+            });
             check(isa, "layer norm", OTHERS, || {
                 layer_norm(isa, norm, x, view(&mut out, rows), SERIAL).expect("a fit");
                 add_into_layer_norm(

@@ -4,7 +4,9 @@
 use crate::support::{POISON, Random, all_isas, difference};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
-use simdformer_kernels::norm::{LayerNorm, add_into_layer_norm, layer_norm};
+use simdformer_kernels::norm::{
+    LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm,
+};
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{FullyMasked, log_sum_exp, softmax};
@@ -200,12 +202,17 @@ fn attention_of_one_token_or_one_head() {
 fn rows(isa: Isa, x: &[f32], stride: usize) -> Vec<f32> {
     let mut outputs = Vec::new();
     let mut out = vec![POISON; x.len()];
-    let norm = LayerNorm { weight: x, bias: x, eps: 0.1 };
+    let norm = LayerNorm { weight: x, bias: Some(x), eps: 0.1 };
     layer_norm(isa, norm, row(x, stride), row_mut(&mut out, stride), SERIAL).expect("a fit");
     outputs.extend(&out);
     let mut sum = x.to_vec();
     let to = row_mut(&mut out, stride);
     add_into_layer_norm(isa, norm, row(x, stride), row_mut(&mut sum, stride), to, SERIAL)
+        .expect("a fit");
+    outputs.extend(out.iter().chain(&sum));
+    let norm = RmsNorm { weight: x, eps: 0.1 };
+    let to = row_mut(&mut out, stride);
+    add_into_rms_norm(isa, norm, row(x, stride), row_mut(&mut sum, stride), to, SERIAL)
         .expect("a fit");
     outputs.extend(out.iter().chain(&sum));
     let to = row_mut(&mut out, stride);

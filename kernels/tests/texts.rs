@@ -3,7 +3,7 @@
 
 use core::fmt::Debug;
 use simdformer_kernels::embedding::Positions;
-use simdformer_kernels::norm::LayerNorm;
+use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
@@ -173,7 +173,7 @@ fn debug_shows_shapes_and_no_elements() {
     let mut buffer = vec![0.0; Screen::len(100, 8).expect("small")];
     let screen = Screen::build(&packed, &mut buffer).expect("the length");
     let shape = CacheShape { slots: 2, capacity: 16, heads: 2, head_dim: 8 };
-    let bias = Bias { data: &data, head_stride: 0, query_stride: 100 };
+    let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
         Epilogue { bias: Some(&data), residual: Residual::Matrix(matrix), ..Epilogue::default() };
     let show = |value: &dyn Debug, expected: &str| {
@@ -209,7 +209,11 @@ fn debug_shows_shapes_and_no_elements() {
         &CacheMut::new(isa, shape, &mut more).expect("room"),
         "CacheMut(2 slots of 16 x 2 x 8, scalar)",
     );
-    show(&bias, "Bias { data: [16384 elements], head_stride: 0, query_stride: 100 }");
+    show(&bias, "Dense { data: [16384 elements], head_stride: 0, query_stride: 100 }");
+    show(
+        &Bias::Relative { data: &data, head_stride: 9, zero: 4 },
+        "Relative { data: [16384 elements], head_stride: 9, zero: 4 }",
+    );
     show(&AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }, "");
     show(&Ancestry { lens: &ids, slots: &ids, stride: 50 }, "");
     let weights =
@@ -218,9 +222,10 @@ fn debug_shows_shapes_and_no_elements() {
     show(&Positions { table: matrix, rows: &ids }, "");
     show(&PositionEncoding::Learned { table: matrix, offset: 2 }, "");
     show(
-        &LayerNorm { weight: &data, bias: &data[1..], eps: 0.5 },
-        "LayerNorm { weight: [16384 elements], bias: [16383 elements], eps: 0.5 }",
+        &LayerNorm { weight: &data, bias: Some(&data[1..]), eps: 0.5 },
+        "LayerNorm { weight: [16384 elements], bias: Some([16383 elements]), eps: 0.5 }",
     );
+    show(&RmsNorm { weight: &data, eps: 0.5 }, "RmsNorm { weight: [16384 elements], eps: 0.5 }");
     show(&Parallelism::Serial, "Serial");
     show(&Parallelism::Rayon, "Rayon");
     show(&Parallelism::Executor(&Threads(3)), "Executor(3 threads)");

@@ -121,7 +121,7 @@ impl Printed {
             ..Sequence::default()
         });
         let data = self.mask.iter().map(|&see| if see { 0.0 } else { f32::NEG_INFINITY }).collect();
-        batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: keys });
+        batch.bias = Some(OwnedBias::dense(data, 0, keys));
         batch
     }
 
@@ -316,14 +316,10 @@ fn the_worked_softmax() {
         batch.weight_heads = vec![0];
         batch.fully_masked = FullyMasked::Uniform;
         let all = Sequence { query_len: 4, key_len: 4, padded_len: 4, ..Sequence::default() };
-        let bias = |mask: bool| OwnedBias {
-            data: scores
-                .iter()
-                .zip(&masked)
-                .map(|(&x, &m)| if mask && m != 0.0 { f32::NEG_INFINITY } else { x as f32 })
-                .collect(),
-            head_stride: 0,
-            query_stride: 4,
+        let bias = |mask: bool| {
+            let scores = scores.iter().zip(&masked);
+            let masked = |(&x, &m)| if mask && m != 0.0 { f32::NEG_INFINITY } else { x as f32 };
+            OwnedBias::dense(scores.map(masked).collect(), 0, 4)
         };
         // Masked by the bias, and masked by lengths, one sequence per row.
         let by_bias = Batch { sequences: vec![all], bias: Some(bias(true)), ..batch.clone() };

@@ -180,7 +180,7 @@ impl InplaceOp2 for AddLayerNorm {
 
 impl AddLayerNorm {
     fn run(&self, x: Matrix<'_>, residual: MatrixMut<'_>) -> Result<()> {
-        let norm = LayerNorm { weight: &self.weight, bias: &self.bias, eps: self.eps };
+        let norm = LayerNorm { weight: &self.weight, bias: Some(&self.bias), eps: self.eps };
         add_layer_norm_in_place(self.isa, norm, x, residual, self.threads.parallelism())
             .map_err(Error::wrap)
     }

@@ -1,6 +1,7 @@
 //! From one call to the tasks that it is cut into: sequences times heads times blocks of queries, or
 //! rows times heads of a decode step. Tasks write disjoint rows of output.
 
+use super::bias::CheckedBias;
 use super::cache::Cache;
 use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
@@ -10,7 +11,8 @@ use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes, PanelKernel};
+use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
+use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, share};
 use core::ops::Range;
 
@@ -87,7 +89,10 @@ unsafe impl Sync for Source {}
 pub(super) struct Call<'a> {
     query: Heads<'a>,
     group: usize,
-    options: AttentionOptions<'a>,
+    scale: f32,
+    causal: bool,
+    fully_masked: FullyMasked,
+    bias: Option<CheckedBias<'a>>,
     out: *mut f32,
     out_token: usize,
     out_head: usize,
@@ -105,14 +110,18 @@ impl<'a> Call<'a> {
     pub(super) fn new(
         query: &Heads<'a>,
         kv_heads: usize,
-        options: &AttentionOptions<'a>,
+        options: &AttentionOptions<'_>,
+        bias: Option<CheckedBias<'a>>,
         out: &mut HeadsMut<'_>,
         weights: Option<Weights<'a>>,
     ) -> Self {
         let mut call = Self {
             query: *query,
             group: query.heads() / kv_heads,
-            options: *options,
+            scale: options.scale,
+            causal: options.causal,
+            fully_masked: options.fully_masked,
+            bias,
             out_token: out.token_stride(),
             out_head: out.head_stride(),
             out: out.shared().as_ptr(),
@@ -135,18 +144,19 @@ impl<'a> Call<'a> {
     /// Head `head` of the queries from `source.query_start`.
     fn head(&self, source: &Source, head: usize) -> Head {
         let start = source.query_start;
-        let (bias, bias_row) = match self.options.bias {
+        let (query_len, key_len) = (source.query_len, source.key_len);
+        let ((bias, bias_row), bias_hides, bias_whole) = match self.bias {
             Some(bias) => {
-                let at = head * bias.head_stride + start * bias.query_stride;
-                (bias.data.as_ptr().wrapping_add(at), bias.query_stride)
+                let whole = bias.whole(head, (query_len, key_len), MAX_LANES);
+                (bias.place(head, (start, query_len, key_len)), bias.hides, whole)
             }
-            None => (core::ptr::null(), 0),
+            None => ((core::ptr::null(), 0), false, false),
         };
         let chosen = self.weight_heads.iter().position(|&wanted| wanted == head);
         let weights = chosen.map_or(core::ptr::null_mut(), |index| {
             self.weights.wrapping_add(index * self.weights_head + start * self.weights_query)
         });
-        let (first_limit, limit_step) = if self.options.causal {
+        let (first_limit, limit_step) = if self.causal {
             (source.key_len as isize - source.query_len as isize + 1, 1)
         } else {
             (source.key_len as isize, 0)
@@ -161,14 +171,16 @@ impl<'a> Call<'a> {
             out: self.out.wrapping_add(start * self.out_token + head * self.out_head),
             out_row: self.out_token,
             head_dim: self.query.head_dim(),
-            scale: self.options.scale,
+            scale: self.scale,
             key_len: source.key_len,
             padded_len: source.padded_len,
             first_limit,
             limit_step,
             bias,
             bias_row,
-            fully_masked: self.options.fully_masked,
+            bias_hides,
+            bias_whole,
+            fully_masked: self.fully_masked,
             weights,
             weights_row: self.weights_query,
             weights_len: self.weights_len,

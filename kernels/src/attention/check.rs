@@ -1,10 +1,11 @@
 //! Whether a call fits its tensors: everything that is refused is refused here, before anything is
 //! written.
 
+use super::bias::Reach;
 use super::cache::CacheShape;
 use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
-use super::options::{Ancestry, Bias, Sequence, Weights};
+use super::options::{Ancestry, Sequence, Weights};
 
 /// Keys and values that belong together.
 pub(super) fn key_value(qkv: &Qkv<'_>) -> Result<(), AttentionError> {
@@ -41,44 +42,12 @@ pub(super) fn query(
     Ok(())
 }
 
-/// How far the sequences of a call reach.
-#[derive(Clone, Copy)]
-pub(super) struct Reach {
-    /// Query heads.
-    pub(super) heads: usize,
-    /// The query after the last one.
-    pub(super) queries: usize,
-    /// Keys of the sequence that has most.
-    pub(super) keys: usize,
-}
-
-impl Reach {
-    /// Elements from the first to the last of `[heads, queries, keys]` under these strides.
-    fn floats(
-        &self,
-        heads: usize,
-        head_stride: usize,
-        query_stride: usize,
-        keys: usize,
-    ) -> Result<usize, AttentionError> {
-        if heads == 0 || self.queries == 0 || keys == 0 {
-            return Ok(0);
-        }
-        let heads = (heads - 1).checked_mul(head_stride);
-        let queries = (self.queries - 1).checked_mul(query_stride);
-        heads
-            .zip(queries)
-            .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
-            .ok_or(AttentionError::TooLarge)
-    }
-}
-
 /// Query ranges `(query_start, query_len, key_len)` that are in order and inside `tokens`.
 pub(super) fn sequences(
     sequences: impl Iterator<Item = (usize, usize, usize)>,
     query: &Heads<'_>,
 ) -> Result<Reach, AttentionError> {
-    let mut reach = Reach { heads: query.heads(), queries: 0, keys: 0 };
+    let mut reach = Reach { heads: query.heads(), queries: 0, keys: 0, asking: 0, asked: 0 };
     let tokens = query.tokens();
     for (index, (start, len, keys)) in sequences.enumerate() {
         if start < reach.queries {
@@ -90,6 +59,10 @@ pub(super) fn sequences(
             return Err(AttentionError::QueryRange { sequence: index, tokens, found });
         }
         reach.keys = reach.keys.max(keys);
+        if len > 0 && keys > 0 {
+            reach.asking = reach.asking.max(len);
+            reach.asked = reach.asked.max(keys);
+        }
     }
     Ok(reach)
 }
@@ -108,20 +81,6 @@ pub(super) fn keys(sequences: &[Sequence], tokens: usize) -> Result<(), Attentio
         }
     }
     Ok(())
-}
-
-/// A bias that covers the reach; none where there is nothing to add it to, and its strides may be
-/// anything.
-pub(super) fn bias<'a>(
-    bias: Option<Bias<'a>>,
-    reach: Reach,
-) -> Result<Option<Bias<'a>>, AttentionError> {
-    let Some(bias) = bias else { return Ok(None) };
-    let expected = reach.floats(reach.heads, bias.head_stride, bias.query_stride, reach.keys)?;
-    if bias.data.len() < expected {
-        return Err(AttentionError::Bias { expected, found: bias.data.len() });
-    }
-    Ok((expected > 0).then_some(bias))
 }
 
 /// Weights with room for the reach, whose rows are apart; none where there is nothing to write, and

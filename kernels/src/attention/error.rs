@@ -87,8 +87,13 @@ pub enum AttentionError {
         /// Floats in its slice.
         found: usize,
     },
-    /// A bias was handed to a decode step, which takes none.
-    StepBias,
+    /// A relative bias has too few values for keys before their query.
+    BiasZero {
+        /// Values that must lie before the one for distance 0: the longest sequence's keys less one.
+        expected: usize,
+        /// The index of the value for distance 0.
+        found: usize,
+    },
     /// The weights' slice has no room for the queries, the heads or the columns.
     Weights {
         /// Floats needed.
@@ -225,7 +230,10 @@ impl fmt::Display for AttentionError {
             Self::Weights { expected, found } => {
                 write!(f, "the weights need {expected} floats; found {found}")
             }
-            Self::StepBias => f.write_str("a decode step takes no bias"),
+            Self::BiasZero { expected, found } => write!(
+                f,
+                "the relative bias must have {expected} values before the one for distance 0; found {found}"
+            ),
             Self::WeightsKeys { expected, found } => {
                 write!(f, "the weights need a column for each of {expected} keys; found {found}")
             }

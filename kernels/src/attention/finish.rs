@@ -2,7 +2,7 @@
 //! to look at them.
 
 use super::head::Head;
-use super::online_softmax::{Running, base, biased};
+use super::online_softmax::{Running, base};
 use crate::gemm::{Operands, tile};
 use crate::lanes::Lanes;
 use crate::mask::FullyMasked;
@@ -82,10 +82,9 @@ impl Head {
                 let mut score = s.mul(acc[0][0], s.splat(self.scale));
                 let visible = limit - first;
                 if !self.bias.is_null() {
-                    let at = self.bias.wrapping_add(row * self.bias_row + first);
-                    // SAFETY: the bias has a column for every key that this query sees.
-                    let bias = unsafe { s.load_first(at, visible.min(S::LANES)) };
-                    score = biased(s, score, bias);
+                    let count = visible.min(S::LANES);
+                    // SAFETY: the query sees these keys.
+                    score = unsafe { self.add_bias(s, score, (row, first), count) };
                 }
                 let weight = exp_nonpositive(s, s.sub(score, s.splat(base(maximum))));
                 x = s.select(s.first(visible), s.div(weight, s.splat(sum)), x);

@@ -10,10 +10,9 @@
 //! values row by row past the smallest one, so that the value of a hidden key is never read for a
 //! query that may not see it: zero times NaN does not happen.
 
+use super::bias::hides;
 use super::head::Head;
-use super::online_softmax::{
-    Block, Factors, KEY_BLOCK, Lines, Running, biased, exponentials, hides,
-};
+use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::product::{ALONE, Stream, streamed};
 use crate::gemm::{MAX_ROWS, Operands};
 use crate::lanes::{Kernel, LINE, Lanes};
@@ -191,7 +190,7 @@ impl Head {
         }
         // SAFETY: the caller's contract.
         unsafe {
-            if self.bias.is_null() {
+            if !self.bias_hides {
                 let rows = Rows { block, first: row, seen: &seen, factors: &factors };
                 self.values::<S, MR, NV>(s, rows, &scores.lines);
             } else {
@@ -289,19 +288,19 @@ impl Head {
             (false, _) => Stream { at: values, step: self.value_row, vector: S::LANES },
         };
         // SAFETY: rows and panels exist.
-        let acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
+        let mut acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
         let scale = s.splat(self.scale);
+        for x in acc.iter_mut().flatten() {
+            *x = s.mul(*x, scale);
+        }
         let masked = (v + G) * S::LANES > seen[0];
+        if !self.bias.is_null() {
+            // SAFETY: the queries see these keys.
+            unsafe { self.add_biases(s, &mut acc, place, block.key, seen) };
+        }
         for i in 0..MR {
-            for (g, &sum) in acc[i].iter().enumerate() {
-                let first = (v + g) * S::LANES;
-                let mut x = s.mul(sum, scale);
-                if !self.bias.is_null() {
-                    let at = (row + i) * self.bias_row + block.key + first;
-                    let count = seen[i].saturating_sub(first).min(S::LANES);
-                    // SAFETY: the bias has a column for every key that this query sees.
-                    x = biased(s, x, unsafe { s.load_first(self.bias.wrapping_add(at), count) });
-                }
+            for (g, &x) in acc[i].iter().enumerate() {
+                let (mut x, first) = (x, (v + g) * S::LANES);
                 if masked {
                     let visible = s.first(seen[i].saturating_sub(first));
                     x = s.select(visible, x, s.splat(f32::NEG_INFINITY));
@@ -313,7 +312,40 @@ impl Head {
         }
     }
 
-    /// `out = (out * before + weights * values) * after`, without bias.
+    /// Adds the biases of `G` vectors of keys at `place` of the block from `key` on to their scores.
+    ///
+    /// # Safety
+    /// There is a bias, and the queries see `seen` keys of the block.
+    #[inline(always)]
+    unsafe fn add_biases<S: Lanes, const MR: usize, const G: usize>(
+        &self,
+        s: S,
+        scores: &mut [[S::F32; G]; MR],
+        place: Place,
+        key: usize,
+        seen: &[usize; MR],
+    ) {
+        let first = place.vector * S::LANES;
+        let all_seen = first + G * S::LANES <= seen[0];
+        for (i, line) in scores.iter_mut().enumerate() {
+            let row = place.row + i;
+            for (g, x) in line.iter_mut().enumerate() {
+                let first = first + g * S::LANES;
+                // SAFETY: the bias has a value for every key that the query sees; of whole vectors the last
+                // query of the tile sees a key.
+                *x = unsafe {
+                    if self.bias_whole || all_seen && !self.bias_hides {
+                        s.add(*x, s.load(self.bias_at(row, key + first)))
+                    } else {
+                        let count = seen[i].saturating_sub(first).min(S::LANES);
+                        self.add_bias(s, *x, (row, key + first), count)
+                    }
+                };
+            }
+        }
+    }
+
+    /// `out = (out * before + weights * values) * after`, where no bias hides a key.
     ///
     /// # Safety
     /// As [`Head::attend`].
@@ -410,7 +442,7 @@ impl Head {
         }
     }
 
-    /// One query under an additive bias, which may hide any key: the values of hidden keys are not
+    /// One query under a bias that may hide any key: the values of hidden keys are not
     /// read. A key that is only far off is multiplied like any other, even by 0.
     ///
     /// # Safety
@@ -425,7 +457,7 @@ impl Head {
         factors: Factors,
         weights: &[f32],
     ) {
-        let bias = self.bias.wrapping_add(row * self.bias_row + block.key);
+        let bias = self.bias_at(row, block.key);
         let mut column = 0;
         while column < self.head_dim {
             // SAFETY: the output row exists, and value rows and bias of keys that the query sees.

@@ -1,5 +1,6 @@
 //! One head of one sequence: where its data is, and which keys each of its queries sees.
 
+use super::online_softmax::biased;
 use crate::lanes::Lanes;
 use crate::mask::FullyMasked;
 
@@ -27,9 +28,14 @@ pub(super) struct Head {
     pub(super) first_limit: isize,
     /// Keys that each further query sees more: 1 under a causal mask, else 0.
     pub(super) limit_step: isize,
-    /// Added to the scores, `[queries][bias_row]`; null when there is none.
+    /// Added to the scores: query `i` and key `j` have `bias[i * bias_row + j]`; null when there is none.
     pub(super) bias: *const f32,
-    pub(super) bias_row: usize,
+    pub(super) bias_row: isize,
+    /// Whether there is a bias that may hide keys.
+    pub(super) bias_hides: bool,
+    /// Whether there is one that hides none, and of which whole vectors may be read wherever a query of a
+    /// tile sees a key of them.
+    pub(super) bias_whole: bool,
     pub(super) fully_masked: FullyMasked,
     /// Receives the normalised weights, `[queries][weights_row]`; null when nobody asked.
     pub(super) weights: *mut f32,
@@ -43,6 +49,35 @@ impl Head {
     pub(super) fn limit(&self, row: usize) -> usize {
         let limit = self.first_limit + self.limit_step * row as isize;
         (limit.max(0) as usize).min(self.key_len)
+    }
+
+    /// Where the bias of query `row` and key `key` is, if there is a bias.
+    #[inline(always)]
+    pub(super) fn bias_at(&self, row: usize, key: usize) -> *const f32 {
+        self.bias.wrapping_offset(row as isize * self.bias_row).wrapping_add(key)
+    }
+
+    /// The scores of query `row` and the `count` keys from `key` on, with their biases, and with anything
+    /// in the lanes behind.
+    ///
+    /// # Safety
+    /// There is a bias, and query `row` sees these keys, or a query of its tile the first of them.
+    #[inline(always)]
+    pub(super) unsafe fn add_bias<S: Lanes>(
+        &self,
+        s: S,
+        scores: S::F32,
+        (row, key): (usize, usize),
+        count: usize,
+    ) -> S::F32 {
+        let at = self.bias_at(row, key);
+        if self.bias_whole {
+            // SAFETY: whole vectors may be read; those who call hide what the query does not see.
+            return s.add(scores, unsafe { s.load(at) });
+        }
+        // SAFETY: the bias has a value for every key that the query sees.
+        let bias = unsafe { s.load_first(at, count) };
+        if self.bias_hides { biased(s, scores, bias) } else { s.add(scores, bias) }
     }
 
     /// # Safety

@@ -11,9 +11,8 @@
 //! * [`attention_step`]: one query per row, whose past lies in several slots of the cache.
 //!
 //! Masking is by length (`key_len` of each sequence) and by causality, aligned to the end of the
-//! keys: query `i` of `query_len` sees keys `0..i + 1 + key_len - query_len`. An additive bias is the
-//! general path: one of minus infinity hides the key, whatever its score is. A hidden key contributes
-//! exactly 0, whatever its memory holds. A key that is not hidden is visible: its value is multiplied
+//! keys: query `i` of `query_len` sees keys `0..i + 1 + key_len - query_len`. An additive [`Bias`] of
+//! minus infinity hides the key, whatever its score is. A hidden key contributes exactly 0, whatever its memory holds. A key that is not hidden is visible: its value is multiplied
 //! with its weight even where that weight is too small for f32 and is 0, so that a value which is NaN
 //! or infinite shows.
 //!
@@ -25,11 +24,12 @@
 //! the queries of one tile lie there. Nothing is allocated.
 //!
 //! Error: with `u = 2^-24`, each output is within
-//! `8 u (head_dim scale max|q| max|k| + key_len / 8 + 8) max|v|` of the exact value.
+//! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value.
 //!
 //! Source: Vaswani et al. 2017, equation 1; the online softmax is Milakov and Gimelshein 2018, its
 //! use in attention Rabe and Staats 2021 and Dao et al. 2022.
 
+mod bias;
 mod cache;
 mod call;
 mod check;
@@ -55,6 +55,7 @@ pub use options::{
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use crate::shared::SharedMut;
+use bias::CheckedBias;
 use call::{Call, Source, Steps, chunked, count_tasks, estimate_work};
 use panels::{head_floats, value_row};
 use prefill::Prefill;
@@ -168,7 +169,7 @@ pub fn attention(
     check::query(&query, &output.context, kv_heads, head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
-    let options = AttentionOptions { bias: check::bias(options.bias, reach)?, ..*options };
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     check::keys(sequences, key.tokens())?;
     let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
@@ -182,7 +183,7 @@ pub fn attention(
     }
 
     let mut context = output.context;
-    let call = Call::new(&query, kv_heads, &options, &mut context, weights);
+    let call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), head_dim]);
     let scratch = SharedMut::new(scratch);
@@ -246,7 +247,7 @@ pub fn attention_cached(
     check::query(&query, &output.context, shape.heads, shape.head_dim)?;
     let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
     let reach = check::sequences(queries, &query)?;
-    let options = AttentionOptions { bias: check::bias(options.bias, reach)?, ..*options };
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     let weights = check::weights(output.weights, reach)?;
     for sequence in sequences {
         check::slot(&shape, sequence.slot, sequence.key_len)?;
@@ -258,7 +259,7 @@ pub fn attention_cached(
     }
     let row = value_row(isa.lanes(), shape.head_dim);
     let mut context = output.context;
-    let call = Call::new(&query, shape.heads, &options, &mut context, weights);
+    let call = Call::new(&query, shape.heads, options, bias, &mut context, weights);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     call.run(
@@ -288,7 +289,8 @@ pub fn attention_cached(
 }
 
 /// Attention of one query per row, `[rows, heads, head_dim]`, over a past that may lie in several
-/// slots: `ancestry` says where. `out` has the query's shape. Takes no bias.
+/// slots: `ancestry` says where. `out` has the query's shape. A bias counts rows as it counts queries
+/// elsewhere; a relative one has each row at the position of its last key.
 ///
 /// This is self-attention in a decoding step, after the rows' own keys and values have been
 /// [appended](CacheMut::append): a row sees itself. A hypothesis that continues another one copies a
@@ -346,13 +348,13 @@ pub fn attention_step(
     let isa = cache.isa();
     check::query(&query, &out, shape.heads, shape.head_dim)?;
     check::ancestry(&ancestry, query.tokens(), &shape)?;
-    if options.bias.is_some() {
-        return Err(AttentionError::StepBias);
-    }
+    let pasts = ancestry.lens.iter().enumerate().map(|(row, &len)| (row, 1, len as usize));
+    let reach = check::sequences(pasts, &query)?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
-    let call = Call::new(&query, shape.heads, options, &mut out, None);
+    let call = Call::new(&query, shape.heads, options, bias, &mut out, None);
     let pairs = ancestry.lens.iter().map(|&len| (1, len as usize));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     // Each has elements of its own in the output.

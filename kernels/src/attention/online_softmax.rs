@@ -56,13 +56,7 @@ pub(super) struct Factors {
     pub(super) after: f32,
 }
 
-/// Whether a bias hides its key, whatever the key's score is.
-#[inline(always)]
-pub(super) fn hides(bias: f32) -> bool {
-    bias < f32::MIN
-}
-
-/// `score + bias`, and minus infinity where the bias [`hides`] the key.
+/// `score + bias`, and minus infinity where the bias [`hides`](super::bias::hides) the key.
 #[inline(always)]
 pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     let hidden = s.less(bias, s.splat(f32::MIN));

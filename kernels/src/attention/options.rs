@@ -92,20 +92,70 @@ impl AttentionOptions<'_> {
     }
 }
 
-/// An additive bias: query token `t` and key `j` of its sequence get
-/// `data[h * head_stride + t * query_stride + j]`. Minus infinity hides the key.
+/// An additive bias. Minus infinity hides the key; lengths are the faster way to hide padding.
 ///
-/// `t` counts the query's tokens, `j` the keys of the token's own sequence. So one `Bias` serves several
-/// sequences laid end to end, and a mask `[batch, 1, queries, keys]` of another engine is
-/// `{ head_stride: 0, query_stride: keys }`. Lengths are the faster way to hide padding.
+/// ```
+/// use simdformer_kernels::{
+///     AttentionOptions, Bias, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention, attention_scratch,
+/// };
+///
+/// // Two sentences of 3 and 2 tokens share one table of 2 * 3 - 1 distances: a token sees itself and the
+/// // one before it.
+/// let hidden = f32::NEG_INFINITY;
+/// let table = [hidden, 0.0, 0.0, hidden, hidden];
+/// let bias = Bias::Relative { data: &table, head_stride: 0, zero: 2 };
+///
+/// let (isa, shape) = (Isa::best(), [5, 1, 1]);
+/// let (same, value) = ([1.0; 5], [2.0, 4.0, 8.0, 16.0, 32.0]);
+/// let view = |data| simdformer_kernels::Heads::new(data, shape);
+/// let sequences = [Sequence::packed(0, 3), Sequence::packed(3, 2)];
+/// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
+/// let mut out = [0.0; 5];
+/// attention(
+///     isa,
+///     Qkv { query: view(&same)?, key: view(&same)?, value: view(&value)? },
+///     &sequences,
+///     &AttentionOptions { bias: Some(bias), ..AttentionOptions::new(1) },
+///     HeadsMut::new(&mut out, shape)?.into(),
+///     &mut scratch,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(out, [2.0, 3.0, 6.0, 16.0, 24.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
-pub struct Bias<'a> {
-    /// The values.
-    pub data: &'a [f32],
-    /// Elements from one head to the next; 0 for one bias for all heads.
-    pub head_stride: usize,
-    /// Elements from one query token to the next.
-    pub query_stride: usize,
+pub enum Bias<'a> {
+    /// `[heads, tokens, keys]`: query token `t` and key `j` of its sequence get
+    /// `data[h * head_stride + t * query_stride + j]`.
+    ///
+    /// `t` counts the query's tokens, `j` the keys of the token's own sequence. So one bias serves
+    /// several sequences laid end to end, and a mask `[batch, 1, queries, keys]` of another engine is
+    /// `{ head_stride: 0, query_stride: keys }`.
+    Dense {
+        /// The values.
+        data: &'a [f32],
+        /// Elements from one head to the next; 0 for one bias for all heads.
+        head_stride: usize,
+        /// Elements from one query token to the next.
+        query_stride: usize,
+    },
+    /// `[heads, distances]`, for a bias that depends on the distance from query to key alone, as T5's
+    /// ([`crate::relative`] fills such a table): the query at position `i` of its sequence and key `j` get
+    /// `data[h * head_stride + zero + j - i]`.
+    ///
+    /// Query `r` of a sequence stands at position `i = key_len - query_len + r`: the last query at the
+    /// last key, as causality has it. All sequences share the table. Of `T` keys an encoder reads `2 T - 1`
+    /// values a head with `zero: T - 1`, and a causal stack, as a step, the `T` values up to `zero`.
+    ///
+    /// Where no value that a call can reach is minus infinity, it attends about as fast as without a bias.
+    Relative {
+        /// The values.
+        data: &'a [f32],
+        /// Elements from one head to the next; 0 for one bias for all heads.
+        head_stride: usize,
+        /// The index of the value for distance 0 within a head's.
+        zero: usize,
+    },
 }
 
 /// What attention writes. A [`HeadsMut`] turns into one with nothing but the context:
@@ -153,11 +203,20 @@ impl fmt::Debug for Ancestry<'_> {
 
 impl fmt::Debug for Bias<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bias")
-            .field("data", &Elements::of(self.data))
-            .field("head_stride", &self.head_stride)
-            .field("query_stride", &self.query_stride)
-            .finish()
+        match self {
+            Self::Dense { data, head_stride, query_stride } => f
+                .debug_struct("Dense")
+                .field("data", &Elements::of(data))
+                .field("head_stride", head_stride)
+                .field("query_stride", query_stride)
+                .finish(),
+            Self::Relative { data, head_stride, zero } => f
+                .debug_struct("Relative")
+                .field("data", &Elements::of(data))
+                .field("head_stride", head_stride)
+                .field("zero", zero)
+                .finish(),
+        }
     }
 }
 

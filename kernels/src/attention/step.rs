@@ -6,6 +6,7 @@
 //! very sum it has in its own slot. Values are walked in order of position, slot by slot. The bits
 //! are those of a cache in which everything lies in one slot.
 
+use super::bias::hides;
 use super::cache::Cache;
 use super::head::Head;
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
@@ -49,7 +50,12 @@ impl Past<'_> {
                 let [correction] = exponentials(s, lines, vectors, [highest], &mut running);
                 let last = key + block.len == self.head.key_len;
                 let after = if last { 1.0 / running[0].sum } else { 1.0 };
-                self.values::<S, NV>(s, block, &lines.0, Factors { before: correction, after });
+                let factors = Factors { before: correction, after };
+                if self.head.bias_hides {
+                    self.values_where_seen(s, block, &lines.0, factors);
+                } else {
+                    self.values::<S, NV>(s, block, &lines.0, factors);
+                }
             }
             key += block.len;
         }
@@ -143,7 +149,11 @@ impl Past<'_> {
                     }
                 }
             }
-            let x = s.mul(sum, s.splat(self.head.scale));
+            let mut x = s.mul(sum, s.splat(self.head.scale));
+            if !self.head.bias.is_null() {
+                // SAFETY: the query, number 0, sees all of its past.
+                x = unsafe { self.head.add_bias(s, x, (0, block.key + first), slots.len()) };
+            }
             let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
             highest = s.max(x, highest);
             // SAFETY: `first + LANES <= KEY_BLOCK`.
@@ -204,6 +214,41 @@ impl Past<'_> {
                     column += S::LANES;
                 }
             }
+        }
+    }
+
+    /// [`Past::values`] under a bias that may hide any key: the values of hidden keys are not read.
+    ///
+    /// # Safety
+    /// As [`Past::attend`].
+    #[inline(always)]
+    unsafe fn values_where_seen<S: Lanes>(
+        &self,
+        s: S,
+        block: Block,
+        weights: &[f32],
+        factors: Factors,
+    ) {
+        let row = value_row(S::LANES, self.head.head_dim);
+        let slots = &self.slots[block.key..block.key + block.len];
+        let mut column = 0;
+        while column < self.head.head_dim {
+            // SAFETY: the output row exists, and values and biases of the past.
+            unsafe {
+                let mut acc = s.splat(0.0);
+                if block.key > 0 {
+                    acc = s.mul(s.splat(factors.before), self.head.load_out(s, 0, column));
+                }
+                for (key, (&slot, &weight)) in (block.key..).zip(slots.iter().zip(weights)) {
+                    if weight != 0.0 || !hides(*self.head.bias_at(0, key)) {
+                        let values = self.cache.values(slot as usize, self.kv_head);
+                        let value = s.load(values.wrapping_add(key * row + column));
+                        acc = s.mul_add(s.splat(weight), value, acc);
+                    }
+                }
+                self.head.store_out(s, 0, column, s.mul(acc, s.splat(factors.after)));
+            }
+            column += S::LANES;
         }
     }
 

@@ -8,7 +8,8 @@ use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 use core::mem::MaybeUninit;
 
-/// What a GEMM does with its sums: `C = residual + activation(scale * sum + bias)`.
+/// What a GEMM does with its sums: `C = residual + activation(scale * sum + bias)`, or with a gate
+/// `C = C * activation(scale * sum + bias)`.
 ///
 /// The default stores the sums as they are.
 ///
@@ -29,7 +30,7 @@ pub struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Applied after the bias.
     pub activation: Activation,
-    /// Added last.
+    /// Added last, or multiplied with.
     pub residual: Residual<'a>,
 }
 
@@ -44,16 +45,47 @@ impl fmt::Debug for Epilogue<'_> {
     }
 }
 
-/// What is added to the result.
+/// What is added to the result, or multiplied with it.
+///
+/// A gated feed-forward block, `activation(x W0) * (x W1)` (Shazeer 2020, "GLU Variants Improve
+/// Transformer"), is two products into one `C`, the second one under a [`Residual::Gate`]:
+///
+/// ```
+/// use simdformer_kernels::{
+///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+/// };
+///
+/// let isa = Isa::best();
+/// let (w0, w1) = ([1.0, -1.0, 0.5], [2.0, 2.0, 3.0]); // Both [1, 3].
+/// let mut packed = [0.0; 2 * 64];
+/// let (first, second) = packed.split_at_mut(64);
+/// let w0 = PackedMatrix::pack(isa, Matrix::new(&w0, 1, 3)?, first)?;
+/// let w1 = PackedMatrix::pack(isa, Matrix::new(&w1, 1, 3)?, second)?;
+///
+/// let x = Matrix::new(&[4.0], 1, 1)?;
+/// let mut hidden = [0.0; 3];
+/// let relu = Epilogue { activation: Activation::Relu, ..Epilogue::default() };
+/// gemm(x, &w0, &relu, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
+/// let gate = Epilogue { residual: Residual::Gate, ..Epilogue::default() };
+/// gemm(x, &w1, &gate, MatrixMut::new(&mut hidden, 1, 3)?, Parallelism::Serial)?;
+/// assert_eq!(hidden, [4.0 * 8.0, 0.0, 2.0 * 12.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Two products, and not one whose weights lie side by side: done in blocks of rows of which `C` stays in
+/// an outer cache, as feed-forward blocks are anyway, nothing goes to memory in between, weights are
+/// packed and named one by one like all others, and each product keeps its bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Residual<'a> {
     /// Nothing: the contents of `C` are never read.
     #[default]
     None,
-    /// What `C` holds.
+    /// What `C` holds is added.
     Output,
-    /// A matrix of the shape of `C`.
+    /// A matrix of the shape of `C` is added.
     Matrix(Matrix<'a>),
+    /// What `C` holds is multiplied with, in f32.
+    Gate,
 }
 
 impl Default for Epilogue<'_> {
@@ -74,6 +106,8 @@ pub(super) struct Store {
     pub(super) activation: Activation,
     /// Null when there is none; may be `c`.
     pub(super) residual: *const f32,
+    /// Whether that is multiplied with instead of added.
+    pub(super) gate: bool,
     pub(super) residual_row_stride: usize,
     pub(super) residual_column_stride: usize,
 }
@@ -89,7 +123,7 @@ impl Store {
         let start = c.shared().as_ptr();
         let (residual, residual_row_stride, residual_column_stride) = match epilogue.residual {
             Residual::None => (core::ptr::null(), 0, 1),
-            Residual::Output => (start.cast_const(), row_stride, column_stride),
+            Residual::Output | Residual::Gate => (start.cast_const(), row_stride, column_stride),
             Residual::Matrix(m) => (m.as_ptr(), m.row_stride(), m.column_stride()),
         };
         Self {
@@ -100,6 +134,7 @@ impl Store {
             bias: epilogue.bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
             activation: epilogue.activation,
             residual,
+            gate: matches!(epilogue.residual, Residual::Gate),
             residual_row_stride,
             residual_column_stride,
         }
@@ -141,6 +176,7 @@ impl Store {
             && valid == NV * S::LANES
             && self.column_stride == 1
             && self.residual_column_stride == 1
+            && !self.gate
             && matches!(self.activation, Activation::Identity | Activation::Relu);
         if !usual {
             let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
@@ -185,7 +221,8 @@ impl Store {
         }
     }
 
-    /// Adds the residual to `count` sums of row `row` from column `column` on, and stores them.
+    /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies with it, and
+    /// stores them.
     ///
     /// # Safety
     /// As [`Store::finish`], for these elements; `count <= LANES`.
@@ -204,7 +241,8 @@ impl Store {
         unsafe {
             if self.column_stride == 1 && self.residual_column_stride == 1 {
                 if !self.residual.is_null() {
-                    x = s.add(s.load_first(self.residual.add(r), count), x);
+                    let r = s.load_first(self.residual.add(r), count);
+                    x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
                 }
                 s.store_first(self.c.add(c), x, count);
                 return;
@@ -212,12 +250,13 @@ impl Store {
             let mut room = [0.0f32; MAX_LANES];
             s.store(room.as_mut_ptr(), x);
             for (j, &x) in room.iter().enumerate().take(count) {
-                let added = if self.residual.is_null() {
-                    x
-                } else {
-                    *self.residual.add(r + j * self.residual_column_stride) + x
+                let at = self.residual.wrapping_add(r + j * self.residual_column_stride);
+                let result = match (self.residual.is_null(), self.gate) {
+                    (true, _) => x,
+                    (false, false) => *at + x,
+                    (false, true) => *at * x,
                 };
-                *self.c.add(c + j * self.column_stride) = added;
+                *self.c.add(c + j * self.column_stride) = result;
             }
         }
     }

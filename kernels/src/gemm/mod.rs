@@ -1,4 +1,4 @@
-//! `C = residual + activation(scale * A W + bias)` with `W` packed once.
+//! `C = residual + activation(scale * A W + bias)`, or `C * activation(..)`, with `W` packed once.
 //!
 //! The shape of everything here follows from one decision: **each output element has one
 //! accumulator, and `k` runs through it in order**, whatever the number of rows, the split over
@@ -41,7 +41,8 @@ pub(crate) use microkernel::{
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 
-/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`.
+/// `C[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`; under
+/// [`Residual::Gate`] what `C` holds is multiplied with instead of added to.
 ///
 /// `a` is `[rows, depth]` and `c` is `[rows, columns]`, both with any strides (unit column strides
 /// are the fast ones); `weight` is `[depth, columns]`. Zero rows, zero columns and zero depth are

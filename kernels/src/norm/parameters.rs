@@ -1,4 +1,4 @@
-//! What a layer normalisation has learned.
+//! What a norm has learned.
 
 use crate::debug::Elements;
 use core::fmt;
@@ -8,10 +8,19 @@ use core::fmt;
 pub struct LayerNorm<'a> {
     /// What each column is multiplied by, `[columns]`.
     pub weight: &'a [f32],
-    /// What is added to each column, `[columns]`.
-    pub bias: &'a [f32],
+    /// What is added to each column, `[columns]`; nothing in models without biases.
+    pub bias: Option<&'a [f32]>,
     /// Added to the variance: 1e-5 in most models, 1e-12 in BERT. With 0, a constant row still
     /// gives the bias.
+    pub eps: f32,
+}
+
+/// The learned part of a root-mean-square normalisation.
+#[derive(Clone, Copy)]
+pub struct RmsNorm<'a> {
+    /// What each column is multiplied by, `[columns]`.
+    pub weight: &'a [f32],
+    /// Added to the mean square, inside the root: 1e-6 in T5. With 0, a row of zeros still gives zeros.
     pub eps: f32,
 }
 
@@ -19,7 +28,16 @@ impl fmt::Debug for LayerNorm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LayerNorm")
             .field("weight", &Elements::of(self.weight))
-            .field("bias", &Elements::of(self.bias))
+            .field("bias", &self.bias.map(Elements::of))
+            .field("eps", &self.eps)
+            .finish()
+    }
+}
+
+impl fmt::Debug for RmsNorm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RmsNorm")
+            .field("weight", &Elements::of(self.weight))
             .field("eps", &self.eps)
             .finish()
     }

@@ -1,39 +1,16 @@
-//! The three passes over a row: [`start`] reads it for the first time and finds its mean,
+//! The three passes over a row of a layer normalisation: [`start`] reads it for the first time and finds its mean,
 //! [`deviations`] what the mean is off by and the variance, [`finish`] writes the result.
 //!
 //! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
 //! second row keeps the CPU busy while the first one's chain completes.
 
 use super::parameters::LayerNorm;
-use crate::lanes::{Kernel, LINE, Lanes};
+use super::vectors::{COMFORTABLE, PAIRED, Place, UNROLL, load, prefetch_step, reduce, store};
+use crate::lanes::{Kernel, Lanes};
 use crate::math;
 
-/// Vectors in flight in a reduction.
-const UNROLL: usize = 4;
-/// Columns up to which two rows go side by side, where there are registers for the sums of both:
-/// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
-/// machine with a first-level cache of 32 KiB and slower on a busy one.
-const PAIRED: usize = 256;
-/// Variances plus eps that f32 handles: outside, squares may have overflowed or vanished.
-const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
-
-/// Rows in memory: where they start and how far apart they are.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) start: *mut f32,
-    pub(super) stride: usize,
-}
-
-impl Place {
-    /// Where `R` rows from `row` on start.
-    #[inline(always)]
-    fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
-        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
-    }
-}
-
-/// Normalises rows in place or into others, each in three passes.
-pub(super) struct NormRows<'a, const ADD: bool> {
+/// Normalises rows in place or into others, each in three passes. `BIAS` if the norm has one.
+pub(super) struct NormRows<'a, const ADD: bool, const BIAS: bool> {
     pub(super) norm: LayerNorm<'a>,
     pub(super) rows: usize,
     /// The input; only read.
@@ -45,14 +22,14 @@ pub(super) struct NormRows<'a, const ADD: bool> {
     pub(super) out: Place,
 }
 
-impl<const ADD: bool> Kernel for NormRows<'_, ADD> {
+impl<const ADD: bool, const BIAS: bool> Kernel for NormRows<'_, ADD, BIAS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let mut row = 0;
         // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias
-        // at every place, none of them empty.
+        // at every place, none of them empty, and for a bias if `BIAS`.
         unsafe {
             if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
@@ -68,12 +45,13 @@ impl<const ADD: bool> Kernel for NormRows<'_, ADD> {
     }
 }
 
-impl<const ADD: bool> NormRows<'_, ADD> {
+impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     /// `R` rows from `row` on. Each of the three passes over them asks for one operand of the rows
     /// after them, so that memory is busy all the time.
     ///
     /// # Safety
-    /// There are as many rows, not empty and as long as the weight and the bias, at every place.
+    /// There are as many rows, not empty and as long as the weight and the bias, at every place; the norm
+    /// has a bias if `BIAS`.
     #[inline(always)]
     unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
@@ -104,13 +82,13 @@ impl<const ADD: bool> NormRows<'_, ADD> {
         // SAFETY: the caller's contract.
         unsafe {
             if comfortable == [true; R] {
-                finish::<S, R>(s, norm, x, out, Standard { mean, scale, shift }, ahead);
+                finish::<S, R, BIAS>(s, norm, x, out, Standard { mean, scale, shift }, ahead);
             } else {
                 for i in 0..R {
                     if comfortable[i] {
                         let standard =
                             Standard { mean: [mean[i]], scale: [scale[i]], shift: [shift[i]] };
-                        finish(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
+                        finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
                     } else {
                         norm_row_wide(norm, x[i], out[i]);
                     }
@@ -118,32 +96,6 @@ impl<const ADD: bool> NormRows<'_, ADD> {
             }
         }
     }
-}
-
-/// Asks for the cache lines of `UNROLL` vectors at `from + i`.
-#[inline(always)]
-fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
-    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
-        s.prefetch(from.wrapping_add(line));
-    }
-}
-
-/// One vector: all of it, or the first `count` lanes with zeros behind.
-///
-/// # Safety
-/// `from` is valid for reads of as many floats.
-#[inline(always)]
-unsafe fn load<S: Lanes, const FULL: bool>(s: S, from: *const f32, count: usize) -> S::F32 {
-    // SAFETY: the caller's contract.
-    unsafe { if FULL { s.load(from) } else { s.load_first(from, count) } }
-}
-
-/// # Safety
-/// `to` is valid for writes of as many floats.
-#[inline(always)]
-unsafe fn store<S: Lanes, const FULL: bool>(s: S, to: *mut f32, v: S::F32, count: usize) {
-    // SAFETY: the caller's contract.
-    unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
 }
 
 /// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns each
@@ -263,13 +215,13 @@ struct Standard<const R: usize> {
     shift: [f32; R],
 }
 
-/// Writes the results of `R` rows: the standard scores, then weight and bias.
+/// Writes the results of `R` rows: the standard scores, then weight and, if `BIAS`, bias.
 ///
 /// # Safety
-/// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
+/// The norm has a bias if `BIAS`. `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
 /// same or disjoint; `out` is disjoint from other rows.
 #[inline(always)]
-unsafe fn finish<S: Lanes, const R: usize>(
+unsafe fn finish<S: Lanes, const R: usize, const BIAS: bool>(
     s: S,
     norm: &LayerNorm<'_>,
     x: [*mut f32; R],
@@ -279,7 +231,8 @@ unsafe fn finish<S: Lanes, const R: usize>(
 ) {
     let Standard { mean, scale, shift } = standard;
     let len = norm.weight.len();
-    let (weight, bias) = (norm.weight.as_ptr(), norm.bias.as_ptr());
+    let weight = norm.weight.as_ptr();
+    let bias = norm.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
     let zero = s.splat(0.0);
     let mut terms = [[zero; 3]; R];
     for row in 0..R {
@@ -289,12 +242,13 @@ unsafe fn finish<S: Lanes, const R: usize>(
         ($full:literal, $at:expr, $count:expr) => {{
             let (at, count) = ($at, $count);
             let w = load::<S, $full>(s, weight.add(at), count);
-            let b = load::<S, $full>(s, bias.add(at), count);
+            let b = if BIAS { load::<S, $full>(s, bias.add(at), count) } else { zero };
             for row in 0..R {
                 let [mean, scale, shift] = terms[row];
                 let d = s.sub(load::<S, $full>(s, x[row].add(at), count), mean);
                 let y = s.mul_add(d, scale, shift);
-                store::<S, $full>(s, out[row].add(at), s.mul_add(y, w, b), count);
+                let y = if BIAS { s.mul_add(y, w, b) } else { s.mul(y, w) };
+                store::<S, $full>(s, out[row].add(at), y, count);
             }
         }};
     }
@@ -317,15 +271,6 @@ unsafe fn finish<S: Lanes, const R: usize>(
     }
 }
 
-#[inline(always)]
-fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -> [f32; R] {
-    let mut sums = [0.0; R];
-    for (sum, v) in sums.iter_mut().zip(v) {
-        *sum = s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])));
-    }
-    sums
-}
-
 /// The row in f64, where no square of an f32 overflows or vanishes.
 ///
 /// # Safety
@@ -342,7 +287,8 @@ unsafe fn norm_row_wide(norm: &LayerNorm<'_>, x: *const f32, out: *mut f32) {
     // A constant row with eps 0: 0 times infinity should be 0.
     let scale = if variance == 0.0 { 0.0 } else { 1.0 / libm::sqrt(variance) };
     for i in 0..len {
-        let y = (at(i) - mean) * scale * f64::from(norm.weight[i]) + f64::from(norm.bias[i]);
+        let bias = norm.bias.map_or(0.0, |bias| f64::from(bias[i]));
+        let y = (at(i) - mean) * scale * f64::from(norm.weight[i]) + bias;
         // SAFETY: `i < len`; what was read at `i` is not needed again.
         unsafe { *out.add(i) = y as f32 };
     }

@@ -1,7 +1,7 @@
 //! Attention as equation 1 of "Attention Is All You Need" has it: all scores of a query, their
 //! softmax, the weighted mean of the values.
 
-use crate::attention::{AttentionError, AttentionOptions, Heads, Qkv, Sequence};
+use crate::attention::{AttentionError, AttentionOptions, Bias, Heads, Qkv, Sequence};
 use crate::mask::FullyMasked;
 
 /// Keys that query `i` of `sequence` may see, counted from the sequence's first. Causality is
@@ -24,13 +24,28 @@ fn bias(
     i: usize,
     j: usize,
 ) -> f32 {
-    let Some(bias) = options.bias else { return 0.0 };
-    let at = || {
-        let token = sequence.query_start.checked_add(i)?;
-        let row = token.checked_mul(bias.query_stride)?;
-        head.checked_mul(bias.head_stride)?.checked_add(row)?.checked_add(j)
+    let value = match options.bias {
+        None => return 0.0,
+        Some(Bias::Dense { data, head_stride, query_stride }) => {
+            let at = || {
+                let token = sequence.query_start.checked_add(i)?;
+                let row = token.checked_mul(query_stride)?;
+                head.checked_mul(head_stride)?.checked_add(row)?.checked_add(j)
+            };
+            at().and_then(|at| data.get(at))
+        }
+        Some(Bias::Relative { data, head_stride, zero }) => {
+            let at = || {
+                // `j - position`, where the position is `key_len - query_len + i`.
+                let ahead = j.checked_add(sequence.query_len)?;
+                let behind = sequence.key_len.checked_add(i)?;
+                let entry = zero.checked_add(ahead)?.checked_sub(behind)?;
+                head.checked_mul(head_stride)?.checked_add(entry)
+            };
+            at().and_then(|at| data.get(at))
+        }
     };
-    at().and_then(|at| bias.data.get(at)).copied().unwrap_or(f32::NEG_INFINITY)
+    value.copied().unwrap_or(f32::NEG_INFINITY)
 }
 
 /// Whether key `j` is hidden from query `i` of `sequence` in query head `head`: past the sequence's

@@ -3,16 +3,18 @@
 use crate::gemm::{Epilogue, GemmError, Residual};
 use crate::matrix::Matrix;
 
-/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])` for `a`
+/// `out[m, n] = residual[m, n] + activation(scale * sum_k A[m, k] W[k, n] + bias[n])`, or that times what
+/// the output held under [`Residual::Gate`], for `a`
 /// `[rows, depth]` and `weight` `[depth, columns]`, into `out`, `[rows, columns]` end to end.
 ///
-/// `before` is what the output held before the call; only [`Residual::Output`] reads it.
+/// `before` is what the output held before the call; only [`Residual::Output`] and [`Residual::Gate`] read
+/// it.
 ///
 /// `magnitude`, `[rows, columns]`, receives
 /// `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, what rounding errors are
 /// relative to: an f32 kernel with one accumulator makes at most `depth + 3` roundings, each of a
 /// number that is at most this large, so it stays within `(depth + 3) 2^-24 magnitude` but for
-/// second-order terms.
+/// second-order terms. Under a gate it is the gate's magnitude times that of what it multiplies.
 ///
 /// # Errors
 /// As [`crate::gemm`]; an `out` or `magnitude` of another length than `rows * columns` is
@@ -36,7 +38,7 @@ pub fn gemm(
     }
     let residual = match epilogue.residual {
         Residual::None => None,
-        Residual::Output => before,
+        Residual::Output | Residual::Gate => before,
         Residual::Matrix(residual) => Some(residual),
     };
     if !matches!(epilogue.residual, Residual::None) {
@@ -63,9 +65,13 @@ pub fn gemm(
             let scale = f64::from(epilogue.scale);
             let bias = epilogue.bias.map_or(0.0, |bias| f64::from(bias[n]));
             let added = residual.map_or(0.0, |residual| f64::from(residual.at(m, n)));
-            out[m * columns + n] =
-                added + super::activation(epilogue.activation, scale * sum + bias);
-            magnitude[m * columns + n] = scale.abs() * absolute + bias.abs() + added.abs();
+            let activated = super::activation(epilogue.activation, scale * sum + bias);
+            let product = scale.abs() * absolute + bias.abs();
+            let at = m * columns + n;
+            (out[at], magnitude[at]) = match epilogue.residual {
+                Residual::Gate => (added * activated, added.abs() * product),
+                _ => (added + activated, added.abs() + product),
+            };
         }
     }
     Ok(())

@@ -13,7 +13,28 @@ use simdformer_kernels::{
 pub struct OwnedBias {
     pub data: Vec<f32>,
     pub head_stride: usize,
+    /// Of a dense one.
     pub query_stride: usize,
+    /// Of a relative one.
+    pub zero: Option<usize>,
+}
+
+impl OwnedBias {
+    pub fn dense(data: Vec<f32>, head_stride: usize, query_stride: usize) -> Self {
+        Self { data, head_stride, query_stride, zero: None }
+    }
+
+    pub fn relative(data: Vec<f32>, head_stride: usize, zero: usize) -> Self {
+        Self { data, head_stride, query_stride: 0, zero: Some(zero) }
+    }
+
+    pub fn view(&self) -> Bias<'_> {
+        let Self { ref data, head_stride, query_stride, zero } = *self;
+        match zero {
+            Some(zero) => Bias::Relative { data, head_stride, zero },
+            None => Bias::Dense { data, head_stride, query_stride },
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -123,11 +144,7 @@ impl Batch {
         AttentionOptions {
             scale: self.scale,
             causal: self.causal,
-            bias: self.bias.as_ref().map(|bias| Bias {
-                data: &bias.data,
-                head_stride: bias.head_stride,
-                query_stride: bias.query_stride,
-            }),
+            bias: self.bias.as_ref().map(OwnedBias::view),
             fully_masked: self.fully_masked,
         }
     }
@@ -343,6 +360,31 @@ impl Batch {
 pub fn with_bias(mut batch: Batch, bias: impl Fn(usize, usize) -> f32) -> Batch {
     let (tokens, keys) = (batch.query.shape[0], batch.key.shape[0]);
     let data = (0..tokens * keys).map(|at| bias(at / keys, at % keys)).collect();
-    batch.bias = Some(OwnedBias { data, head_stride: 0, query_stride: keys });
+    batch.bias = Some(OwnedBias::dense(data, 0, keys));
+    batch
+}
+
+/// `batch` under a relative bias that ends where the batch does: `value(head, distance)`, and poison
+/// wherever no query looks. `shared` by all heads, `value` is asked for head 0.
+pub fn with_relative_bias(
+    mut batch: Batch,
+    shared: bool,
+    mut value: impl FnMut(usize, isize) -> f32,
+) -> Batch {
+    let both = || batch.sequences.iter().filter(|s| s.query_len > 0 && s.key_len > 0);
+    let behind = both().map(|s| s.key_len - 1).max().unwrap_or(0);
+    let ahead = match batch.causal {
+        true => 0,
+        false => both().map(|s| s.query_len - 1).max().unwrap_or(0),
+    };
+    // Three floats that nobody needs before each head.
+    let zero = 3 + behind;
+    let head_stride = zero + ahead + 1;
+    let heads = if shared { 1 } else { batch.heads() };
+    let mut data = vec![POISON; heads * head_stride];
+    for (at, x) in data.iter_mut().enumerate().filter(|(at, _)| at % head_stride >= 3) {
+        *x = value(at / head_stride, (at % head_stride) as isize - zero as isize);
+    }
+    batch.bias = Some(OwnedBias::relative(data, if shared { 0 } else { head_stride }, zero));
     batch
 }

@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
 
     fn parameters(&self, layer: &Norm) -> norm::LayerNorm<'a> {
         let (weight, bias) = self.weights.norm(layer);
-        norm::LayerNorm { weight, bias, eps: self.config.layer_norm_eps }
+        norm::LayerNorm { weight, bias: Some(bias), eps: self.config.layer_norm_eps }
     }
 }
 

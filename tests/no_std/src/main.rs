@@ -286,7 +286,7 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
 /// A constant row, normalised, is the bias exactly; in the second half of rows of a buffer.
 fn a_norm(isa: Isa) -> Result<(), Failure> {
     let mut data = [3.0f32; 2 * 8];
-    let norm = LayerNorm { weight: &[2.0; 4], bias: &[1.0, 2.0, 3.0, 4.0], eps: 1e-5 };
+    let norm = LayerNorm { weight: &[2.0; 4], bias: Some(&[1.0, 2.0, 3.0, 4.0]), eps: 1e-5 };
     let x = [5.0; 8];
     let x = Matrix::new(&x, 2, 4).map_err(|_| Failure::Setup)?;
     // SAFETY: columns 4 to 7 of two rows of eight; `data` is not used beside them.

@@ -1,0 +1,240 @@
+//! Layer norm with and without bias and root-mean-square norm of any shape, stride and values.
+//!
+//! Results of moderate rows are held to the documented error bound against a sum in f64; the fused forms have
+//! the bits of the plain one on the rounded sum, in place or not; three threads give the bits of one,
+//! and a row alone has the bits that it has among others; nothing outside the rows is written or read.
+#![no_main]
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
+use simdformer_kernels::norm::{
+    LayerNorm, NormError, RmsNorm, add_into_layer_norm, add_into_rms_norm, add_layer_norm,
+    add_layer_norm_in_place, add_rms_norm, add_rms_norm_in_place, layer_norm, layer_norm_in_place,
+    rms_norm, rms_norm_in_place,
+};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism, reference};
+
+#[derive(Arbitrary, Debug)]
+struct Case {
+    isa: u8,
+    rows: u8,
+    columns: u16,
+    layouts: [Layout; 4],
+    values: Values,
+    mean: i8,
+    kind: Kind,
+    eps: u8,
+    single_row: u8,
+    threads: u8,
+    seed: u64,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Layer,
+    Unbiased,
+    Rms,
+}
+
+#[derive(Clone, Copy)]
+enum Norm<'a> {
+    Layer(LayerNorm<'a>),
+    Rms(RmsNorm<'a>),
+}
+
+type Done = Result<(), NormError>;
+
+impl Norm<'_> {
+    fn plain(self, isa: Isa, x: Matrix<'_>, out: MatrixMut<'_>, p: Parallelism<'_>) -> Done {
+        match self {
+            Norm::Layer(norm) => layer_norm(isa, norm, x, out, p),
+            Norm::Rms(norm) => rms_norm(isa, norm, x, out, p),
+        }
+    }
+
+    fn in_place(self, isa: Isa, x: MatrixMut<'_>) -> Done {
+        match self {
+            Norm::Layer(norm) => layer_norm_in_place(isa, norm, x, Parallelism::Serial),
+            Norm::Rms(norm) => rms_norm_in_place(isa, norm, x, Parallelism::Serial),
+        }
+    }
+
+    fn add(self, isa: Isa, x: Matrix<'_>, residual: Matrix<'_>, out: MatrixMut<'_>) -> Done {
+        match self {
+            Norm::Layer(norm) => add_layer_norm(isa, norm, x, residual, out, Parallelism::Serial),
+            Norm::Rms(norm) => add_rms_norm(isa, norm, x, residual, out, Parallelism::Serial),
+        }
+    }
+
+    fn add_in_place(self, isa: Isa, x: Matrix<'_>, residual: MatrixMut<'_>) -> Done {
+        match self {
+            Norm::Layer(norm) => {
+                add_layer_norm_in_place(isa, norm, x, residual, Parallelism::Serial)
+            }
+            Norm::Rms(norm) => add_rms_norm_in_place(isa, norm, x, residual, Parallelism::Serial),
+        }
+    }
+
+    fn add_into(self, isa: Isa, x: Matrix<'_>, sum: MatrixMut<'_>, out: MatrixMut<'_>) -> Done {
+        match self {
+            Norm::Layer(norm) => add_into_layer_norm(isa, norm, x, sum, out, Parallelism::Serial),
+            Norm::Rms(norm) => add_into_rms_norm(isa, norm, x, sum, out, Parallelism::Serial),
+        }
+    }
+}
+
+fn view(m: &Strided) -> Matrix<'_> {
+    let data = m.data.get(m.offset..).unwrap_or_default();
+    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
+}
+
+fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
+    let data = m.data.get_mut(m.offset..).unwrap_or_default();
+    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
+        .expect("a valid view")
+}
+
+fn assert_same(isa: Isa, what: &str, one: &Strided, other: &Strided) {
+    for row in 0..one.rows {
+        for column in 0..one.columns {
+            let (a, b) = (one.at(row, column), other.at(row, column));
+            assert!(same_bits(a, b), "{isa}, {what} at ({row}, {column}): {a:e} and {b:e}");
+        }
+    }
+}
+
+/// Rows whose elements are side by side, which is what a norm takes.
+fn rows(layout: Layout) -> Layout {
+    Layout { step: 0, by_columns: false, ..layout }
+}
+
+fuzz_target!(|case: Case| {
+    let isa = pick_isa(case.isa);
+    let (count, columns) = (usize::from(case.rows) % 20, usize::from(case.columns) % 700);
+    let mut rng = Rng::new(case.seed);
+    let [x_layout, residual_layout, out_layout, wide] = case.layouts;
+    let mut filled = |layout| {
+        let mut m = Strided::filled(count, columns, rows(layout), case.values, &mut rng);
+        for row in 0..count {
+            for column in 0..columns {
+                let at = m.index(row, column);
+                m.data[at] += f32::from(case.mean);
+            }
+        }
+        m
+    };
+    let (x, residual) = (filled(x_layout), filled(residual_layout));
+    let weight: Vec<f32> = (0..columns).map(|_| rng.value(Values::Moderate)).collect();
+    let bias: Vec<f32> = (0..columns).map(|_| rng.value(Values::Moderate)).collect();
+    let eps = [0.0, 1e-12, 1e-6, 1e-5][usize::from(case.eps % 4)];
+    let layer = LayerNorm { weight: &weight, bias: Some(&bias), eps };
+    let norm = match case.kind {
+        Kind::Layer => Norm::Layer(layer),
+        Kind::Unbiased => Norm::Layer(LayerNorm { bias: None, ..layer }),
+        Kind::Rms => Norm::Rms(RmsNorm { weight: &weight, eps }),
+    };
+
+    let mut out = Strided::empty(count, columns, rows(out_layout));
+    norm.plain(isa, view(&x), view_mut(&mut out), Parallelism::Serial).expect("shapes that fit");
+    out.check_gaps();
+    if case.values == Values::Moderate {
+        bounded(isa, norm, &x, &out);
+    }
+
+    let mut same = x.clone();
+    norm.in_place(isa, view_mut(&mut same)).expect("shapes that fit");
+    same.check_gaps();
+    assert_same(isa, "in place", &same, &out);
+
+    let mut sum = residual.clone();
+    for row in 0..count {
+        for column in 0..columns {
+            let at = sum.index(row, column);
+            sum.data[at] += x.at(row, column);
+        }
+    }
+    let mut plain = Strided::empty(count, columns, rows(out_layout));
+    norm.plain(isa, view(&sum), view_mut(&mut plain), Parallelism::Serial)
+        .expect("shapes that fit");
+    let mut out_of_place = Strided::empty(count, columns, rows(out_layout));
+    norm.add(isa, view(&x), view(&residual), view_mut(&mut out_of_place)).expect("shapes that fit");
+    out_of_place.check_gaps();
+    assert_same(isa, "added", &out_of_place, &plain);
+    let mut in_place = residual.clone();
+    norm.add_in_place(isa, view(&x), view_mut(&mut in_place)).expect("shapes that fit");
+    in_place.check_gaps();
+    assert_same(isa, "added in place", &in_place, &plain);
+    let (mut kept, mut normed) = (residual, Strided::empty(count, columns, rows(out_layout)));
+    norm.add_into(isa, view(&x), view_mut(&mut kept), view_mut(&mut normed))
+        .expect("shapes that fit");
+    kept.check_gaps();
+    normed.check_gaps();
+    assert_same(isa, "the sum", &kept, &sum);
+    assert_same(isa, "of the sum", &normed, &plain);
+
+    if case.threads % 8 == 0 {
+        let mut shared = Strided::empty(count, columns, rows(out_layout));
+        pool().install(|| {
+            norm.plain(isa, view(&x), view_mut(&mut shared), Parallelism::Rayon)
+                .expect("shapes that fit");
+        });
+        assert_same(isa, "three threads", &shared, &out);
+    }
+    if count > 0 {
+        let row = usize::from(case.single_row) % count;
+        let (mut one, mut among) = (x.clone(), out.clone());
+        for m in [&mut one, &mut among] {
+            m.offset += row * m.row_stride;
+            m.rows = 1;
+        }
+        let mut alone = Strided::empty(1, columns, rows(out_layout));
+        norm.plain(isa, view(&one), view_mut(&mut alone), Parallelism::Serial)
+            .expect("shapes that fit");
+        assert_same(isa, "a row alone", &alone, &among);
+    }
+
+    // Any layout: refused, and then nothing is written, or right.
+    let mut any = Strided::empty(count, columns, wide);
+    if norm.plain(isa, view(&x), view_mut(&mut any), Parallelism::Serial).is_ok() {
+        any.check_gaps();
+        assert_same(isa, "any layout", &any, &out);
+    } else {
+        assert!(
+            any.data.iter().all(|x| x.to_bits() == GAP.to_bits()),
+            "{isa}: a refused call wrote"
+        );
+    }
+});
+
+/// The documented bounds.
+fn bounded(isa: Isa, norm: Norm<'_>, x: &Strided, y: &Strided) {
+    let u = f64::from(f32::EPSILON) / 2.0;
+    for row in 0..x.rows {
+        let elements: Vec<f32> = (0..x.columns).map(|column| x.at(row, column)).collect();
+        let chain = |lanes: usize| (x.columns / (lanes * isa.lanes())) as f64;
+        for column in 0..x.columns {
+            let (exact, bound) = match norm {
+                Norm::Layer(norm) => {
+                    let weight = f64::from(norm.weight[column]);
+                    let z = reference::normalized(&elements, norm.eps, column);
+                    let exact = z * weight + norm.bias.map_or(0.0, |bias| bias[column].into());
+                    let k = chain(4) + 8.0;
+                    (exact, u * (k * (z.abs() + 2.0) * weight.abs() + 2.0 * exact.abs()))
+                }
+                Norm::Rms(norm) => {
+                    let weight = f64::from(norm.weight[column]);
+                    let exact = reference::rms_normalized(&elements, norm.eps, column) * weight;
+                    let least = 2f64.powi(-149) * (1.0 + weight.abs());
+                    (exact, u * (chain(8) + 12.0) * exact.abs() + least)
+                }
+            };
+            let found = y.at(row, column);
+            let error = (f64::from(found) - exact).abs();
+            assert!(
+                error <= bound,
+                "{isa} ({row}, {column}): {found:e} for {exact:e}, off by {error:e}, bound {bound:e}"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! An additive bias that a call's sequences have been checked against.
+//!
+//! Both forms come down to a row of values for each query, of which key `j` reads element `j`: a dense
+//! bias has its rows a stride apart, and those of a relative one overlap, each one element *before* the
+//! row of the query ahead of it. The inner loops see a pointer and a signed stride.
+
+use super::error::AttentionError;
+use super::options::Bias;
+
+/// How far the sequences of a call reach.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    pub(super) heads: usize,
+    /// One past the last query of a sequence.
+    pub(super) queries: usize,
+    /// Keys of the longest sequence.
+    pub(super) keys: usize,
+    /// Most queries of a sequence that has keys.
+    pub(super) asking: usize,
+    /// Most keys of a sequence that has queries.
+    pub(super) asked: usize,
+}
+
+impl Reach {
+    /// Floats from the first to the last of `[heads, queries, keys]` under these strides.
+    pub(super) fn floats(
+        &self,
+        heads: usize,
+        head_stride: usize,
+        query_stride: usize,
+        keys: usize,
+    ) -> Result<usize, AttentionError> {
+        if heads == 0 || self.queries == 0 || keys == 0 {
+            return Ok(0);
+        }
+        let heads = (heads - 1).checked_mul(head_stride);
+        let queries = (self.queries - 1).checked_mul(query_stride);
+        heads
+            .zip(queries)
+            .and_then(|(heads, queries)| heads.checked_add(queries)?.checked_add(keys))
+            .ok_or(AttentionError::TooLarge)
+    }
+}
+
+/// A bias that has a value for every head, query and key of a call.
+#[derive(Clone, Copy)]
+pub(super) struct CheckedBias<'a> {
+    bias: Bias<'a>,
+    /// Whether a value may hide its key.
+    pub(super) hides: bool,
+}
+
+impl<'a> CheckedBias<'a> {
+    /// `None` where there is no bias, or nothing to add it to; its strides may be anything then.
+    pub(super) fn new(
+        bias: Option<Bias<'a>>,
+        reach: Reach,
+        causal: bool,
+    ) -> Result<Option<Self>, AttentionError> {
+        match bias {
+            None => Ok(None),
+            Some(bias @ Bias::Dense { data, head_stride, query_stride }) => {
+                let expected = reach.floats(reach.heads, head_stride, query_stride, reach.keys)?;
+                long_enough(data, expected)?;
+                // To find out would take as long as a good part of the attention.
+                Ok((expected > 0).then_some(Self { bias, hides: true }))
+            }
+            Some(bias @ Bias::Relative { data, head_stride, zero }) => {
+                if reach.heads == 0 || reach.asked == 0 {
+                    return Ok(None);
+                }
+                // The last query stands at the last key; a first one that stands before key 0 still has
+                // keys ahead of it.
+                let (behind, ahead) = (reach.asked - 1, if causal { 0 } else { reach.asking - 1 });
+                if zero < behind {
+                    return Err(AttentionError::BiasZero { expected: behind, found: zero });
+                }
+                let expected = (reach.heads - 1)
+                    .checked_mul(head_stride)
+                    .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
+                    .ok_or(AttentionError::TooLarge)?;
+                long_enough(data, expected)?;
+                let hides = (0..reach.heads).any(|head| {
+                    let at = head * head_stride + zero;
+                    data[at - behind..=at + ahead].iter().fold(false, |any, &x| any | hides(x))
+                });
+                Ok(Some(Self { bias, hides }))
+            }
+        }
+    }
+
+    /// Whether it hides nothing, and whole vectors of `lanes` values may be read of head `head` for each
+    /// query and key of a sequence of `query_len` and `key_len`.
+    #[inline(always)]
+    pub(super) fn whole(
+        &self,
+        head: usize,
+        (query_len, key_len): (usize, usize),
+        lanes: usize,
+    ) -> bool {
+        let Bias::Relative { data, head_stride, zero } = self.bias else { return false };
+        // Query 0 reads farthest: from key 0 on, which lies `key_len - query_len` before its own position,
+        // to the end of the vector of the last key.
+        let end = key_len
+            .checked_next_multiple_of(lanes)
+            .and_then(|keys| keys.checked_add(query_len)?.checked_add(head * head_stride + zero))
+            .map(|end| end.saturating_sub(key_len));
+        !self.hides && end.is_some_and(|end| end <= data.len())
+    }
+
+    /// Where query 0 of a sequence finds the value of key 0 in head `head`, and elements from there to
+    /// what the next query has. The sequence is `query_start`, `query_len`, `key_len`.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        head: usize,
+        (query_start, query_len, key_len): (usize, usize, usize),
+    ) -> (*const f32, isize) {
+        match self.bias {
+            Bias::Dense { data, head_stride, query_stride } => {
+                let at = head * head_stride + query_start * query_stride;
+                (data.as_ptr().wrapping_add(at), query_stride as isize)
+            }
+            Bias::Relative { data, head_stride, zero } => {
+                // Query 0 stands at position `key_len - query_len`.
+                let zero = data.as_ptr().wrapping_add(head * head_stride + zero);
+                (zero.wrapping_add(query_len).wrapping_sub(key_len), -1)
+            }
+        }
+    }
+}
+
+fn long_enough(data: &[f32], expected: usize) -> Result<(), AttentionError> {
+    if data.len() < expected {
+        return Err(AttentionError::Bias { expected, found: data.len() });
+    }
+    Ok(())
+}
+
+/// Whether a bias hides its key, whatever the key's score is.
+#[inline(always)]
+pub(super) fn hides(bias: f32) -> bool {
+    bias < f32::MIN
+}

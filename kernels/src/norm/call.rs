@@ -1,0 +1,134 @@
+//! One call of any norm: whether its operands fit together, and which rows go to which task.
+
+use super::error::NormError;
+use super::parameters::{LayerNorm, RmsNorm};
+use super::passes::NormRows;
+use super::rms_passes::RmsRows;
+use super::vectors::Place;
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use crate::rows::{UnitColumns, for_rows};
+use crate::shared::SharedMut;
+
+/// What a call normalises with.
+#[derive(Clone, Copy)]
+pub(super) enum Norm<'a> {
+    Layer(LayerNorm<'a>),
+    Rms(RmsNorm<'a>),
+}
+
+/// What a call reads and writes; `N` is the norm.
+pub(super) enum Operands<'a> {
+    /// `out = N(x)`
+    Plain(Matrix<'a>),
+    /// `out = N(out)`
+    InPlace,
+    /// `out = N(x + residual)`
+    Add(Matrix<'a>, Matrix<'a>),
+    /// `out = N(x + out)`
+    AddInPlace(Matrix<'a>),
+    /// `sum += x; out = N(sum)`
+    AddInto(Matrix<'a>, MatrixMut<'a>),
+}
+
+/// Checks a call and cuts its rows into tasks.
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    mut operands: Operands<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let (rows, columns) = (out.rows(), out.columns());
+    let check = |wide: Option<usize>, found: [usize; 2]| match wide {
+        Some(found) => Err(NormError::ColumnStride { found }),
+        None if found != [rows, columns] => {
+            Err(NormError::Shape { expected: [rows, columns], found })
+        }
+        None => Ok(()),
+    };
+    let check_read = |m: &Matrix<'_>| check(m.wide_columns(), [m.rows(), m.columns()]);
+    check(out.wide_columns(), [rows, columns])?;
+    match &operands {
+        Operands::InPlace => {}
+        Operands::Plain(x) | Operands::AddInPlace(x) => check_read(x)?,
+        Operands::Add(x, residual) => {
+            check_read(x)?;
+            check_read(residual)?;
+        }
+        Operands::AddInto(x, sum) => {
+            check_read(x)?;
+            check(sum.wide_columns(), [sum.rows(), sum.columns()])?;
+        }
+    }
+    let (weight, bias, eps) = match norm {
+        Norm::Layer(norm) => (norm.weight, norm.bias, norm.eps),
+        Norm::Rms(norm) => (norm.weight, None, norm.eps),
+    };
+    if weight.len() != columns {
+        return Err(NormError::Weight { expected: columns, found: weight.len() });
+    }
+    if let Some(bias) = bias
+        && bias.len() != columns
+    {
+        return Err(NormError::Bias { expected: columns, found: bias.len() });
+    }
+    if !(eps >= 0.0 && eps.is_finite()) {
+        return Err(NormError::Epsilon { found: eps });
+    }
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+
+    let written = |stride: usize, shared: SharedMut<'_>| Place { start: shared.as_ptr(), stride };
+    let read = |m: &Matrix<'_>| Place { start: m.as_ptr().cast_mut(), stride: m.row_stride() };
+    let to = written(out.row_stride(), out.shared());
+    let (add, x, residual, sum) = match &mut operands {
+        Operands::Plain(x) => (false, read(x), to, to),
+        Operands::InPlace => (false, to, to, to),
+        Operands::Add(x, residual) => (true, read(x), read(residual), to),
+        Operands::AddInPlace(x) => (true, read(x), to, to),
+        Operands::AddInto(x, sum) => {
+            let sum = written(sum.row_stride(), sum.shared());
+            (true, read(x), sum, sum)
+        }
+    };
+    let places = Shareable([x, residual, sum, to]);
+    for_rows(parallelism, rows, columns, &|range| {
+        let Shareable(places) = &places;
+        let [x, residual, sum, out] = places.map(|place| Place {
+            start: place.start.wrapping_add(range.start * place.stride),
+            stride: place.stride,
+        });
+        let rows = range.len();
+        match (norm, add) {
+            (Norm::Layer(norm), true) if norm.bias.is_some() => {
+                isa.dispatch(NormRows::<true, true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), false) if norm.bias.is_some() => {
+                isa.dispatch(NormRows::<false, true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), true) => {
+                isa.dispatch(NormRows::<true, false> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Layer(norm), false) => {
+                isa.dispatch(NormRows::<false, false> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Rms(norm), true) => {
+                isa.dispatch(RmsRows::<true> { norm, rows, x, residual, sum, out });
+            }
+            (Norm::Rms(norm), false) => {
+                isa.dispatch(RmsRows::<false> { norm, rows, x, residual, sum, out });
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Places handed to several tasks, each of which uses its own rows.
+struct Shareable([Place; 4]);
+
+// SAFETY: only `run` makes it, from borrows that last until all tasks are done; tasks write rows of
+// their own, and rows that are only read are shared borrows.
+unsafe impl Sync for Shareable {}

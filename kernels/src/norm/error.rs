@@ -1,0 +1,64 @@
+//! Why a norm is refused.
+
+use core::fmt;
+
+/// Why a normalisation could not run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum NormError {
+    /// Two of the matrices have different shapes.
+    Shape {
+        /// Rows and columns of the output.
+        expected: [usize; 2],
+        /// Rows and columns of the other matrix.
+        found: [usize; 2],
+    },
+    /// The elements of a row are not side by side.
+    ColumnStride {
+        /// The column stride found; 1 is expected.
+        found: usize,
+    },
+    /// The weight has not one element for each column.
+    Weight {
+        /// Columns.
+        expected: usize,
+        /// Elements of the weight.
+        found: usize,
+    },
+    /// The bias has not one element for each column.
+    Bias {
+        /// Columns.
+        expected: usize,
+        /// Elements of the bias.
+        found: usize,
+    },
+    /// `eps` is negative, infinite or NaN.
+    Epsilon {
+        /// The value given.
+        found: f32,
+    },
+}
+
+impl fmt::Display for NormError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape { expected: [r, c], found: [fr, fc] } => {
+                write!(f, "the output is {r} x {c}, found a {fr} x {fc} matrix beside it")
+            }
+            Self::ColumnStride { found } => {
+                write!(f, "a norm needs contiguous rows (column stride 1), found {found}")
+            }
+            Self::Weight { expected, found } => {
+                write!(f, "the weight should have {expected} elements, found {found}")
+            }
+            Self::Bias { expected, found } => {
+                write!(f, "the bias should have {expected} elements, found {found}")
+            }
+            Self::Epsilon { found } => {
+                write!(f, "eps should be finite and at least 0, found {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NormError {}

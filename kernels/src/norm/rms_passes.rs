@@ -1,0 +1,204 @@
+//! The two passes over a row of a root-mean-square normalisation: [`squares`] reads it for the first
+//! time and adds up its squares, [`finish`] writes the result. `R` rows go side by side, as in
+//! `passes.rs`.
+
+use super::parameters::RmsNorm;
+use super::vectors::{COMFORTABLE, PAIRED, Place, UNROLL, load, prefetch_step, reduce, store};
+use crate::lanes::{Kernel, Lanes};
+use crate::math;
+
+/// Normalises rows in place or into others, each in two passes.
+pub(super) struct RmsRows<'a, const ADD: bool> {
+    pub(super) norm: RmsNorm<'a>,
+    pub(super) rows: usize,
+    /// The input; only read.
+    pub(super) x: Place,
+    /// If `ADD`, what is added to it; only read.
+    pub(super) residual: Place,
+    /// If `ADD`, where the sum goes.
+    pub(super) sum: Place,
+    pub(super) out: Place,
+}
+
+impl<const ADD: bool> Kernel for RmsRows<'_, ADD> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight at every place,
+        // none of them empty.
+        unsafe {
+            if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
+                while row + 2 <= self.rows {
+                    self.group::<S, 2>(s, row);
+                    row += 2;
+                }
+            }
+            while row < self.rows {
+                self.group::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl<const ADD: bool> RmsRows<'_, ADD> {
+    /// `R` rows from `row` on. Each of the two passes over them asks for one operand of the rows after
+    /// them.
+    ///
+    /// # Safety
+    /// There are as many rows, not empty and as long as the weight, at every place.
+    #[inline(always)]
+    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+        let norm = &self.norm;
+        let len = norm.weight.len();
+        let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
+        // SAFETY: the caller's contract.
+        let squares =
+            unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, self.x.rows(row + R)) };
+        let (mut scale, mut comfortable) = ([0.0; R], [false; R]);
+        for i in 0..R {
+            let mean = squares[i] * (1.0 / len as f32) + norm.eps;
+            comfortable[i] = COMFORTABLE.contains(&mean);
+            scale[i] = 1.0 / math::sqrt(mean);
+        }
+        let x = if ADD { sum } else { x };
+        let out = self.out.rows(row);
+        let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
+        // SAFETY: the caller's contract; the sum has been written.
+        unsafe {
+            if comfortable == [true; R] {
+                finish::<S, R>(s, norm, x, out, scale, ahead);
+            } else {
+                for i in 0..R {
+                    if comfortable[i] {
+                        finish(s, norm, [x[i]], [out[i]], [scale[i]], [ahead[i]]);
+                    } else {
+                        norm_row_wide(norm, x[i], out[i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns the sum of
+/// each row's squares.
+///
+/// # Safety
+/// `x` and, if `ADD`, `residual` are valid for reads, `sum` for writes of `len` floats. Pointers of one
+/// row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is disjoint
+/// from other rows.
+#[inline(always)]
+unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
+    s: S,
+    len: usize,
+    x: [*mut f32; R],
+    residual: [*mut f32; R],
+    sum: [*mut f32; R],
+    ahead: [*mut f32; R],
+) -> [f32; R] {
+    let mut total = [[s.splat(0.0); UNROLL]; R];
+    macro_rules! vector {
+        ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, at, count) = ($row, $at, $count);
+            // Zeros behind the last element, which add nothing.
+            let mut v = load::<S, $full>(s, x[row].add(at), count);
+            if ADD {
+                v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
+                store::<S, $full>(s, sum[row].add(at), v, count);
+            }
+            total[row][$j] = s.mul_add(v, v, total[row][$j]);
+        }};
+    }
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for row in 0..R {
+            prefetch_step(s, ahead[row], i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+            }
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        for row in 0..R {
+            // SAFETY: `i + count <= len`, within all rows.
+            unsafe { vector!(false, row, 0, i, count) };
+        }
+        i += count;
+    }
+    reduce(s, total)
+}
+
+/// Writes the results of `R` rows: `x * scale * weight`.
+///
+/// # Safety
+/// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
+/// same or disjoint; `out` is disjoint from other rows.
+#[inline(always)]
+unsafe fn finish<S: Lanes, const R: usize>(
+    s: S,
+    norm: &RmsNorm<'_>,
+    x: [*mut f32; R],
+    out: [*mut f32; R],
+    scale: [f32; R],
+    ahead: [*mut f32; R],
+) {
+    let len = norm.weight.len();
+    let weight = norm.weight.as_ptr();
+    let mut factor = [s.splat(0.0); R];
+    for row in 0..R {
+        factor[row] = s.splat(scale[row]);
+    }
+    macro_rules! vector {
+        ($full:literal, $at:expr, $count:expr) => {{
+            let (at, count) = ($at, $count);
+            let w = load::<S, $full>(s, weight.add(at), count);
+            for row in 0..R {
+                let y = s.mul(load::<S, $full>(s, x[row].add(at), count), factor[row]);
+                store::<S, $full>(s, out[row].add(at), s.mul(y, w), count);
+            }
+        }};
+    }
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for ahead in ahead {
+            prefetch_step(s, ahead, i);
+        }
+        for j in 0..UNROLL {
+            // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+            unsafe { vector!(true, i + j * S::LANES, S::LANES) };
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`, within all rows.
+        unsafe { vector!(false, i, count) };
+        i += count;
+    }
+}
+
+/// The row in f64, where no square of an f32 overflows or vanishes.
+///
+/// # Safety
+/// `x` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
+#[cold]
+#[inline(never)]
+unsafe fn norm_row_wide(norm: &RmsNorm<'_>, x: *const f32, out: *mut f32) {
+    let len = norm.weight.len();
+    // SAFETY: `i < len` wherever it is called.
+    let at = |i: usize| f64::from(unsafe { *x.add(i) });
+    let mean = (0..len).map(|i| at(i) * at(i)).sum::<f64>() / len as f64 + f64::from(norm.eps);
+    // A row of zeros with eps 0: 0 times infinity should be 0.
+    let scale = if mean == 0.0 { 0.0 } else { 1.0 / libm::sqrt(mean) };
+    for i in 0..len {
+        let y = at(i) * scale * f64::from(norm.weight[i]);
+        // SAFETY: `i < len`; what was read at `i` is not needed again.
+        unsafe { *out.add(i) = y as f32 };
+    }
+}

@@ -1,0 +1,73 @@
+//! What the passes over rows share: where rows are, one vector of them, and the tree in which sums are
+//! added.
+
+use crate::lanes::{LINE, Lanes};
+
+/// Vectors in flight in a reduction.
+pub(super) const UNROLL: usize = 4;
+/// Columns up to which two rows go side by side, where there are registers for the sums of both:
+/// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
+/// machine with a first-level cache of 32 KiB and slower on a busy one.
+pub(super) const PAIRED: usize = 256;
+/// Variances or mean squares, plus eps, that f32 handles: outside, squares may have overflowed or vanished.
+pub(super) const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
+
+/// Rows in memory: where they start and how far apart they are.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) start: *mut f32,
+    pub(super) stride: usize,
+}
+
+impl Place {
+    /// Where `R` rows from `row` on start.
+    #[inline(always)]
+    pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
+        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
+    }
+}
+
+/// Asks for the cache lines of `UNROLL` vectors at `from + i`.
+#[inline(always)]
+pub(super) fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
+    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
+        s.prefetch(from.wrapping_add(line));
+    }
+}
+
+/// One vector: all of it, or the first `count` lanes with zeros behind.
+///
+/// # Safety
+/// `from` is valid for reads of as many floats.
+#[inline(always)]
+pub(super) unsafe fn load<S: Lanes, const FULL: bool>(
+    s: S,
+    from: *const f32,
+    count: usize,
+) -> S::F32 {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.load(from) } else { s.load_first(from, count) } }
+}
+
+/// # Safety
+/// `to` is valid for writes of as many floats.
+#[inline(always)]
+pub(super) unsafe fn store<S: Lanes, const FULL: bool>(
+    s: S,
+    to: *mut f32,
+    v: S::F32,
+    count: usize,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
+}
+
+/// The sums of `R` rows, each in one tree.
+#[inline(always)]
+pub(super) fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -> [f32; R] {
+    let mut sums = [0.0; R];
+    for (sum, v) in sums.iter_mut().zip(v) {
+        *sum = s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])));
+    }
+    sums
+}

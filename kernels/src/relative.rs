@@ -1,0 +1,215 @@
+//! Buckets of relative positions: the attention bias of T5 (Raffel et al. 2020, section 2.1) and of MPNet,
+//! which depends on the distance from query to key alone.
+//!
+//! Near distances have a bucket each, far ones share buckets that grow with the logarithm. Attention
+//! wants no logarithms: [`RelativeBuckets::fill`] writes the bias of every distance once, `2 T - 1` values a
+//! head for an encoder of `T` positions and `T` for a causal decoder, and [`RelativeBuckets::bias`] is the
+//! [`Bias::Relative`] that reads them. Without such a table it would be `T T` values a head.
+
+use crate::attention::Bias;
+use crate::matrix::Matrix;
+use core::fmt;
+
+/// Why buckets or a table of them were refused. Nothing has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RelativeError {
+    /// Too few buckets for a near and a far one in each direction.
+    Buckets {
+        /// The fewest: 4 in both directions, 2 in one.
+        expected: usize,
+        /// Buckets given.
+        found: usize,
+    },
+    /// The largest distance lies among those that have a bucket each.
+    MaxDistance {
+        /// The least.
+        expected: usize,
+        /// The distance given.
+        found: usize,
+    },
+    /// The weight has not one row for each bucket.
+    Weight {
+        /// Buckets.
+        expected: usize,
+        /// Rows of the weight.
+        found: usize,
+    },
+    /// The table has another length than heads times distances.
+    Table {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// A size overflows.
+    TooLarge,
+}
+
+impl fmt::Display for RelativeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Buckets { expected, found } => {
+                write!(f, "relative positions need at least {expected} buckets; found {found}")
+            }
+            Self::MaxDistance { expected, found } => {
+                write!(
+                    f,
+                    "the largest relative distance must be at least {expected}; found {found}"
+                )
+            }
+            Self::Weight { expected, found } => {
+                write!(f, "the weight must have {expected} rows, one a bucket; found {found}")
+            }
+            Self::Table { expected, found } => {
+                write!(f, "the table of relative positions takes {expected} floats; found {found}")
+            }
+            Self::TooLarge => f.write_str("heads times distances overflows"),
+        }
+    }
+}
+
+impl core::error::Error for RelativeError {}
+
+/// How distances from query to key fall into buckets.
+///
+/// ```
+/// use simdformer_kernels::relative::RelativeBuckets;
+/// use simdformer_kernels::{Bias, Matrix};
+///
+/// let buckets = RelativeBuckets::new(32, 128, true)?;
+/// assert_eq!((buckets.bucket(-3), buckets.bucket(3), buckets.bucket(-500)), (3, 19, 15));
+///
+/// // A learned value for each bucket and head, `[32, 2]`; sentences of up to 100 tokens.
+/// let weight = [0.25; 32 * 2];
+/// let mut table = vec![0.0; buckets.table_len(2, 100)?];
+/// buckets.fill(Matrix::new(&weight, 32, 2)?, 100, &mut table)?;
+/// let bias = buckets.bias(100, &table);
+/// assert!(matches!(bias, Bias::Relative { head_stride: 199, zero: 99, .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelativeBuckets {
+    buckets: usize,
+    max_distance: usize,
+    bidirectional: bool,
+}
+
+impl RelativeBuckets {
+    /// `buckets` in all, those from `max_distance` on in the last one: 32 and 128 in T5. `bidirectional`, as
+    /// in an encoder, half of them are for keys after their query; else, as in a causal decoder, such
+    /// keys are at distance 0.
+    ///
+    /// # Errors
+    /// Fewer buckets than the formula can fill, or a `max_distance` that has a bucket of its own.
+    pub const fn new(
+        buckets: usize,
+        max_distance: usize,
+        bidirectional: bool,
+    ) -> Result<Self, RelativeError> {
+        let new = Self { buckets, max_distance, bidirectional };
+        if new.near() == 0 {
+            let expected = if bidirectional { 4 } else { 2 };
+            return Err(RelativeError::Buckets { expected, found: buckets });
+        }
+        if max_distance <= new.near() {
+            let expected = new.near() + 1;
+            return Err(RelativeError::MaxDistance { expected, found: max_distance });
+        }
+        Ok(new)
+    }
+
+    /// Buckets in one direction.
+    const fn side(&self) -> usize {
+        if self.bidirectional { self.buckets / 2 } else { self.buckets }
+    }
+
+    /// Distances that have a bucket each, in one direction.
+    const fn near(&self) -> usize {
+        self.side() / 2
+    }
+
+    /// The bucket of a key `distance` positions after its query, below the number of buckets.
+    ///
+    /// The steps are those of transformers, in f32, so that distances on the edge of a bucket fall as they
+    /// do there: `near + trunc(ln(n / near) / ln(max_distance / near) * (side - near))`, at most
+    /// `side - 1`.
+    pub fn bucket(&self, distance: isize) -> usize {
+        let (side, near) = (self.side(), self.near());
+        let (base, n) = match distance {
+            1.. if self.bidirectional => (side, distance.unsigned_abs()),
+            1.. => (0, 0),
+            _ => (0, distance.unsigned_abs()),
+        };
+        if n < near {
+            return base + n;
+        }
+        // The logarithm in f64 and rounded is that of f32 but for one in some hundred million arguments.
+        let logarithm = libm::log(f64::from(n as f32 / near as f32)) as f32;
+        let whole = libm::log(self.max_distance as f64 / near as f64) as f32;
+        let far = logarithm / whole * (side - near) as f32;
+        base + (near + far as usize).min(side - 1)
+    }
+
+    /// Distances that a table of `positions` has a value for: `2 positions - 1`, or `positions` in one
+    /// direction; `None` if that overflows.
+    const fn distances(&self, positions: usize) -> Option<usize> {
+        match (self.bidirectional, positions) {
+            (_, 0) => Some(0),
+            (true, _) => (positions - 1).checked_add(positions),
+            (false, _) => Some(positions),
+        }
+    }
+
+    /// Floats of a table for `heads` heads and sequences of at most `positions` tokens.
+    ///
+    /// # Errors
+    /// The size overflows.
+    pub fn table_len(&self, heads: usize, positions: usize) -> Result<usize, RelativeError> {
+        self.distances(positions)
+            .and_then(|distances| distances.checked_mul(heads))
+            .filter(|&floats| floats <= isize::MAX as usize / size_of::<f32>())
+            .ok_or(RelativeError::TooLarge)
+    }
+
+    /// Fills `table`, `[heads, distances]`, with the value of each distance that occurs among `positions`
+    /// tokens, from `-(positions - 1)` on, from the learned `weight`, `[buckets, heads]`.
+    ///
+    /// # Errors
+    /// The weight has another number of rows, the table another length.
+    pub fn fill(
+        &self,
+        weight: Matrix<'_>,
+        positions: usize,
+        table: &mut [f32],
+    ) -> Result<(), RelativeError> {
+        let (found, heads) = (weight.rows(), weight.columns());
+        if found != self.buckets {
+            return Err(RelativeError::Weight { expected: self.buckets, found });
+        }
+        let (expected, found) = (self.table_len(heads, positions)?, table.len());
+        if expected != found {
+            return Err(RelativeError::Table { expected, found });
+        }
+        let distances = expected / heads.max(1);
+        for index in 0..distances {
+            // Both are at most `distances`, which is a length.
+            let bucket = self.bucket(index as isize - (positions - 1) as isize);
+            for head in 0..heads {
+                table[head * distances + index] = weight.at(bucket, head);
+            }
+        }
+        Ok(())
+    }
+
+    /// What attention takes of a table that [`RelativeBuckets::fill`] has filled for `positions`.
+    ///
+    /// A table of another length is refused by the attention that reads past it.
+    pub fn bias<'a>(&self, positions: usize, table: &'a [f32]) -> Bias<'a> {
+        Bias::Relative {
+            data: table,
+            head_stride: self.distances(positions).unwrap_or(usize::MAX),
+            zero: positions.saturating_sub(1),
+        }
+    }
+}
