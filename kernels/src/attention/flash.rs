@@ -175,6 +175,11 @@ impl Head {
                 }
             }
         }
+        if !self.bias.is_null() {
+            let place = (block.key, row);
+            // SAFETY: the caller's contract.
+            highest = unsafe { self.add_biases(s, place, &seen, vectors, &mut scores.lines) };
+        }
         if MR > 1 {
             // These rows come from outer caches while the exponentials need none.
             self.ask_for_rows::<S>(s, self.query, self.query_row, row + MR, MR);
@@ -248,7 +253,7 @@ impl Head {
         }
     }
 
-    /// Scores of `G` vectors of keys at `place`, scaled, biased and masked.
+    /// Scores of `G` vectors of keys at `place`, scaled and masked.
     ///
     /// # Safety
     /// As [`Head::attend`]; the panels exist.
@@ -288,19 +293,13 @@ impl Head {
             (false, _) => Stream { at: values, step: self.value_row, vector: S::LANES },
         };
         // SAFETY: rows and panels exist.
-        let mut acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
+        let acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
         let scale = s.splat(self.scale);
-        for x in acc.iter_mut().flatten() {
-            *x = s.mul(*x, scale);
-        }
         let masked = (v + G) * S::LANES > seen[0];
-        if !self.bias.is_null() {
-            // SAFETY: the queries see these keys.
-            unsafe { self.add_biases(s, &mut acc, place, block.key, seen) };
-        }
         for i in 0..MR {
-            for (g, &x) in acc[i].iter().enumerate() {
-                let (mut x, first) = (x, (v + g) * S::LANES);
+            for (g, &sum) in acc[i].iter().enumerate() {
+                let first = (v + g) * S::LANES;
+                let mut x = s.mul(sum, scale);
                 if masked {
                     let visible = s.first(seen[i].saturating_sub(first));
                     x = s.select(visible, x, s.splat(f32::NEG_INFINITY));
@@ -312,37 +311,41 @@ impl Head {
         }
     }
 
-    /// Adds the biases of `G` vectors of keys at `place` of the block from `key` on to their scores.
+    /// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`, and returns the
+    /// largest of each query in each lane. A pass of its own, over what is in the first-level cache: in
+    /// [`Head::scores`] it would take registers from those who have no bias.
     ///
     /// # Safety
     /// There is a bias, and the queries see `seen` keys of the block.
     #[inline(always)]
-    unsafe fn add_biases<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn add_biases<S: Lanes, const MR: usize>(
         &self,
         s: S,
-        scores: &mut [[S::F32; G]; MR],
-        place: Place,
-        key: usize,
+        (key, row): (usize, usize),
         seen: &[usize; MR],
-    ) {
-        let first = place.vector * S::LANES;
-        let all_seen = first + G * S::LANES <= seen[0];
-        for (i, line) in scores.iter_mut().enumerate() {
-            let row = place.row + i;
-            for (g, x) in line.iter_mut().enumerate() {
-                let first = first + g * S::LANES;
-                // SAFETY: the bias has a value for every key that the query sees; of whole vectors the last
-                // query of the tile sees a key.
-                *x = unsafe {
-                    if self.bias_whole || all_seen && !self.bias_hides {
-                        s.add(*x, s.load(self.bias_at(row, key + first)))
-                    } else {
-                        let count = seen[i].saturating_sub(first).min(S::LANES);
-                        self.add_bias(s, *x, (row, key + first), count)
+        vectors: usize,
+        lines: &mut Lines,
+    ) -> [S::F32; MR] {
+        let mut highest = [s.splat(f32::NEG_INFINITY); MR];
+        for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
+            let first = v * S::LANES;
+            for i in 0..MR {
+                let count = seen[i].saturating_sub(first).min(S::LANES);
+                // SAFETY: inside line `i`; the bias has a value for every key that the query sees, and of
+                // whole vectors the last query of the tile sees a key.
+                unsafe {
+                    let at = lines.0.as_mut_ptr().add(i * KEY_BLOCK + first);
+                    let mut x = self.add_bias(s, s.load(at), (row + i, key + first), count);
+                    if count < S::LANES {
+                        // Behind them the bias may hold anything.
+                        x = s.select(s.first(count), x, s.splat(f32::NEG_INFINITY));
                     }
-                };
+                    highest[i] = s.max(x, highest[i]);
+                    s.store(at, x);
+                }
             }
         }
+        highest
     }
 
     /// `out = (out * before + weights * values) * after`, where no bias hides a key.
