@@ -34,6 +34,7 @@ mod documents;
 mod error_chains;
 mod events;
 mod executor;
+mod families;
 mod first_hour;
 mod generate;
 mod golden_models;

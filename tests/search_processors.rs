@@ -48,6 +48,7 @@ fn process(line: &Value) -> Vec<f32> {
         max_target_length: 12,
         vocabulary: line["vocab"].as_u64().unwrap() as usize,
         end_tokens: options.eos.len(),
+        source_tokens: 0,
     };
     let mut memory = vec![0xFFFF_FFFF; words(&limits).unwrap()];
     let mut search = Search::new(&options, &limits, &mut memory).unwrap();

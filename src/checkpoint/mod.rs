@@ -246,7 +246,7 @@ impl<'c> Checkpoint<'c> {
         // Ends at the first tensor that is not there, however many layers a configuration claims; `checked` says which.
         let walked = each_tensor(&config, |Tensor { role, .. }| {
             if let Role::Layer(side, layer, part) = role
-                && layer + 1 == config.stack(side).layers
+                && config.stack(side).is_some_and(|stack| layer + 1 == stack.layers)
             {
                 beyond.extend(Role::Layer(side, layer + 1, part).names(&config));
             }
@@ -274,11 +274,12 @@ impl<'c> Checkpoint<'c> {
         let claimed = config.ties;
         let mut checkpoint = Self { config, claimed, sources, tensors };
         for name in checkpoint.tensors.keys() {
-            if let Some((side, layer)) = names::layer_of(name) {
-                let layers = checkpoint.config.stack(side).layers;
-                if layer >= layers {
-                    return Err(CheckpointError::ExtraLayer { side, layers, tensor: name.clone() });
-                }
+            let Some((side, layer)) = names::layer_of(name) else { continue };
+            // Of a model that only encodes the decoder may be there, and is left alone.
+            let Some(stack) = checkpoint.config.stack(side) else { continue };
+            if layer >= stack.layers {
+                let (layers, tensor) = (stack.layers, name.clone());
+                return Err(CheckpointError::ExtraLayer { side, layers, tensor });
             }
         }
         // Ends at the first tensor that is not there, however many layers a file claims.
@@ -289,9 +290,11 @@ impl<'c> Checkpoint<'c> {
             }
             Ok(())
         })?;
+        let decodes = checkpoint.config.decoder.is_some();
         checkpoint.config.ties = Ties {
-            source_target: checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
-            target_output: checkpoint.same(Role::TargetEmbedding, Role::Output)?,
+            source_target: decodes
+                && checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
+            target_output: decodes && checkpoint.same(Role::TargetEmbedding, Role::Output)?,
         };
         Ok(checkpoint)
     }
@@ -409,6 +412,36 @@ impl fmt::Debug for Checkpoint<'_> {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
+}
+
+/// The text of a file of JSON of at most `limit` bytes; `None` if there is no such file.
+pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
+    read_json(file, limit)
+}
+
+/// All tensors of a small safetensors file, by name: shape and numbers, which are finite.
+pub(crate) fn read_tensors(
+    file: &Path,
+) -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>, CheckpointError> {
+    let source = Source::open(file)?;
+    let mut tensors = BTreeMap::new();
+    for entry in container::read_header(&source)? {
+        let Entry { name, dtype, shape, offset, .. } = entry;
+        let Some(dtype) = Dtype::from_safetensors(dtype) else {
+            return Err(CheckpointError::WrongDtype { tensor: name, found: dtype.to_string() });
+        };
+        let view = TensorView {
+            source: &source,
+            name: &name,
+            dtype,
+            shape: shape.clone(),
+            offset,
+            accept: Accept::Finite,
+        };
+        let numbers = view.to_vec()?;
+        tensors.insert(name, (shape, numbers));
+    }
+    Ok(tensors)
 }
 
 fn validated(config: Config) -> Result<Config, CheckpointError> {

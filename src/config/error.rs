@@ -49,6 +49,13 @@ pub enum ConfigError {
         /// `model_type` as written.
         found: String,
     },
+    /// An architecture that this crate knows and does not run.
+    RefusedModelType {
+        /// `model_type` as written.
+        found: String,
+        /// Why not.
+        reason: &'static str,
+    },
     /// No such activation.
     UnknownActivation {
         /// The name as written.
@@ -117,6 +124,29 @@ pub enum ConfigError {
         /// The part.
         part: &'static str,
     },
+    /// A part of the network that this version has no kernel for.
+    NoKernel {
+        /// The part.
+        part: &'static str,
+    },
+    /// Relative positions that the formula of the buckets has no room for.
+    TooFewBuckets {
+        /// In which stack.
+        side: Side,
+        /// Fewest buckets.
+        expected_at_least: usize,
+        /// The buckets.
+        found: usize,
+    },
+    /// A longest distance of relative positions that lies among those which have a bucket each.
+    ShortDistance {
+        /// In which stack.
+        side: Side,
+        /// Distances that have a bucket each.
+        exact: usize,
+        /// The longest distance.
+        found: usize,
+    },
     /// A token id that the target vocabulary does not have.
     IdOutsideVocabulary {
         /// Which id, as `config.json` or `generation_config.json` spells it.
@@ -146,6 +176,9 @@ impl fmt::Display for ConfigError {
                     write!(f, "{}{}", if i == 0 { "" } else { ", " }, family.model_type())?;
                 }
                 Ok(())
+            }
+            Self::RefusedModelType { found, reason } => {
+                write!(f, "model_type \"{found}\" is not supported: {reason}")
             }
             Self::UnknownActivation { found } => write!(
                 f,
@@ -192,6 +225,19 @@ impl fmt::Display for ConfigError {
                 f,
                 "no {} checkpoint has {part}; weights of your own may be of Family::Plain, which has names for all",
                 family.model_type()
+            ),
+            Self::NoKernel { part } => {
+                write!(f, "{part} cannot be computed by this version yet")
+            }
+            Self::TooFewBuckets { side, expected_at_least, found } => write!(
+                f,
+                "relative positions of the {} need at least {expected_at_least} buckets, found {found}",
+                side.name()
+            ),
+            Self::ShortDistance { side, exact, found } => write!(
+                f,
+                "the longest relative distance of the {} must be more than {exact}, found {found}",
+                side.name()
             ),
             Self::IdOutsideVocabulary { what, id, vocabulary } => {
                 write!(f, "{what} must be below the target vocabulary of {vocabulary}, found {id}")

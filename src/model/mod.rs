@@ -30,7 +30,7 @@ use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Weights};
 
-/// An encoder-decoder Transformer with its weights, packed for one instruction set.
+/// An encoder-decoder Transformer, or an encoder alone, with its weights, packed for one instruction set.
 ///
 /// ```
 /// use simdformer::Model;
@@ -242,8 +242,9 @@ impl Model {
         &self.network.encoder
     }
 
-    pub(crate) fn decoder(&self) -> &Decoder {
-        &self.network.decoder
+    /// `None` in a model that only encodes.
+    pub(crate) fn decoder(&self) -> Option<&Decoder> {
+        self.network.decoder.as_ref()
     }
 
     /// What blocks need to compute.
@@ -251,18 +252,22 @@ impl Model {
         Run { weights: &self.weights, config: &self.config, parallelism }
     }
 
-    /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`.
+    /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`; on the encoder's side of
+    /// a model with token types so for each of them, `[token_types, tokens, d_model]`.
     pub(crate) fn write_positions(
         &self,
         side: Side,
         tokens: usize,
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        let embedding = match side {
-            Side::Encoder => &self.network.encoder.embedding,
-            Side::Decoder => &self.network.decoder.embedding,
+        let run = self.run(Parallelism::Serial);
+        let Network { encoder, decoder } = &self.network;
+        let (embedding, types) = match (side, decoder) {
+            (Side::Encoder, _) => (&encoder.embedding, encoder.token_types.as_ref()),
+            (Side::Decoder, Some(decoder)) => (&decoder.embedding, None),
+            (Side::Decoder, None) => return Ok(()),
         };
-        positions::write_positions(&self.run(Parallelism::Serial), embedding, tokens, out)
+        positions::write_positions(&run, embedding, types, tokens, out)
     }
 }
 

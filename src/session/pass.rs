@@ -98,8 +98,8 @@ impl<'m> PassMemory<'m> {
             work: Workspace {
                 x: &mut x[..count * d],
                 h: &mut h[..count * d],
-                context: &mut context[..count * d],
-                qkv: &mut qkv[..count * 3 * d],
+                context: &mut context[..count * plan.decoder_attention],
+                qkv,
                 hidden,
                 scratch: &mut [],
             },

@@ -68,6 +68,7 @@ impl Session<'_> {
         each: Option<EachLogits<'_>>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
+        self.plan.check_decodes()?;
         let row = self.check_row(row)?;
         self.prefill_slot(row, tokens, each, tap)
     }
@@ -146,7 +147,7 @@ impl Session<'_> {
             source_lens,
             past,
         };
-        let decoder = model.decoder();
+        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
         self.threads.run(|parallelism| {
             decoder.run(&model.run(parallelism), &pass, &mut caches, &mut work, tap)
         })?;

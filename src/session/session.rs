@@ -63,6 +63,7 @@ use crate::model::Model;
 ///     max_target_length: limits.target_tokens + 1,
 ///     vocabulary: model.config().target_vocab,
 ///     end_tokens: limits.end_tokens,
+///     source_tokens: 0,
 /// };
 /// let mut memory = vec![0; words(&search_limits)?];
 /// let mut search = Search::new(&options, &search_limits, &mut memory)?;

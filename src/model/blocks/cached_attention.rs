@@ -20,8 +20,10 @@ pub(crate) fn cached_attention(
     cache: &mut CacheMut<'_>,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
-    let shape = run.heads(Side::Decoder, pass.tokens.ids.len());
+    let rows = pass.tokens.ids.len();
+    let shape = run.heads(Side::Decoder, rows);
     let Workspace { x, h, context, qkv, .. } = work;
+    let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, qkv)?;
         let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
@@ -38,7 +40,7 @@ fn attend(
     cache: &CacheMut<'_>,
     context: HeadsMut<'_>,
 ) -> Result<(), KernelError> {
-    let options = AttentionOptions { causal: true, ..AttentionOptions::new(query.head_dim()) };
+    let options = AttentionOptions { causal: true, ..run.attention_options(Side::Decoder) };
     match past {
         Past::Ancestry { lens, ancestry, stride } => attention_step(
             query,

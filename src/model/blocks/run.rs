@@ -5,7 +5,8 @@ use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::{Linear, Norm, Weights};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, norm,
+    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    norm,
 };
 
 /// What every block needs: the weights, the architecture, and who computes.
@@ -23,7 +24,14 @@ impl<'a> Run<'a> {
 
     /// `[rows, heads, head_dim]` of one side.
     pub(crate) fn heads(&self, side: Side, rows: usize) -> [usize; 3] {
-        [rows, self.config.stack(side).heads, self.config.head_dim(side)]
+        let heads = self.config.stack(side).map_or(0, |stack| stack.heads);
+        [rows, heads, self.config.head_dim(side)]
+    }
+
+    /// What all attention of one side has in common: the scale of its scores.
+    pub(crate) fn attention_options(&self, side: Side) -> AttentionOptions<'static> {
+        let plain = AttentionOptions::new(self.config.head_dim(side));
+        AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
     }
 
     /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`.

@@ -6,7 +6,7 @@ use crate::config::Side;
 use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::SelfAttention;
-use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
+use simdformer_kernels::{Activation, HeadsMut, Qkv, Sequence, attention};
 
 /// Sentences whose descriptions fit on the stack for one call of the attention kernel.
 const SENTENCES_PER_CALL: usize = 64;
@@ -19,9 +19,11 @@ pub(crate) fn self_attention(
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
     let Workspace { x, h, context, qkv, scratch, .. } = work;
+    let rows = x.len() / run.config.d_model;
+    let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, qkv)?;
-        attend(run, lengths, qkv, context, scratch)?;
+        attend(run, rows, lengths, qkv, context, scratch)?;
         run.linear(&block.output, context, Activation::Identity, residual, out)
     })
 }
@@ -29,13 +31,14 @@ pub(crate) fn self_attention(
 /// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]`.
 fn attend(
     run: &Run<'_>,
+    rows: usize,
     lengths: &[u32],
     qkv: &[f32],
     context: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let shape = run.heads(Side::Encoder, context.len() / run.config.d_model);
-    let [_, _, head_dim] = shape;
+    let shape = run.heads(Side::Encoder, rows);
+    let options = run.attention_options(Side::Encoder);
     let mut start = 0;
     for lengths in lengths.chunks(SENTENCES_PER_CALL) {
         let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
@@ -47,7 +50,7 @@ fn attend(
             run.isa(),
             Qkv::fused(qkv, shape)?,
             &sequences[..lengths.len()],
-            &AttentionOptions::new(head_dim),
+            &options,
             HeadsMut::new(context, shape)?.into(),
             scratch,
             run.parallelism,
