@@ -423,14 +423,14 @@ fn configurations() {
             c.encoder.relative_bias =
                 Some(RelativeBias { buckets: 3, max_distance: 9, per_layer: false })
         },
-        "relative positions of the encoder need at least 4 buckets, found 3",
+        "encoder: relative positions need at least 4 buckets; found 3",
     );
     with(
         |c| {
             c.encoder.relative_bias =
                 Some(RelativeBias { buckets: 32, max_distance: 8, per_layer: true })
         },
-        "the longest relative distance of the encoder must be more than 8, found 8",
+        "encoder: the largest relative distance must be at least 9; found 8",
     );
     with(
         |c| (c.family, c.token_types) = (Family::Marian, 2),

@@ -20,6 +20,8 @@ fn kinds() -> Vec<Dims> {
         Dims { norm_first: false, vocabulary: 67, ..Dims::small(Family::NnTransformer) },
         Dims { d_model: 36, ..Dims::small(Family::BlenderbotSmall) },
         Dims { vocabulary: 73, ..Dims::small(Family::Fsmt) },
+        Dims { vocabulary: 79, ..Dims::small(Family::T5) },
+        Dims { vocabulary: 71, ..Dims::small(Family::Umt5) },
     ]
 }
 
@@ -137,7 +139,7 @@ fn every_family_is_the_same_in_a_batch_and_prefilled() {
 #[test]
 fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
     const LONG: usize = 530;
-    for dims in [kinds()[1], kinds()[3]] {
+    for dims in [kinds()[1], kinds()[3], kinds()[9]] {
         let dims = Dims { positions: 600, ..dims };
         let checkpoint = dims.checkpoint(19);
         for isa in Isa::available() {

@@ -257,7 +257,7 @@ pub enum EmbeddingNorm {
 }
 
 /// What is added to the score of a key, a number for each head that depends on `key - query` alone: row
-/// [`bucket`](Self::bucket) of a trained table `[buckets, heads]` (Raffel et al. 2020, section 2.1).
+/// [`bucket`](simdformer_kernels::relative::RelativeBuckets::bucket) of a trained table `[buckets, heads]` (Raffel et al. 2020, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelativeBias {
     /// Rows of the table.

@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::choices::{Family, Side};
+use simdformer_kernels::relative::RelativeError;
 
 /// Why a configuration could not be read, or does not describe a model.
 ///
@@ -124,28 +125,12 @@ pub enum ConfigError {
         /// The part.
         part: &'static str,
     },
-    /// A part of the network that this version has no kernel for.
-    NoKernel {
-        /// The part.
-        part: &'static str,
-    },
-    /// Relative positions that the formula of the buckets has no room for.
-    TooFewBuckets {
+    /// Relative positions for which the formula of the buckets has no room.
+    Relative {
         /// In which stack.
         side: Side,
-        /// Fewest buckets.
-        expected_at_least: usize,
-        /// The buckets.
-        found: usize,
-    },
-    /// A longest distance of relative positions that lies among those which have a bucket each.
-    ShortDistance {
-        /// In which stack.
-        side: Side,
-        /// Distances that have a bucket each.
-        exact: usize,
-        /// The longest distance.
-        found: usize,
+        /// What is wrong.
+        error: RelativeError,
     },
     /// A token id that the target vocabulary does not have.
     IdOutsideVocabulary {
@@ -226,19 +211,7 @@ impl fmt::Display for ConfigError {
                 "no {} checkpoint has {part}; weights of your own may be of Family::Plain, which has names for all",
                 family.model_type()
             ),
-            Self::NoKernel { part } => {
-                write!(f, "{part} cannot be computed by this version yet")
-            }
-            Self::TooFewBuckets { side, expected_at_least, found } => write!(
-                f,
-                "relative positions of the {} need at least {expected_at_least} buckets, found {found}",
-                side.name()
-            ),
-            Self::ShortDistance { side, exact, found } => write!(
-                f,
-                "the longest relative distance of the {} must be more than {exact}, found {found}",
-                side.name()
-            ),
+            Self::Relative { side, error } => write!(f, "{}: {error}", side.name()),
             Self::IdOutsideVocabulary { what, id, vocabulary } => {
                 write!(f, "{what} must be below the target vocabulary of {vocabulary}, found {id}")
             }

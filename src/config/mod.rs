@@ -181,9 +181,10 @@ impl Config {
     /// The first thing that is wrong: a zero or absurdly large dimension ([`Zero`](ConfigError::Zero),
     /// [`TooLarge`](ConfigError::TooLarge)), [heads](ConfigError::HeadsDoNotDivide) that do not divide `d_model`, a
     /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that is not
-    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions) or the
-    /// [table](ConfigError::LearnedPositionsWithoutLimit) cannot hold, a part for which the
-    /// [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the vocabulary.
+    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions), the
+    /// [table](ConfigError::LearnedPositionsWithoutLimit) or the [buckets](ConfigError::Relative) cannot hold, a part for
+    /// which the [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the
+    /// vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?;
@@ -220,7 +221,9 @@ impl Config {
                 dimension(positions, n, MAX_DIMENSION)?;
             }
             if let Some(bias) = stack.relative_bias {
-                bias.validate(side)?;
+                bias.of(side)?;
+                at_most("relative buckets", bias.buckets, MAX_DIMENSION)?;
+                at_most("relative distance", bias.max_distance, MAX_DIMENSION)?;
             }
         }
         if self.ties.source_target && self.source_vocab != self.target_vocab {
@@ -247,7 +250,6 @@ impl Config {
         at_most("token types", self.token_types, MAX_DIMENSION)?;
         self.validate_positions()?;
         self.validate_parts()?;
-        self.validate_kernels()?;
         self.validate_ids()?;
         self.generation.validate(self.target_vocab)
     }
@@ -315,23 +317,6 @@ impl Config {
         ];
         match wanted.into_iter().find(|&(_, wanted, named)| wanted && !named) {
             Some((part, ..)) => Err(ConfigError::NotInFamily { family, part }),
-            None => Ok(()),
-        }
-    }
-
-    /// What is described here and cannot be computed yet.
-    fn validate_kernels(&self) -> Result<(), ConfigError> {
-        let relative = |stack: &Stack| stack.relative_bias.is_some();
-        let missing = [
-            ("RMSNorm", self.norm_kind == NormKind::RmsNorm),
-            ("a gate in the feed-forward block", self.gated),
-            (
-                "a relative position bias",
-                relative(&self.encoder) || self.decoder.as_ref().is_some_and(relative),
-            ),
-        ];
-        match missing.into_iter().find(|&(_, wanted)| wanted) {
-            Some((part, _)) => Err(ConfigError::NoKernel { part }),
             None => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ impl Decoder {
         tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let mut own = caches.own(index)?;
-            cached_attention(run, &layer.self_attention, pass, &mut own, work)?;
+            cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;
             tap.cached_attention(run, pass, index, &own, work)?;
 
             let source = caches.cross(index)?;

@@ -21,8 +21,8 @@ impl Encoder {
         tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let at = pass.at(index);
-            self_attention(run, &layer.self_attention, pass.lengths, work)?;
-            tap.self_attention(run, at, work)?;
+            self_attention(run, &layer.self_attention, pass, index, work)?;
+            tap.self_attention(run, pass, index, work)?;
 
             feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
                 tap.hidden(run, at, first, input, hidden);

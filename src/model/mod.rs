@@ -26,6 +26,7 @@ use blocks::Run;
 use choice::Reason;
 use core::error::Error;
 use core::fmt;
+use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Weights};
@@ -245,6 +246,43 @@ impl Model {
     /// `None` in a model that only encodes.
     pub(crate) fn decoder(&self) -> Option<&Decoder> {
         self.network.decoder.as_ref()
+    }
+
+    /// Writes what relative positions add to scores: the table of one stack, or of each of its layers, for sequences of
+    /// up to `positions`.
+    pub(crate) fn write_relative(
+        &self,
+        side: Side,
+        buckets: RelativeBuckets,
+        positions: usize,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let Network { encoder, decoder } = &self.network;
+        let (shared, own): (_, Vec<_>) = match (side, decoder) {
+            (Side::Encoder, _) => (
+                &encoder.relative_bias,
+                encoder
+                    .layers
+                    .iter()
+                    .filter_map(|l| l.self_attention.relative_bias.as_ref())
+                    .collect(),
+            ),
+            (Side::Decoder, Some(decoder)) => (
+                &decoder.relative_bias,
+                decoder
+                    .layers
+                    .iter()
+                    .filter_map(|l| l.self_attention.relative_bias.as_ref())
+                    .collect(),
+            ),
+            (Side::Decoder, None) => return Ok(()),
+        };
+        let tables: Vec<_> = shared.iter().chain(own).collect();
+        let len = out.len() / tables.len().max(1);
+        for (table, out) in tables.into_iter().zip(out.chunks_mut(len.max(1))) {
+            buckets.fill(self.weights.table(table)?, positions, out)?;
+        }
+        Ok(())
     }
 
     /// What blocks need to compute.

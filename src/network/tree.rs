@@ -80,7 +80,6 @@ pub(crate) struct Encoder<P: Parts> {
     /// `[token_types, d_model]`.
     pub(crate) token_types: Option<P::Table>,
     /// Of all layers.
-    #[expect(dead_code, reason = "no kernel computes it yet")]
     pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<EncoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
@@ -95,7 +94,6 @@ pub(crate) struct EncoderLayer<P: Parts> {
 pub(crate) struct Decoder<P: Parts> {
     pub(crate) embedding: Embedding<P>,
     /// Of all layers.
-    #[expect(dead_code, reason = "no kernel computes it yet")]
     pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<DecoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
@@ -123,7 +121,6 @@ pub(crate) struct SelfAttention<P: Parts> {
     pub(crate) output: P::Linear,
     pub(crate) norm: P::Norm,
     /// Of this layer alone.
-    #[expect(dead_code, reason = "no kernel computes it yet")]
     pub(crate) relative_bias: Option<P::Table>,
 }
 
@@ -139,7 +136,6 @@ pub(crate) struct CrossAttention<P: Parts> {
 /// The position-wise feed-forward block.
 pub(crate) struct FeedForward<P: Parts> {
     /// Of a gated block.
-    #[expect(dead_code, reason = "no kernel computes it yet")]
     pub(crate) gate: Option<P::Linear>,
     pub(crate) inner: P::Linear,
     pub(crate) outer: P::Linear,

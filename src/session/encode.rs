@@ -196,25 +196,39 @@ impl Session<'_> {
         let (model, plan) = (&*self.model, &self.plan);
         let d = model.config().d_model;
         let count: usize = sources.iter().map(|source| source.len()).sum();
-        let [positions, x, h, context, qkv, hidden, scratch, own, cross, tokens, at, lengths] =
-            cut(
-                &mut self.buffer,
-                [
-                    &plan.source_positions,
-                    &plan.x,
-                    &plan.h,
-                    &plan.context,
-                    &plan.qkv,
-                    &plan.hidden,
-                    &plan.scratch,
-                    &plan.own_cache,
-                    &plan.cross_cache,
-                    &plan.pass_tokens,
-                    &plan.pass_positions,
-                    // No source is empty: there are no more of them than tokens.
-                    &plan.pass_slots,
-                ],
-            )?;
+        let [
+            positions,
+            relative,
+            x,
+            h,
+            context,
+            qkv,
+            hidden,
+            scratch,
+            own,
+            cross,
+            tokens,
+            at,
+            lengths,
+        ] = cut(
+            &mut self.buffer,
+            [
+                &plan.source_positions,
+                &plan.source_relative.range,
+                &plan.x,
+                &plan.h,
+                &plan.context,
+                &plan.qkv,
+                &plan.hidden,
+                &plan.scratch,
+                &plan.own_cache,
+                &plan.cross_cache,
+                &plan.pass_tokens,
+                &plan.pass_positions,
+                // No source is empty: there are no more of them than tokens.
+                &plan.pass_slots,
+            ],
+        )?;
         let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
         let lengths = &mut words_mut(lengths)[..sources.len()];
         for (len, source) in lengths.iter_mut().zip(sources) {
@@ -234,7 +248,8 @@ impl Session<'_> {
         }
         let mut caches = Caches { shape: plan.caches, own, cross };
         let tokens = Tokens { ids: tokens, positions: at, position_table: positions };
-        let pass = SourcePass { tokens, lengths, slots };
+        let pass =
+            SourcePass { tokens, lengths, slots, relative: plan.source_relative.of(relative) };
         let mut work = Workspace {
             x: &mut x[..count * d],
             h: &mut h[..count * d],

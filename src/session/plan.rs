@@ -1,6 +1,7 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
 use super::error::SessionError;
+use super::relative::RelativePlan;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
@@ -81,6 +82,9 @@ pub struct Plan {
 
     pub(crate) source_positions: Range<usize>,
     pub(crate) target_positions: Range<usize>,
+    /// `[layers or 1, heads, distances]`: what relative positions add to scores, see `relative.rs`.
+    pub(crate) source_relative: RelativePlan,
+    pub(crate) target_relative: RelativePlan,
     pub(crate) x: Range<usize>,
     pub(crate) h: Range<usize>,
     pub(crate) context: Range<usize>,
@@ -262,6 +266,18 @@ impl Plan {
             floats: 0,
             source_positions: planner.take_product(source_positions, d)?,
             target_positions: planner.take_product(target_positions, d)?,
+            source_relative: RelativePlan::new(
+                config,
+                Side::Encoder,
+                limits.source_tokens,
+                &mut planner,
+            )?,
+            target_relative: RelativePlan::new(
+                config,
+                Side::Decoder,
+                limits.target_tokens,
+                &mut planner,
+            )?,
             x: planner.take_product(pass, d)?,
             h: planner.take_product(pass, d)?,
             context: planner.take_product(pass, inner)?,

@@ -106,6 +106,7 @@ impl Session<'_> {
         let count = chunk.len();
         let PassMemory {
             position_table,
+            relative,
             mut work,
             mut caches,
             logits,
@@ -146,6 +147,7 @@ impl Session<'_> {
             sentences,
             source_lens,
             past,
+            relative,
         };
         let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
         self.threads.run(|parallelism| {

@@ -236,6 +236,15 @@ impl<'a> Session<'a> {
         ] {
             model.write_positions(side, tokens, &mut floats[range])?;
         }
+        for (side, plan) in [
+            (Side::Encoder, &self.plan.source_relative),
+            (Side::Decoder, &self.plan.target_relative),
+        ] {
+            if let Some((buckets, positions)) = plan.buckets {
+                let tables = &mut floats[plan.range.clone()];
+                model.write_relative(side, buckets, positions, tables)?;
+            }
+        }
         Ok(())
     }
 

@@ -76,6 +76,7 @@ impl Session<'_> {
         let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
         let PassMemory {
             position_table,
+            relative,
             mut work,
             mut caches,
             logits,
@@ -112,6 +113,7 @@ impl Session<'_> {
             sentences,
             source_lens,
             past: Past::Ancestry { lens: step_lens, ancestry: step_ancestry, stride },
+            relative,
         };
         let logits = &mut logits[..count * vocabulary];
         let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;

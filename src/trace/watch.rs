@@ -13,7 +13,7 @@ use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspa
 use crate::model::tap::Tap;
 use crate::model::weights::Embedding;
 use simdformer_kernels::{
-    CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
+    Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
 
 /// A probe and the scratch it brings.
@@ -68,9 +68,11 @@ impl<'d> Strided<'d> {
 }
 
 /// The keys that the stretches of a pass see.
-struct Keys<C, K> {
+struct Keys<'k, C, K> {
     /// No query sees keys after its own.
     causal: bool,
+    /// Added to the scores.
+    bias: Option<Bias<'k>>,
     /// How many keys a stretch has.
     count: C,
     /// `key(stretch, j, head, out)` writes its key `j`.
@@ -95,10 +97,11 @@ impl Tap for Watch<'_> {
     fn self_attention(
         &mut self,
         run: &Run<'_>,
-        at: At<'_>,
+        pass: &SourcePass<'_>,
+        layer: usize,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = Scene::block(at, Block::Own);
+        let scene = Scene::block(pass.at(layer), Block::Own);
         self.before(run, &scene, work);
         self.query_key_value(run, &scene, work);
         let inner = run.config.attention_dim(Side::Encoder);
@@ -106,6 +109,7 @@ impl Tap for Watch<'_> {
         let Qkv { query, key: keys, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
         let keys = Keys {
             causal: false,
+            bias: pass.relative.of_layer(layer),
             count: |stretch: &Stretch| stretch.len,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 out.copy_from_slice(keys.row(stretch.start + j, head).unwrap_or(&[]));
@@ -135,6 +139,7 @@ impl Tap for Watch<'_> {
         let cache = cache.read();
         let keys = Keys {
             causal: true,
+            bias: pass.relative.of_layer(layer),
             count: |stretch: &Stretch| stretch.position + stretch.len,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 let slot = match pass.past {
@@ -169,6 +174,7 @@ impl Tap for Watch<'_> {
         let cache = cache.read();
         let keys = Keys {
             causal: false,
+            bias: None,
             count: |stretch: &Stretch| pass.source_lens[stretch.sentence as usize] as usize,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 Ok(cache.read_key(stretch.sentence as usize, j, head, out)?)
@@ -305,6 +311,7 @@ impl Watch<'_> {
         scene: &Scene<'_>,
         query: Heads<'_>,
         keys: &Keys<
+            '_,
             impl Fn(&Stretch) -> usize,
             impl Fn(&Stretch, usize, usize, &mut [f32]) -> Result<(), KernelError>,
         >,
@@ -326,7 +333,8 @@ impl Watch<'_> {
                     for i in 0..stretch.len {
                         let query = query.row(stretch.start + i, head).unwrap_or(&[]);
                         let dot: f32 = query.iter().zip(&*one).map(|(q, k)| q * k).sum();
-                        scores[i * columns + j] = scale * dot;
+                        let bias = added(keys.bias, head, stretch.position + i, j);
+                        scores[i * columns + j] = scale * dot + bias;
                     }
                 }
                 if wanted[0] {
@@ -371,6 +379,17 @@ impl Watch<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What a bias of relative positions adds to the score of key `j` for the query at `position`.
+fn added(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize) -> f32 {
+    match bias {
+        Some(Bias::Relative { data, head_stride, zero }) => {
+            let index = (head * head_stride + zero + j).checked_sub(position);
+            index.and_then(|index| data.get(index)).copied().unwrap_or(0.0)
+        }
+        _ => 0.0,
     }
 }
 

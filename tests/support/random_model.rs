@@ -36,10 +36,7 @@ impl Random {
 
 /// The families that a model can be made of.
 pub(crate) fn families() -> impl Iterator<Item = Family> {
-    Family::ALL.into_iter().filter(|family| {
-        // No kernels for them yet.
-        !matches!(family, Family::T5 | Family::Mt5 | Family::Umt5 | Family::MpNet)
-    })
+    Family::ALL.into_iter()
 }
 
 /// The families that decode.

@@ -17,6 +17,7 @@ pub(crate) fn cached_attention(
     run: &Run<'_>,
     block: &SelfAttention,
     pass: &TargetPass<'_>,
+    layer: usize,
     cache: &mut CacheMut<'_>,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
@@ -28,20 +29,22 @@ pub(crate) fn cached_attention(
         run.project(&block.query_key_value, input, qkv)?;
         let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
         cache.append(pass.slots, pass.tokens.positions, key, value)?;
-        attend(run, pass.past, query, cache, HeadsMut::new(context, shape)?)?;
+        attend(run, pass, layer, query, cache, HeadsMut::new(context, shape)?)?;
         run.linear(&block.output, context, Activation::Identity, residual, out)
     })
 }
 
 fn attend(
     run: &Run<'_>,
-    past: Past<'_>,
+    pass: &TargetPass<'_>,
+    layer: usize,
     query: Heads<'_>,
     cache: &CacheMut<'_>,
     context: HeadsMut<'_>,
 ) -> Result<(), KernelError> {
-    let options = AttentionOptions { causal: true, ..run.attention_options(Side::Decoder) };
-    match past {
+    let bias = pass.relative.of_layer(layer);
+    let options = AttentionOptions { causal: true, bias, ..run.attention_options(Side::Decoder) };
+    match pass.past {
         Past::Ancestry { lens, ancestry, stride } => attention_step(
             query,
             &cache.read(),

@@ -4,9 +4,9 @@
 use super::{Run, add_and_norm};
 use crate::config::Side;
 use crate::error::KernelError;
-use crate::model::pass::Workspace;
+use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::SelfAttention;
-use simdformer_kernels::{Activation, HeadsMut, Qkv, Sequence, attention};
+use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
 
 /// Sentences whose descriptions fit on the stack for one call of the attention kernel.
 const SENTENCES_PER_CALL: usize = 64;
@@ -15,7 +15,8 @@ const SENTENCES_PER_CALL: usize = 64;
 pub(crate) fn self_attention(
     run: &Run<'_>,
     block: &SelfAttention,
-    lengths: &[u32],
+    pass: &SourcePass<'_>,
+    layer: usize,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
     let Workspace { x, h, context, qkv, scratch, .. } = work;
@@ -23,7 +24,7 @@ pub(crate) fn self_attention(
     let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, qkv)?;
-        attend(run, rows, lengths, qkv, context, scratch)?;
+        attend(run, rows, pass, layer, qkv, context, scratch)?;
         run.linear(&block.output, context, Activation::Identity, residual, out)
     })
 }
@@ -32,15 +33,17 @@ pub(crate) fn self_attention(
 fn attend(
     run: &Run<'_>,
     rows: usize,
-    lengths: &[u32],
+    pass: &SourcePass<'_>,
+    layer: usize,
     qkv: &[f32],
     context: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     let shape = run.heads(Side::Encoder, rows);
-    let options = run.attention_options(Side::Encoder);
+    let bias = pass.relative.of_layer(layer);
+    let options = AttentionOptions { bias, ..run.attention_options(Side::Encoder) };
     let mut start = 0;
-    for lengths in lengths.chunks(SENTENCES_PER_CALL) {
+    for lengths in pass.lengths.chunks(SENTENCES_PER_CALL) {
         let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
         for (sequence, &len) in sequences.iter_mut().zip(lengths) {
             *sequence = Sequence::packed(start, len as usize);

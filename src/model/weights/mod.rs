@@ -91,9 +91,9 @@ impl Weights {
     }
 
     /// Factor and shift.
-    pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], &[f32]) {
+    pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], Option<&[f32]>) {
         let all = self.memory.floats();
-        (&all[norm.weight.clone()], &all[norm.bias.clone()])
+        (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
     }
 
     pub(crate) fn matrix(&self, linear: &Linear) -> Result<PackedMatrix<'_>, GemmError> {
