@@ -20,14 +20,27 @@ const SCORE: f32 = 1e-5;
 const LONGEST: usize = 21;
 
 /// Folder, family, and whether there is a decoder.
-const FAMILIES: [(&str, Family, bool); 7] = [
+const FAMILIES: [(&str, Family, bool); 20] = [
     ("bert", Family::Bert, false),
     ("bert_classifier", Family::Bert, false),
     ("roberta", Family::Roberta, false),
     ("xlm_roberta_classifier", Family::XlmRoberta, false),
     ("camembert", Family::Camembert, false),
     ("distilbert_classifier", Family::DistilBert, false),
+    ("mpnet", Family::MpNet, false),
     ("pegasus", Family::Pegasus, true),
+    ("blenderbot", Family::Blenderbot, true),
+    ("blenderbot_small", Family::BlenderbotSmall, true),
+    ("mvp", Family::Mvp, true),
+    ("plbart", Family::PlBart, true),
+    ("fsmt", Family::Fsmt, true),
+    ("seamless_m4t", Family::SeamlessM4t, true),
+    ("seamless_m4t_v2", Family::SeamlessM4tV2, true),
+    ("t5", Family::T5, true),
+    ("t5_v1_1", Family::T5, true),
+    ("mt5", Family::Mt5, true),
+    ("umt5", Family::Umt5, true),
+    ("t5_encoder", Family::T5, false),
 ];
 
 fn folder(name: &str) -> PathBuf {
