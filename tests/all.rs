@@ -40,6 +40,7 @@ mod generate;
 mod golden_models;
 mod golden_search;
 mod handles;
+mod heads;
 mod house;
 mod hypotheses;
 mod misuses;

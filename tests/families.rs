@@ -308,6 +308,83 @@ fn wrong_token_types_are_refused() {
     assert_eq!(said(&[&[0, 1], &[1]]), "");
 }
 
+/// What a T5's file says by the way: its scale by its tie, its gate by its name, its start or nothing.
+#[test]
+fn t5_reads_its_scale_its_gate_and_its_start() {
+    use simdformer::config::{Activation, Config};
+    let read = |kind: &str, more: &str| {
+        Config::from_hugging_face(&format!(r#"{{"model_type": "{kind}", "d_model": 64 {more}}}"#))
+    };
+    let start = r#", "decoder_start_token_id": 0"#;
+    for (kind, more, scale) in [
+        ("t5", "", 0.125),
+        ("t5", r#", "tie_word_embeddings": true"#, 0.125),
+        ("t5", r#", "tie_word_embeddings": false"#, 1.0),
+        // As version 5 of transformers saves a later T5.
+        ("t5", r#", "tie_word_embeddings": true, "scale_decoder_outputs": false"#, 1.0),
+        ("t5", r#", "tie_word_embeddings": false, "scale_decoder_outputs": true"#, 0.125),
+        ("mt5", "", 1.0),
+        ("umt5", "", 1.0),
+    ] {
+        let config = read(kind, &format!("{start}{more}")).expect("a configuration");
+        assert_eq!(config.logit_scale, scale, "{kind} {more}");
+        assert_eq!(config.attention_scale, Some(1.0));
+    }
+    for (name, activation, gated) in [
+        ("relu", Activation::Relu, false),
+        ("gated-gelu", Activation::GeluTanh, true),
+        ("gelu", Activation::Gelu, false),
+        ("gated-silu", Activation::Silu, true),
+    ] {
+        let more = format!(r#"{start}, "feed_forward_proj": "{name}""#);
+        let config = read("t5", &more).expect("a configuration");
+        assert_eq!((config.activation, config.gated), (activation, gated), "{name}");
+    }
+    let said =
+        |more: &str| read("t5", more).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(said(""), "the key \"decoder_start_token_id\" is missing");
+    let unknown = said(&format!(r#"{start}, "feed_forward_proj": "gated-rope""#));
+    assert!(unknown.contains("gated-rope"), "{unknown}");
+    let encoder =
+        read("t5", r#", "architectures": ["T5EncoderModel"], "is_encoder_decoder": false"#);
+    assert!(encoder.expect("an encoder").decoder.is_none());
+    assert!(said(r#", "is_encoder_decoder": false"#).contains("is_encoder_decoder is false"));
+}
+
+/// Some files keep the embeddings of a T5 under one of its names only, and an output that is equal is tied.
+#[test]
+fn the_embedding_of_a_t5_may_have_any_of_its_names() {
+    use simdformer::checkpoint::{Dtype, TensorRef};
+    use simdformer::config::Ties;
+    let file = std::fs::read(folder("t5").join("model.safetensors")).expect("weights");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("a safetensors file");
+    let given = Checkpoint::open(folder("t5")).expect("a checkpoint");
+    let config = given.config();
+    let both = Ties { source_target: true, target_output: true };
+    assert_eq!(config.ties, both);
+    for names in [
+        &["shared.weight"][..],
+        &["encoder.embed_tokens.weight"],
+        &["decoder.embed_tokens.weight"],
+        &["shared.weight", "lm_head.weight"],
+    ] {
+        let find = |name: &str| {
+            let name = match names.contains(&name) {
+                true => "shared.weight",
+                false if name == "shared.weight" => return None,
+                false => name,
+            };
+            let tensor = tensors.tensor(name).ok()?;
+            let shape = tensor.shape().to_vec();
+            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+        };
+        let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
+        assert_eq!(checkpoint.config().ties, both, "{names:?}");
+    }
+    let untied = Checkpoint::open(folder("t5_v1_1")).expect("a checkpoint");
+    assert_eq!(untied.config().ties, Ties { source_target: true, target_output: false });
+}
+
 /// A named architecture that is not run says why; an unknown one names those that are.
 #[test]
 fn architectures_are_refused_by_name() {

@@ -27,6 +27,11 @@
 //! | other norms | `model.side.layernorm_embedding`, `model.side.layer_norm` | `side.norm` | `side.embedding_norm`, `side.final_norm` |
 //! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
 //!
+//! The families of fairseq's line (Marian to PLBart) are in the first column; FSMT's output is
+//! `model.decoder.output_projection.weight`. Those with names of their own have a file each under `names/`: T5
+//! (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and encoders alone, which may come after
+//! the name of their family (`bert.encoder.layer.N.attention.self.query`).
+//!
 //! Linear maps and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`.
 //!
 //! ```no_run
@@ -97,7 +102,8 @@ struct ShardIndex {
 }
 
 impl Checkpoint<'static> {
-    /// Opens a directory as `save_pretrained` writes it: `config.json`, optionally `generation_config.json`, and
+    /// Opens a directory as `save_pretrained` writes it, or one of sentence-transformers whose `modules.json` says in which
+    /// folder such a one is: `config.json`, optionally `generation_config.json`, and
     /// `model.safetensors` or shards with `model.safetensors.index.json`.
     ///
     /// # Errors
@@ -127,6 +133,8 @@ impl Checkpoint<'static> {
         if !directory.is_dir() {
             return Err(CheckpointError::NotADirectory { path: path() });
         }
+        let inside = transformer_folder(directory)?;
+        let directory = inside.as_deref().unwrap_or(directory);
         let in_file = |file: &Path, error| CheckpointError::Config {
             file: file.display().to_string(),
             error,
@@ -412,6 +420,32 @@ impl fmt::Debug for Checkpoint<'_> {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
+}
+
+/// A line of the `modules.json` of a sentence-transformers directory.
+#[derive(Deserialize)]
+struct Module {
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The folder in which a sentence-transformers directory keeps its transformer, where that is not the directory.
+fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, CheckpointError> {
+    if directory.join("config.json").exists() {
+        return Ok(None);
+    }
+    let Some(text) = read_json(&directory.join("modules.json"), MAX_CONFIG)? else {
+        return Ok(None);
+    };
+    // What is wrong with it is for whoever wants its modules; here there is no config.json.
+    let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
+    let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
+    let inside = |path: &String| {
+        let mut parts = Path::new(path).components();
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+    };
+    Ok(found.map(|module| module.path).filter(inside).map(|path| directory.join(path)))
 }
 
 /// The text of a file of JSON of at most `limit` bytes; `None` if there is no such file.

@@ -21,12 +21,13 @@ struct Entry {
 
 /// A module after the transformer, with its folder.
 pub(super) enum Module {
+    Transformer(PathBuf),
     Pooling(PathBuf),
     Dense(PathBuf),
     Normalize,
 }
 
-/// The modules after the transformer; `None` if the directory says nothing.
+/// The modules in their order; `None` if the directory says nothing.
 pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
     let file = directory.join("modules.json");
     let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
@@ -40,7 +41,7 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
         let path = directory.join(path);
         // A path of Python classes; the last part is what it has always been.
         match kind.rsplit('.').next() {
-            Some("Transformer") => (),
+            Some("Transformer") => modules.push(Module::Transformer(path)),
             Some("Pooling") => modules.push(Module::Pooling(path)),
             Some("Dense") => modules.push(Module::Dense(path)),
             Some("Normalize") => modules.push(Module::Normalize),
@@ -118,6 +119,17 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
         return Err(HeadError::File { file: file.display().to_string(), message });
     }
     Ok((modes, config.word_embedding_dimension))
+}
+
+#[derive(Deserialize)]
+struct TransformerConfig {
+    max_seq_length: Option<usize>,
+}
+
+/// The longest text, in tokens, that the folder of a transformer says it takes.
+pub(super) fn longest(folder: &Path) -> Result<Option<usize>, HeadError> {
+    let config = json::<TransformerConfig>(&folder.join("sentence_bert_config.json"))?;
+    Ok(config.and_then(|config| config.max_seq_length))
 }
 
 #[derive(Deserialize)]

@@ -29,6 +29,7 @@ pub struct SentenceHead {
     steps: Vec<Step>,
     width: usize,
     assumed: bool,
+    max_tokens: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -51,6 +52,7 @@ impl SentenceHead {
         let mut head = Self::new(Vec::new(), d_model, false);
         for module in modules {
             match module {
+                Module::Transformer(folder) => head.max_tokens = modules::longest(&folder)?,
                 Module::Pooling(folder) => {
                     let (pooling, said) = modules::pooling(&folder)?;
                     if let Some(found) = said.filter(|&found| found != d_model) {
@@ -85,7 +87,7 @@ impl SentenceHead {
     pub fn new(pooling: Vec<Pooling>, d_model: usize, normalize: bool) -> Self {
         let steps = if normalize { vec![Step::Normalize] } else { Vec::new() };
         let width = pooling.len() * d_model;
-        Self { d_model, pooling, steps, width, assumed: false }
+        Self { d_model, pooling, steps, width, assumed: false, max_tokens: None }
     }
 
     /// Length of a vector.
@@ -106,6 +108,12 @@ impl SentenceHead {
     /// The directory said nothing, and the mean was taken: worth a line of output.
     pub fn assumed(&self) -> bool {
         self.assumed
+    }
+
+    /// The longest text that the directory wants encoded, in tokens, special ones included: often less than what the model's
+    /// positions allow. `None` where it does not say.
+    pub fn max_tokens(&self) -> Option<usize> {
+        self.max_tokens
     }
 
     /// Floats of scratch for [`SentenceHead::apply`].
