@@ -258,26 +258,20 @@ impl Model {
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let Network { encoder, decoder } = &self.network;
-        let (shared, own): (_, Vec<_>) = match (side, decoder) {
-            (Side::Encoder, _) => (
-                &encoder.relative_bias,
-                encoder
-                    .layers
-                    .iter()
-                    .filter_map(|l| l.self_attention.relative_bias.as_ref())
-                    .collect(),
-            ),
-            (Side::Decoder, Some(decoder)) => (
-                &decoder.relative_bias,
-                decoder
-                    .layers
-                    .iter()
-                    .filter_map(|l| l.self_attention.relative_bias.as_ref())
-                    .collect(),
-            ),
-            (Side::Decoder, None) => return Ok(()),
-        };
-        let tables: Vec<_> = shared.iter().chain(own).collect();
+        // One of all layers comes first; where there is none, each has its own.
+        let mut tables = Vec::new();
+        match (side, decoder) {
+            (Side::Encoder, _) => {
+                tables.push(&encoder.relative_bias);
+                tables.extend(encoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+            }
+            (Side::Decoder, Some(decoder)) => {
+                tables.push(&decoder.relative_bias);
+                tables.extend(decoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+            }
+            (Side::Decoder, None) => (),
+        }
+        let tables: Vec<_> = tables.into_iter().flatten().collect();
         let len = out.len() / tables.len().max(1);
         for (table, out) in tables.into_iter().zip(out.chunks_mut(len.max(1))) {
             buckets.fill(self.weights.table(table)?, positions, out)?;
