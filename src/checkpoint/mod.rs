@@ -453,10 +453,11 @@ pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, Check
     read_json(file, limit)
 }
 
-/// All tensors of a small safetensors file, by name: shape and numbers, which are finite.
-pub(crate) fn read_tensors(
-    file: &Path,
-) -> Result<BTreeMap<String, (Vec<usize>, Vec<f32>)>, CheckpointError> {
+/// Tensors in memory by name: shape and numbers.
+pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// All tensors of a small safetensors file; their numbers are finite.
+pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
     let source = Source::open(file)?;
     let mut tensors = BTreeMap::new();
     for entry in container::read_header(&source)? {
