@@ -328,7 +328,7 @@ fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let (sources, types) =
         ([&sources[0][..], &sources[1], &sources[2]], [&types[0][..], &types[1], &types[2]]);
     let mut session = Session::new(&model, Limits::encoder(SENTENCES, 14)).expect("a session");
-    let mut run = |session: &mut Session| {
+    let run = |session: &mut Session| {
         let before = counting::calls();
         let mut sum = 0.0;
         for _ in 0..CALLS {
@@ -386,7 +386,7 @@ fn main() {
     for family in random_model::families() {
         let checkpoint = Dims::small(family).checkpoint(3);
         match checkpoint.config().decoder {
-            Some(_) => check(family.model_type(), &checkpoint, Isa::best(), &pools),
+            Some(_) => cases.push(Case::new(family.model_type(), &checkpoint, Isa::best())),
             None => check_encoder(family.model_type(), &checkpoint, &pools),
         }
     }
