@@ -101,7 +101,7 @@ fn generate(
 /// Memory, logits and searches of one model.
 fn model_bits(model: &Model, sources: &[Vec<u32>], target: &[u32]) -> u64 {
     let mut digest = Digest::new();
-    let most = model.config().max_positions.unwrap_or(48).min(48);
+    let most = model.config().encoder.max_positions.unwrap_or(48).min(48);
     let longest = sources.iter().map(Vec::len).max().unwrap_or(1);
     let limits = Limits { beams: 4, ..Limits::new(sources.len(), longest, most) };
     let mut session = Session::new(model, limits).expect("a session");
@@ -146,7 +146,7 @@ fn goldens(isa: Isa) {
         let model = Model::load(&checkpoint, isa).expect("a model");
         let (source, target) = (model.config().source_vocab, model.config().target_vocab);
         let mut random = Random(11);
-        let most = model.config().max_positions.unwrap_or(16);
+        let most = model.config().encoder.max_positions.unwrap_or(16);
         let sources: Vec<Vec<u32>> =
             [1, 7, 2, 16, 9, 3].map(|len: usize| random.ids(len.min(most), source)).to_vec();
         let digest = model_bits(&model, &sources, &random.ids(most.min(12), target));
@@ -157,7 +157,10 @@ fn goldens(isa: Isa) {
 /// A model, a session and a scheduler drawn from `number`.
 fn session(isa: Isa, number: u64) -> u64 {
     let mut random = Random(number.wrapping_mul(77) + 5);
-    let family = Family::ALL[random.below(Family::ALL.len())];
+    // Those that were there when the first digests were taken: more would change every draw.
+    let family =
+        [Family::Marian, Family::Bart, Family::MBart, Family::M2M100, Family::NnTransformer]
+            [random.below(5)];
     let heads: usize = [1, 2, 3, 4, 8][random.below(5)];
     let head_dim: usize = [2, 5, 8, 14, 16, 32][random.below(6)];
     // Position formulas want at least four numbers, and families an even share for each head.

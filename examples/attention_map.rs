@@ -177,7 +177,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
     };
 
     let wanted = config.search_options();
-    let positions = config.max_positions.unwrap_or(usize::MAX);
+    let decoder = config.decoder.ok_or("this model only encodes")?;
+    let positions = decoder.max_positions.unwrap_or(usize::MAX);
     let target = wanted.max_length.unwrap_or(LONGEST).min(positions);
     let limits = Limits { beams: wanted.sequences(), ..Limits::new(1, source.len(), target) };
     let mut session = Session::new(&model, limits)?;
@@ -225,8 +226,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
         writeln!(text, "{}.svg, .png", path.display())?;
     }
 
-    let layer = options.layer.unwrap_or(config.decoder.layers - 1);
-    let chosen = options.heads.unwrap_or_else(|| (0..config.decoder.heads).collect());
+    let layer = options.layer.unwrap_or(decoder.layers - 1);
+    let chosen = options.heads.unwrap_or_else(|| (0..decoder.heads).collect());
     let mut aligned = vec![0.0; read.len() * source.len()];
     session.align(sentences[0], &read, (layer, &chosen), &mut scratch, &mut aligned)?;
     let mean = Panel {

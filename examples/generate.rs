@@ -1,4 +1,5 @@
-//! Runs any encoder-decoder checkpoint on a batch of token ids: JSON lines in, JSON lines out.
+//! Runs any checkpoint on a batch of token ids: JSON lines in, JSON lines out. A model that only encodes says nothing;
+//! `--logits` writes its hidden states.
 //!
 //! ```sh
 //! echo '{"input_ids": [954, 1388, 1444, 774, 2040, 0]}' |
@@ -102,6 +103,10 @@ pub(crate) fn run(
     let load_seconds = start.elapsed().as_secs_f64();
 
     let config = model.config();
+    if arguments.score && config.decoder.is_none() {
+        let message = "--score needs a decoder, which this model does not have";
+        return Err(Failure { code: USAGE, error: message.into() });
+    }
     let options = arguments.search_options(config).map_err(Failure::usage)?;
     check_options(&options, config)?;
     let mut text = String::new();
@@ -129,7 +134,7 @@ pub(crate) fn run(
         isa: isa.name(),
         threads,
         defaults: model.defaults().iter().map(|d| (d.key, d.value.clone())).collect(),
-        unsupported: unsupported(config),
+        unsupported: config.generation.unsupported.clone(),
     };
     Ok(Some(serde_json::to_string(&statistics)?))
 }
@@ -169,21 +174,9 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
         max_target_length: usize::MAX,
         vocabulary: config.target_vocab,
         end_tokens: options.eos.len().max(1),
+        source_tokens: 0,
     };
     options.validate(&limits).map_err(Failure::usage)
-}
-
-/// What `generation_config.json` asks for and this crate does not do.
-fn unsupported(config: &Config) -> Vec<String> {
-    let wanted = &config.generation;
-    let mut unsupported = wanted.unsupported.clone();
-    if wanted.encoder_repetition_penalty != 1.0 {
-        unsupported.push("encoder_repetition_penalty".to_owned());
-    }
-    if wanted.encoder_no_repeat_ngram_size > 0 {
-        unsupported.push("encoder_no_repeat_ngram_size".to_owned());
-    }
-    unsupported
 }
 
 /// The most memory that the program has held, where the system tells.
@@ -238,7 +231,13 @@ impl Batch<'_> {
         if let Some(path) = &self.arguments.logits {
             self.write_logits(&mut session, path)?;
         }
-        if self.arguments.score { self.score(&mut session) } else { self.search(&mut session) }
+        if model.config().decoder.is_none() {
+            self.encode_only(&mut session)
+        } else if self.arguments.score {
+            self.score(&mut session)
+        } else {
+            self.search(&mut session)
+        }
     }
 
     fn sources(&self) -> Vec<&[u32]> {
@@ -266,7 +265,10 @@ impl Batch<'_> {
             sentences: sources.len().max(1),
             source_tokens: longest(&mut sources.iter().map(|source| source.len())),
             batch_tokens: longest(&mut sources.chunks(SOURCES_PER_CALL).map(tokens)),
-            target_tokens: target_tokens.min(config.max_positions.unwrap_or(usize::MAX)),
+            target_tokens: match config.decoder {
+                Some(decoder) => target_tokens.min(decoder.max_positions.unwrap_or(usize::MAX)),
+                None => 0,
+            },
             beams: if self.arguments.score { 1 } else { self.options.sequences() },
             end_tokens: self.options.eos.len().max(1),
         }
@@ -325,6 +327,28 @@ impl Batch<'_> {
             allocations,
         };
         Ok((answers.collect(), measured))
+    }
+
+    /// What a model without a decoder does: hidden states, of which nothing is printed.
+    fn encode_only(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+        let sources = self.sources();
+        let mut encoding = Vec::with_capacity(self.arguments.repeat.unwrap_or(1));
+        let allocated = counting::allocations();
+        for _ in 0..self.arguments.repeat.unwrap_or(1) {
+            let start = Instant::now();
+            for sources in sources.chunks(SOURCES_PER_CALL) {
+                session.memory(sources)?;
+            }
+            encoding.push(start.elapsed().as_secs_f64());
+        }
+        let measured = Measured {
+            plan_bytes: session.plan().bytes(),
+            encode_seconds: median(&mut encoding),
+            decode_seconds: 0.0,
+            new_tokens: 0,
+            allocations: counting::allocations() - allocated,
+        };
+        Ok((vec![Answer::default(); sources.len()], measured))
     }
 
     /// The log-probabilities of the given targets.

@@ -163,7 +163,7 @@ pub(crate) fn translate(
     lines: &[&str],
 ) -> Result<(Vec<Translation>, Report), Box<dyn Error>> {
     let wanted = model.config().search_options();
-    let positions = model.config().max_positions.unwrap_or(usize::MAX);
+    let positions = model.config().encoder.max_positions.unwrap_or(usize::MAX);
     let ids: Vec<Result<Vec<u32>, String>> = lines
         .iter()
         .map(|line| match vocabulary.encode(line) {

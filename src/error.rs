@@ -4,6 +4,7 @@ use core::fmt;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
+use simdformer_kernels::relative::RelativeError;
 use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
@@ -27,6 +28,8 @@ pub enum KernelError {
     Embedding(EmbeddingError),
     /// Position encoding.
     Position(PositionError),
+    /// The table of relative positions.
+    Relative(RelativeError),
     /// Softmax.
     Softmax(SoftmaxError),
     /// The largest element of a product.
@@ -49,6 +52,7 @@ impl fmt::Display for KernelError {
             Self::Norm(error) => error.fmt(f),
             Self::Embedding(error) => error.fmt(f),
             Self::Position(error) => error.fmt(f),
+            Self::Relative(error) => error.fmt(f),
             Self::Softmax(error) => error.fmt(f),
             Self::Screen(error) => error.fmt(f),
             Self::TraceScratch { expected, found } => {
@@ -77,6 +81,7 @@ from_kernel!(
     NormError => Norm,
     EmbeddingError => Embedding,
     PositionError => Position,
+    RelativeError => Relative,
     SoftmaxError => Softmax,
     ScreenError => Screen
 );

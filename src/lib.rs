@@ -85,6 +85,7 @@
 //! | `memory/` | one buffer cut into ranges; keys and values that never move |
 //! | `network/` | the network written down once: every tensor, its shape, the block it belongs to |
 //! | `checkpoint/` | files to tensors; one file a family holds that family's names |
+//! | `heads/` | from hidden states to one vector for a text, or to scores |
 //! | `model/` | weights, each with a place and a form; blocks, each a few kernel calls; the two stacks |
 //! | `trace/` | what is shown of a pass to a probe, and in which order |
 //! | `session/` | from limits to bytes; the pure step; the decoding loop |
@@ -92,6 +93,7 @@
 pub mod checkpoint;
 pub mod config;
 mod error;
+pub mod heads;
 mod memory;
 mod model;
 mod network;

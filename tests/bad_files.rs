@@ -111,7 +111,7 @@ fn broken_weights_are_errors() {
     }
     let mut config = dims().config();
     config.positions = Positions::Learned { offset: 2 };
-    config.max_positions = None;
+    config.encoder.max_positions = None;
     seen.check("a table without end", said(Checkpoint::from_bytes(config, whole)), &["learned"]);
     has_enough("weights in a file", seen.0.len());
 }
@@ -164,7 +164,7 @@ fn broken_checkpoint_directories_are_errors() {
     for (mistake, text, parts) in [
         ("no type", "{}", &["model_type"][..]),
         ("a list", "[]", &["object"]),
-        ("another type", r#"{"model_type": "llama"}"#, &["llama", "marian"]),
+        ("another type", r#"{"model_type": "perceiver"}"#, &["perceiver", "marian"]),
         (
             "a key twice",
             r#"{"model_type": "marian", "d_model": 8, "d_model": 16}"#,

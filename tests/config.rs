@@ -1,8 +1,8 @@
 //! Configurations: the defaults of Hugging Face, the generation settings, and every way to get one wrong.
 
 use simdformer::config::{
-    Activation, Config, ConfigError, Dimensions, EarlyStopping, Family, NormPlacement, Positions,
-    Side, Stack, Ties,
+    Activation, Config, ConfigError, Dimensions, EarlyStopping, EmbeddingNorm, Family,
+    NormPlacement, Positions, Side, Stack, Ties,
 };
 
 /// A small valid Marian configuration with `changes` (JSON members) replacing or joining its keys.
@@ -23,17 +23,19 @@ fn marian(changes: &str) -> String {
 #[test]
 fn marian_is_read_as_hugging_face_reads_it() {
     let config = Config::from_hugging_face(&marian("")).unwrap();
+    let decoder = config.decoder.unwrap();
     assert_eq!((config.source_vocab, config.target_vocab, config.d_model), (97, 97, 48));
     assert_eq!((config.encoder.layers, config.encoder.heads, config.encoder.ffn_dim), (3, 6, 101));
-    assert_eq!((config.decoder.layers, config.decoder.heads, config.decoder.ffn_dim), (2, 4, 107));
+    assert_eq!((decoder.layers, decoder.heads, decoder.ffn_dim), (2, 4, 107));
     assert_eq!((config.head_dim(Side::Encoder), config.head_dim(Side::Decoder)), (8, 12));
     assert_eq!((config.norm, config.activation), (NormPlacement::Post, Activation::Silu));
-    assert_eq!((config.positions, config.max_positions), (Positions::HalfSplit, Some(64)));
+    assert_eq!(config.positions, Positions::HalfSplit);
+    assert_eq!((config.encoder.max_positions, decoder.max_positions), (Some(64), Some(64)));
     assert_eq!(
         config.embedding_scale.to_bits(),
         48f64.sqrt().to_string().parse::<f32>().unwrap().to_bits()
     );
-    assert!(!config.encoder.final_norm && !config.decoder.embedding_norm);
+    assert!(!config.encoder.final_norm && decoder.embedding_norm.is_none());
     assert!(config.ties.source_target && config.ties.target_output);
     // Not written, so the class's default holds.
     assert_eq!(config.tokens.forced_eos, [0]);
@@ -50,7 +52,7 @@ fn missing_keys_take_the_defaults_of_each_class() {
     );
     for c in [&marian, &bart, &mbart, &m2m] {
         assert_eq!(
-            (c.d_model, c.encoder.layers, c.decoder.heads, c.encoder.ffn_dim),
+            (c.d_model, c.encoder.layers, c.decoder.unwrap().heads, c.encoder.ffn_dim),
             (1024, 12, 16, 4096)
         );
         assert_eq!(c.layer_norm_eps, 1e-5);
@@ -60,11 +62,11 @@ fn missing_keys_take_the_defaults_of_each_class() {
         [false, false, true, true]
     );
     assert_eq!(
-        [&marian, &bart, &mbart, &m2m].map(|c| c.encoder.embedding_norm),
+        [&marian, &bart, &mbart, &m2m].map(|c| c.encoder.embedding_norm.is_some()),
         [false, true, true, false]
     );
     assert_eq!(
-        [&marian, &bart, &mbart, &m2m].map(|c| c.decoder.final_norm),
+        [&marian, &bart, &mbart, &m2m].map(|c| c.decoder.unwrap().final_norm),
         [false, false, true, true]
     );
     assert_eq!([&marian, &bart, &mbart, &m2m].map(|c| c.embedding_scale), [1.0, 1.0, 1.0, 32.0]);
@@ -74,7 +76,7 @@ fn missing_keys_take_the_defaults_of_each_class() {
     );
     assert_eq!(bart.positions, Positions::Learned { offset: 2 });
     assert_eq!(m2m.positions, Positions::HalfSplitClosed { offset: 2 });
-    assert_eq!((m2m.max_positions, m2m.tokens.forced_eos.len()), (None, 0));
+    assert_eq!((m2m.encoder.max_positions, m2m.tokens.forced_eos.len()), (None, 0));
     assert_eq!(m2m.activation, Activation::Relu);
 }
 
@@ -119,9 +121,16 @@ fn nn_transformer_has_its_own_keys() {
         "src_vocab_size": 139, "tgt_vocab_size": 151, "bos_token_id": 1, "eos_token_id": 2}"#;
     let config = Config::from_hugging_face(json).unwrap();
     assert_eq!((config.norm, config.positions), (NormPlacement::Pre, Positions::Interleaved));
-    assert!(config.encoder.final_norm && config.decoder.final_norm && !config.ties.target_output);
+    assert!(
+        config.encoder.final_norm
+            && config.decoder.unwrap().final_norm
+            && !config.ties.target_output
+    );
     assert_eq!((config.tokens.decoder_start, config.tokens.pad), (Some(1), None));
-    assert_eq!((config.source_vocab, config.target_vocab, config.max_positions), (139, 151, None));
+    assert_eq!(
+        (config.source_vocab, config.target_vocab, config.encoder.max_positions),
+        (139, 151, None)
+    );
 }
 
 #[test]
@@ -139,8 +148,8 @@ fn every_wrong_configuration_has_its_own_error() {
         ("{}".into(), "the key \"model_type\" is missing"),
         (r#"{"model_type": 3}"#.into(), "\"model_type\" must be a string, found 3"),
         (
-            r#"{"model_type": "t5"}"#.into(),
-            "model_type \"t5\" is not supported; the supported ones are marian, bart, mbart, m2m_100, nn_transformer",
+            r#"{"model_type": "perceiver"}"#.into(),
+            "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
         ),
         (marian(r#""is_encoder_decoder": false"#), "is_encoder_decoder is false: only encoder-decoder models are supported"),
         (marian(r#""d_model": null"#), "\"d_model\" must be an integer of 0 or more, found null"),
@@ -155,7 +164,7 @@ fn every_wrong_configuration_has_its_own_error() {
         (marian(r#""encoder_layers": 0"#), "encoder layers must be at least 1, found 0"),
         (marian(r#""decoder_ffn_dim": 0"#), "decoder feed-forward width must be at least 1, found 0"),
         (marian(r#""vocab_size": 0"#), "source vocabulary must be at least 1, found 0"),
-        (marian(r#""max_position_embeddings": 0"#), "max positions must be at least 1, found 0"),
+        (marian(r#""max_position_embeddings": 0"#), "max positions of the encoder must be at least 1, found 0"),
         (
             marian(r#""decoder_vocab_size": 96"#),
             "source and target share one embedding, but the source vocabulary is 97 and the target's 96",
@@ -228,8 +237,8 @@ fn hand_made_configurations_are_checked_too() {
     assert!(matches!(scale, Err(ConfigError::BadNumber { what: "embedding scale", .. })));
     let eps = Config { layer_norm_eps: f32::NAN, ..good.clone() }.validate();
     assert!(matches!(eps, Err(ConfigError::BadNumber { what: "layer_norm_eps", .. })));
-    let endless =
-        Config { positions: Positions::Learned { offset: 2 }, max_positions: None, ..good };
+    let mut endless = Config { positions: Positions::Learned { offset: 2 }, ..good };
+    endless.encoder.max_positions = None;
     assert_eq!(endless.validate(), Err(ConfigError::LearnedPositionsWithoutLimit));
 }
 
@@ -331,11 +340,12 @@ fn the_model_of_the_paper_is_valid_as_it_comes() {
         [(Config::base(37_000), 512, 8, 2048), (Config::big(37_000), 1024, 16, 4096)]
     {
         assert_eq!(config.validate(), Ok(()));
-        let stack = Stack { layers: 6, heads, ffn_dim, embedding_norm: false, final_norm: false };
-        assert_eq!((config.d_model, config.encoder, config.decoder), (d_model, stack, stack));
+        let stack = Stack::new(6, heads, ffn_dim);
+        assert_eq!((config.d_model, config.encoder), (d_model, stack));
+        assert_eq!(config.decoder, Some(stack));
         assert_eq!((config.source_vocab, config.target_vocab), (37_000, 37_000));
         assert_eq!((config.norm, config.activation), (NormPlacement::Post, Activation::Relu));
-        assert_eq!((config.positions, config.max_positions), (Positions::Interleaved, None));
+        assert_eq!(config.positions, Positions::Interleaved);
         assert_eq!(config.embedding_scale, (d_model as f64).sqrt() as f32);
         assert_eq!(config.ties, Ties { source_target: true, target_output: true });
     }
@@ -349,14 +359,16 @@ fn the_model_of_the_paper_is_valid_as_it_comes() {
 fn parts_without_a_name_are_refused() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 4, vocabulary: 5 };
     let of = |family| Config { family, ..Config::transformer(small) };
-    let with_norms = |family, embedding_norm, final_norm| {
+    let with_norms = |family, embedding_norm: bool, final_norm| {
         let paper = of(family);
+        let embedding_norm = embedding_norm.then_some(EmbeddingNorm::AfterPositions);
         Config { encoder: Stack { embedding_norm, final_norm, ..paper.encoder }, ..paper }
     };
-    let learned = |family| Config {
-        positions: Positions::Learned { offset: 2 },
-        max_positions: Some(9),
-        ..of(family)
+    let learned = |family| {
+        let paper = of(family);
+        let stack = Stack { max_positions: Some(9), ..paper.encoder };
+        let positions = Positions::Learned { offset: 2 };
+        Config { positions, encoder: stack, decoder: Some(stack), ..paper }
     };
     let rest = "; weights of your own may be of Family::Plain, which has names for all";
     for (config, words) in [
@@ -380,6 +392,6 @@ fn parts_without_a_name_are_refused() {
         assert_eq!(Config { family: Family::Plain, ..config }.validate(), Ok(()));
     }
     let mut decoder = of(Family::Marian);
-    decoder.decoder.final_norm = true;
+    decoder.decoder.iter_mut().for_each(|stack| stack.final_norm = true);
     assert!(decoder.validate().unwrap_err().to_string().contains("last layer of the decoder"));
 }

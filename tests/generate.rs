@@ -430,3 +430,43 @@ fn wrong_lines_are_named() {
     assert!(message.contains("absent: no such directory"), "{message}");
     assert_eq!(code, 1);
 }
+
+/// A model that only encodes: hidden states on demand, and nothing said.
+#[test]
+fn an_encoder_writes_its_hidden_states_and_says_nothing() {
+    let name = "tests/golden/families/bert";
+    let expected = Tensors::read(&folder(name).join("expected.safetensors"));
+    let requests: Vec<Value> = (0..6)
+        .map(|i| serde_json::json!({ "input_ids": expected.ids(&format!("input_ids.{i}")) }))
+        .collect();
+    let path = std::env::temp_dir().join(format!("encoder-{}.safetensors", std::process::id()));
+    let options = format!("{THREADS} --logits {}", path.display());
+    let (answers, statistics) = run(name, &options, &lines(&requests));
+    let written = Tensors::read(&path);
+    std::fs::remove_file(&path).expect("a file to remove");
+    assert_eq!(answers.len(), requests.len());
+    for (i, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["sequences"], serde_json::json!([]), "line {i}");
+        let tensor = format!("encoder.{i}");
+        let ((shape, found), (expected_shape, expected)) =
+            (written.floats(&tensor), expected.floats(&tensor));
+        assert_eq!(shape, expected_shape, "{tensor}");
+        let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() <= 2e-5 * largest, "{tensor}");
+        }
+    }
+    assert_eq!(statistics["new_tokens"], 0);
+    assert!(statistics["encode_seconds"].as_f64().is_some_and(|x| x > 0.0), "{statistics}");
+    let line = r#"{"input_ids": [3, 4]}"#;
+    let (code, message) = failure(name, "--score", line);
+    assert_eq!(
+        (code, message.as_str()),
+        (2, "--score needs a decoder, which this model does not have")
+    );
+    let (code, message) = failure(name, "", r#"{"input_ids": [3], "decoder_input_ids": [4]}"#);
+    assert_eq!(
+        (code, message.as_str()),
+        (1, "line 1: decoder_input_ids of a model without a decoder: expected none")
+    );
+}

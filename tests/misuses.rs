@@ -9,7 +9,9 @@
 use crate::random_model::Dims;
 use crate::refusals::{TABLES, has_enough};
 use simdformer::checkpoint::{Checkpoint, Dtype, Role, TensorRef};
-use simdformer::config::{Config, Dimensions, Family, Positions, Side};
+use simdformer::config::{
+    Config, Dimensions, EmbeddingNorm, Family, Positions, RelativeBias, Side, Stack,
+};
 use simdformer::kernels::activation::{Activation, apply};
 use simdformer::kernels::embedding::{self, embed};
 use simdformer::kernels::norm::{LayerNorm, add_layer_norm, layer_norm};
@@ -232,6 +234,7 @@ fn searches() {
         max_target_length: 6,
         vocabulary: 9,
         end_tokens: 1,
+        source_tokens: 0,
     };
     said.of(
         words(&SearchLimits { sentences: 0, ..limits }),
@@ -370,10 +373,15 @@ fn searches() {
         score_targets(&[0.0; 18], 9, &[1, 9], &mut out),
         "targets: expected a token below 9, found 9",
     );
-    let context = Context { sentence: 0, history: &[1, 2, 1], prompt_len: 1, max_length: 9 };
+    let context =
+        Context { sentence: 0, source: &[], history: &[1, 2, 1], prompt_len: 1, max_length: 9 };
     let short = TopP { p: 0.5, keep: 1 }.process(&context, &mut [0.0; 9], &mut [0; 4]);
     said.of(short, "processor scratch: expected 18 words, found 4");
     said.check("every word: searches");
+}
+
+fn decoder(config: &mut Config, change: fn(&mut Stack)) {
+    config.decoder.iter_mut().for_each(change);
 }
 
 #[test]
@@ -394,12 +402,40 @@ fn configurations() {
         "source and target share one embedding, but the source vocabulary is 20 and the target's 21",
     );
     with(|c| c.encoder.layers = 0, "encoder layers must be at least 1, found 0");
-    with(|c| c.decoder.heads = 0, "decoder heads must be at least 1, found 0");
-    with(|c| c.decoder.heads = 3, "d_model 8 is not a multiple of the decoder heads, 3");
+    with(|c| decoder(c, |d| d.heads = 0), "decoder heads must be at least 1, found 0");
+    with(|c| decoder(c, |d| d.heads = 3), "d_model 8 is not a multiple of the decoder heads, 3");
     with(|c| c.encoder.ffn_dim = 0, "encoder feed-forward width must be at least 1, found 0");
     with(|c| c.layer_norm_eps = f32::NAN, "layer_norm_eps must be a number from 0 to 1, found NaN");
     with(|c| c.embedding_scale = -1.0, "embedding scale must be a positive number, found -1");
-    with(|c| c.max_positions = Some(0), "max positions must be at least 1, found 0");
+    with(
+        |c| c.encoder.max_positions = Some(0),
+        "max positions of the encoder must be at least 1, found 0",
+    );
+    with(
+        |c| decoder(c, |d| d.head_dim = Some(0)),
+        "decoder head width must be at least 1, found 0",
+    );
+    with(|c| c.attention_scale = Some(0.0), "attention scale must be a positive number, found 0");
+    with(|c| c.logit_scale = f32::INFINITY, "logit scale must be a positive number, found inf");
+    with(|c| c.token_types = 1 << 30, "token types must be at most 16777216, found 1073741824");
+    with(
+        |c| {
+            c.encoder.relative_bias =
+                Some(RelativeBias { buckets: 3, max_distance: 9, per_layer: false })
+        },
+        "encoder: relative positions need at least 4 buckets; found 3",
+    );
+    with(
+        |c| {
+            c.encoder.relative_bias =
+                Some(RelativeBias { buckets: 32, max_distance: 8, per_layer: true })
+        },
+        "encoder: the largest relative distance must be at least 9; found 8",
+    );
+    with(
+        |c| (c.family, c.token_types) = (Family::Marian, 2),
+        "no marian checkpoint has token types; weights of your own may be of Family::Plain, which has names for all",
+    );
     with(
         |c| c.positions = Positions::Learned { offset: 0 },
         "learned positions need max_position_embeddings, found none",
@@ -411,7 +447,10 @@ fn configurations() {
         "half-split positions with an offset need d_model of at least 4, found 2",
     );
     with(
-        |c| (c.family, c.decoder.embedding_norm) = (Family::Marian, true),
+        |c| {
+            c.family = Family::Marian;
+            decoder(c, |d| d.embedding_norm = Some(EmbeddingNorm::AfterPositions));
+        },
         "no marian checkpoint has a norm after the embeddings of the decoder; weights of your own may be of Family::Plain, which has names for all",
     );
     with(
@@ -443,8 +482,8 @@ fn configurations() {
     read("3", "expected a JSON object, found a number");
     read(r#"{"model_type": 3}"#, "\"model_type\" must be a string, found 3");
     read(
-        r#"{"model_type": "t5"}"#,
-        "model_type \"t5\" is not supported; the supported ones are marian, bart, mbart, m2m_100, nn_transformer",
+        r#"{"model_type": "perceiver"}"#,
+        "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
     );
     read(
         r#"{"model_type": "bart", "d_model": -8}"#,

@@ -1,7 +1,7 @@
 //! Promise 5: the same bits every time. What a sentence becomes depends on its source and its tokens
 //! only: not on its neighbours, its slot, the threads, or whether its prefix was stepped or filled in.
 
-use crate::random_model::{Dims, Random};
+use crate::random_model::{Dims, Random, decoding};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
@@ -10,14 +10,18 @@ use simdformer::{Event, Limits, Model, Row, Sentence, Session, SessionError, Sou
 const TARGET: usize = 37;
 
 /// Post- and pre-norm, with and without embedding and final norms, and every kind of position.
-fn kinds() -> [Dims; 6] {
-    [
+fn kinds() -> Vec<Dims> {
+    vec![
         Dims::small(Family::Marian),
         Dims::small(Family::Bart),
         Dims { d_model: 40, heads: [5, 2], ..Dims::small(Family::MBart) },
         Dims { d_model: 68, ffn: [141, 260], heads: [4, 4], ..Dims::small(Family::M2M100) },
         Dims { norm_first: true, ..Dims::small(Family::NnTransformer) },
         Dims { norm_first: false, vocabulary: 67, ..Dims::small(Family::NnTransformer) },
+        Dims { d_model: 36, ..Dims::small(Family::BlenderbotSmall) },
+        Dims { vocabulary: 73, ..Dims::small(Family::Fsmt) },
+        Dims { vocabulary: 79, ..Dims::small(Family::T5) },
+        Dims { vocabulary: 71, ..Dims::small(Family::Umt5) },
     ]
 }
 
@@ -114,11 +118,28 @@ fn alone_is_the_same_as_in_a_batch() {
     });
 }
 
+/// What each family has in common with the others is tried at length; this is every one of them.
+#[test]
+fn every_family_is_the_same_in_a_batch_and_prefilled() {
+    for family in decoding() {
+        let model = Model::load(&Dims::small(family).checkpoint(37), Isa::best()).expect("a model");
+        let what = family.model_type();
+        let tasks = tasks(&model);
+        let mut session = Session::new(&model, limits_for(&tasks)).expect("a session");
+        play_together(what, &mut session, &tasks);
+        for task in &tasks {
+            session.clear();
+            let row = begin(&mut session, &task.source);
+            prefill(what, &mut session, row, task, 0..task.target.len());
+        }
+    }
+}
+
 /// Past every block of keys and rows that the kernels work in.
 #[test]
 fn long_sentences_are_the_same_in_any_batch_and_prefilled() {
     const LONG: usize = 530;
-    for dims in [kinds()[1], kinds()[3]] {
+    for dims in [kinds()[1], kinds()[3], kinds()[9]] {
         let dims = Dims { positions: 600, ..dims };
         let checkpoint = dims.checkpoint(19);
         for isa in Isa::available() {

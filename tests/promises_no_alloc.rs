@@ -319,6 +319,37 @@ fn check(cases: &[Case], pools: &Pools) {
     }
 }
 
+/// A model that only encodes, with the types of its tokens and without.
+fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Model::load(checkpoint, Isa::best()).expect("a model");
+    let mut random = Random(7);
+    let sources = [9, 1, 14].map(|len| random.ids(len, model.config().source_vocab));
+    let types = [9, 1, 14].map(|len| random.ids(len, model.config().token_types.max(1)));
+    let (sources, types) =
+        ([&sources[0][..], &sources[1], &sources[2]], [&types[0][..], &types[1], &types[2]]);
+    let mut session = Session::new(&model, Limits::encoder(SENTENCES, 14)).expect("a session");
+    let run = |session: &mut Session| {
+        let before = counting::calls();
+        let mut sum = 0.0;
+        for _ in 0..CALLS {
+            sum += session.memory(&sources).expect("a memory")[0];
+            sum += session.memory_of_types(&sources, &types).expect("a memory")[0];
+        }
+        assert!(sum.is_finite());
+        counting::calls() - before
+    };
+    run(&mut session);
+    assert_eq!(run(&mut session), 0, "{what}, serial");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        session.set_threads(Threads::Rayon);
+        pool.install(|| run(&mut session));
+        assert_eq!(pool.install(|| run(&mut session)), 0, "{what}, in a pool");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+}
+
 /// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
 /// 10 ms.
 #[cfg(target_os = "linux")]
@@ -350,6 +381,13 @@ fn main() {
     for isa in Isa::available() {
         for family in [Family::Bart, Family::M2M100] {
             cases.push(Case::new(family.model_type(), &Dims::small(family).checkpoint(1), isa));
+        }
+    }
+    for family in random_model::families() {
+        let checkpoint = Dims::small(family).checkpoint(3);
+        match checkpoint.config().decoder {
+            Some(_) => cases.push(Case::new(family.model_type(), &checkpoint, Isa::best())),
+            None => check_encoder(family.model_type(), &checkpoint, &pools),
         }
     }
     let large = Dims {

@@ -91,6 +91,7 @@ fn main() {
         max_target_length: 30,
         vocabulary,
         end_tokens: 2,
+        source_tokens: 0,
     };
     let mut memory = vec![u32::MAX; words(&limits).unwrap()];
     let mut logits = vec![f32::NAN; 12 * vocabulary];

@@ -48,6 +48,7 @@ fn process(line: &Value) -> Vec<f32> {
         max_target_length: 12,
         vocabulary: line["vocab"].as_u64().unwrap() as usize,
         end_tokens: options.eos.len(),
+        source_tokens: 0,
     };
     let mut memory = vec![0xFFFF_FFFF; words(&limits).unwrap()];
     let mut search = Search::new(&options, &limits, &mut memory).unwrap();
@@ -116,11 +117,63 @@ fn processors_agree_with_transformers() {
 /// More than everything, and what is no number, is everything.
 #[test]
 fn top_p_ends_whatever_the_mass_is() {
-    let context = Context { sentence: 0, history: &[0], prompt_len: 1, max_length: 9 };
+    let context = Context { sentence: 0, source: &[], history: &[0], prompt_len: 1, max_length: 9 };
     let given = [1.0, f32::NEG_INFINITY, -3.0, 2.0];
     for p in [1.0, 1.5, f64::INFINITY, f64::NAN] {
         let mut scores = given;
         TopP { p, keep: 1 }.process(&context, &mut scores, &mut [0; 8]).expect("enough scratch");
         assert_eq!(scores, given, "{p}");
     }
+}
+
+/// Against the definitions, on random sources and targets of few different tokens.
+#[test]
+fn rules_about_the_source_are_those_of_the_reference() {
+    use crate::random_model::Random;
+    use simdformer::search::{NoSourceNgram, SourcePenalty};
+    const VOCABULARY: usize = 7;
+    let mut random = Random(3);
+    let (mut banned, mut free) = (0, 0);
+    for round in 0..500 {
+        let lens = [random.below(9), 1 + random.below(6)];
+        let [source, history] = lens.map(|len| random.ids(len, VOCABULARY));
+        let context = Context {
+            sentence: 0,
+            source: &source,
+            history: &history,
+            prompt_len: 1,
+            max_length: 20,
+        };
+        let given: [f32; VOCABULARY] = core::array::from_fn(|_| random.symmetric());
+        for size in 1..4 {
+            let mut scores = given;
+            let mut rule = NoSourceNgram { size };
+            rule.process(&context, &mut scores, &mut []).expect("no scratch needed");
+            for token in 0..VOCABULARY as u32 {
+                let said = [&history[..], &[token]].concat();
+                let gram = said.len().checked_sub(size).map(|start| &said[start..]);
+                let known = gram.is_some_and(|gram| source.windows(size).any(|w| w == gram));
+                let expected = if known { f32::NEG_INFINITY } else { given[token as usize] };
+                assert_eq!(scores[token as usize], expected, "{round} {size} {source:?} {said:?}");
+                if known { banned += 1 } else { free += 1 }
+            }
+        }
+        for penalty in [0.8, 1.0, 1.7] {
+            let mut scores = given;
+            let mut rule = SourcePenalty { penalty };
+            rule.process(&context, &mut scores, &mut [0; 16]).expect("enough scratch");
+            let factor = (1.0 / penalty) as f32;
+            for (token, (&found, score)) in scores.iter().zip(given).enumerate() {
+                let expected = match source.contains(&(token as u32)) {
+                    true if score < 0.0 => score * factor,
+                    true => score / factor,
+                    false => score,
+                };
+                assert_eq!(found, expected, "{round} {penalty} {source:?} {token}");
+            }
+        }
+        let error = SourcePenalty { penalty: 1.2 }.process(&context, &mut [0.0; 7], &mut []);
+        assert_eq!(error.is_err(), !source.is_empty());
+    }
+    assert!(banned > 500 && free > 500, "{banned} {free}");
 }

@@ -40,6 +40,7 @@ fn a_sentence_does_not_see_the_others() {
         let sentences: Vec<(Toy, Request<'_>)> = (0..5)
             .map(|i| {
                 let request = Request {
+                    source: &[],
                     prefix: prefixes[i as usize],
                     stream: u64::from(100 + i),
                     forced_bos: (i == 3).then_some(6),
@@ -143,7 +144,7 @@ fn a_prefix_can_be_fed_at_once() {
     let model = Toy { vocabulary: 20, ..toy(2) };
     for options in all_strategies() {
         let prefix: &[u32] = &[4, 8, 15];
-        let request = Request { prefix, stream: 3, forced_bos: None };
+        let request = Request { prefix, stream: 3, ..Request::default() };
         let slow = &run(&options, &[(model, request)], 14).unwrap()[0];
         let limits = crate::toy::limits(&options, 1, 14, 20);
         let mut memory = vec![1; words(&limits).unwrap()];

@@ -190,7 +190,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
                 let whole = Place { head: None, ..weights.place };
                 let value = keep.find(Stage::Value, whole, weights.sentence).expect("a value");
                 let context = keep.find(Stage::Context, whole, weights.sentence).expect("context");
-                let heads = config.stack(whole.side).heads;
+                let heads = config.stack(whole.side).expect("a stack").heads;
                 let what = format!("{folder} {isa} {whole:?}");
                 check_context(&what, weights, &value.data, context, heads);
                 if whole.side == Side::Decoder && whole.block == Some(Block::Own) {
@@ -200,11 +200,11 @@ fn the_weights_shown_are_those_that_made_the_context() {
                 }
                 checked += 1;
             }
-            let (encoder, decoder) = (config.encoder, config.decoder);
+            let (encoder, decoder) = (config.encoder, config.decoder.expect("a decoder"));
             let expected = encoder.layers * encoder.heads + 2 * decoder.layers * decoder.heads;
             assert_eq!(checked, 3 * expected);
             for (side, sentence) in [(Side::Encoder, 0), (Side::Decoder, 2)] {
-                if config.stack(side).embedding_norm {
+                if config.stack(side).is_some_and(|stack| stack.embedding_norm.is_some()) {
                     continue;
                 }
                 let place = Place { side, layer: None, block: None, head: None };
@@ -314,14 +314,14 @@ fn stages_come_in_the_order_of_figure_1() {
             add(encoder, Some(layer), Some(Block::FeedForward), inner);
         }
         add(encoder, None, None, ends(&["memory"]));
-        for layer in 0..config.decoder.layers {
+        for layer in 0..config.decoder.expect("a decoder").layers {
             add(decoder, Some(layer), Some(Block::Cross), ends(&["key", "value"]));
         }
         add(decoder, None, None, ends(&["embedding", "position", "input"]));
-        for layer in 0..config.decoder.layers {
-            let own = attention_order(pre, &qkv, config.decoder.heads);
+        for layer in 0..config.decoder.expect("a decoder").layers {
+            let own = attention_order(pre, &qkv, config.decoder.expect("a decoder").heads);
             add(decoder, Some(layer), Some(Block::Own), own);
-            let cross = attention_order(pre, &["query"], config.decoder.heads);
+            let cross = attention_order(pre, &["query"], config.decoder.expect("a decoder").heads);
             add(decoder, Some(layer), Some(Block::Cross), cross);
             let inner = block_order(pre, &["feed-forward"]);
             add(decoder, Some(layer), Some(Block::FeedForward), inner);
@@ -346,7 +346,7 @@ fn stages_come_in_the_order_of_figure_1() {
 #[test]
 fn alignments_are_cross_attention() {
     let model = model("marian_odd", Isa::best());
-    let stack = model.config().decoder;
+    let stack = model.config().decoder.expect("a decoder");
     let mut session = Session::new(&model, limits()).expect("a session");
     let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
     let mut sentences = [Sentence::default(); 3];

@@ -16,6 +16,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
         max_target_length: limits.target_tokens + 1, // the last token is never fed
         vocabulary: model.config().target_vocab,
         end_tokens: limits.end_tokens,
+        source_tokens: 0,
     };
     let mut memory = vec![0; words(&search_limits)?];
     let mut search = Search::new(&options, &search_limits, &mut memory)?;

@@ -1,6 +1,6 @@
 //! An architecture by hand, with weights from memory: no file, no name, no download.
 
-use simdformer::config::{Config, Dimensions, NormPlacement, SpecialTokens};
+use simdformer::config::{Config, Dimensions, NormPlacement, SpecialTokens, Stack};
 use simdformer::kernels::Activation;
 use simdformer::{Limits, Model, Sentence, Session, StepRow};
 use std::error::Error;
@@ -16,7 +16,7 @@ fn config() -> Config {
     };
     // Norms before the blocks leave the last sum as it is: each stack ends in one more.
     config.encoder.final_norm = true;
-    config.decoder.final_norm = true;
+    config.decoder = config.decoder.map(|stack| Stack { final_norm: true, ..stack });
     config
 }
 

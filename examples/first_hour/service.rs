@@ -23,7 +23,7 @@ impl Worker {
         let options = self.session.search_options();
         let source = Source::new(tokens);
         let mut found = translate(&mut self.session, &[source], &options)
-            .map_err(|error| format!("{error} ({} layers)", self.model.config().decoder.layers))?;
+            .map_err(|error| format!("{error} ({} layers)", self.model.config().encoder.layers))?;
         Ok(found.swap_remove(0))
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
 //! no effect beside the others is refused.
 
-use simdformer::config::Config;
+use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SearchOptions, Strategy};
 use std::ffi::OsString;
 use std::fmt;
@@ -322,7 +322,8 @@ impl Arguments {
             // The reference's default.
             options.max_length = Some(20);
         }
-        if let (None, Some(positions)) = (self.max_new_tokens, config.max_positions) {
+        let positions = config.max_positions(Side::Decoder);
+        if let (None, Some(positions)) = (self.max_new_tokens, positions) {
             // What the checkpoint asks for yields to its positions: a target that gets there is cut.
             options.max_new_tokens = options.max_new_tokens.filter(|&new| new <= positions);
             options.max_length = options.max_length.filter(|&length| length <= positions + 1);

@@ -1,7 +1,7 @@
 //! The lines that `generate` reads and writes.
 
 use serde::{Deserialize, Serialize};
-use simdformer::config::Config;
+use simdformer::config::{Config, Side};
 use std::fmt;
 
 /// One line of input.
@@ -51,6 +51,7 @@ enum Problem {
     Outside { key: &'static str, index: usize, vocabulary: usize, found: u32 },
     TooLong { key: &'static str, expected_at_most: usize, found: usize },
     NoTarget,
+    NoDecoder,
 }
 
 impl fmt::Display for LineError {
@@ -69,6 +70,9 @@ impl fmt::Display for LineError {
             }
             Problem::TooLong { key, expected_at_most, found } => {
                 write!(f, "{key}: expected at most {expected_at_most} ids, found {found}")
+            }
+            Problem::NoDecoder => {
+                write!(f, "decoder_input_ids of a model without a decoder: expected none")
             }
             Problem::NoTarget => write!(f, "--score needs decoder_input_ids, found none"),
         }
@@ -89,24 +93,23 @@ pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Requ
         if score && request.decoder_input_ids.is_none() {
             return Err(error(Problem::NoTarget));
         }
+        if config.decoder.is_none() && request.decoder_input_ids.is_some() {
+            return Err(error(Problem::NoDecoder));
+        }
         let target = request.decoder_input_ids.as_deref().unwrap_or_default();
-        check("input_ids", &request.input_ids, config.source_vocab, config).map_err(error)?;
-        check("decoder_input_ids", target, config.target_vocab, config).map_err(error)?;
+        check("input_ids", &request.input_ids, Side::Encoder, config).map_err(error)?;
+        check("decoder_input_ids", target, Side::Decoder, config).map_err(error)?;
         requests.push(request);
     }
     Ok(requests)
 }
 
-fn check(
-    key: &'static str,
-    ids: &[u32],
-    vocabulary: usize,
-    config: &Config,
-) -> Result<(), Problem> {
+fn check(key: &'static str, ids: &[u32], side: Side, config: &Config) -> Result<(), Problem> {
+    let vocabulary = config.vocab(side);
     if let Some(index) = ids.iter().position(|&id| id as usize >= vocabulary) {
         return Err(Problem::Outside { key, index, vocabulary, found: ids[index] });
     }
-    match config.max_positions {
+    match config.max_positions(side) {
         Some(expected_at_most) if ids.len() > expected_at_most => {
             Err(Problem::TooLong { key, expected_at_most, found: ids.len() })
         }

@@ -168,7 +168,7 @@ fn model_section(model: &Model) -> Section {
     let mut section = Section::new("model", "The model", note);
     section.line(format!("    d_model {}", config.d_model));
     for side in [Side::Encoder, Side::Decoder] {
-        let (stack, dim) = (config.stack(side), config.head_dim(side));
+        let (Some(stack), dim) = (config.stack(side), config.head_dim(side)) else { continue };
         section.line(format!(
             "    {side:?}: {} layer, {} heads of {dim}, feed-forward {}",
             stack.layers, stack.heads, stack.ffn_dim

@@ -27,6 +27,11 @@
 //! | other norms | `model.side.layernorm_embedding`, `model.side.layer_norm` | `side.norm` | `side.embedding_norm`, `side.final_norm` |
 //! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
 //!
+//! The families of fairseq's line (Marian to PLBart) are in the first column; FSMT's output is
+//! `model.decoder.output_projection.weight`. Those with names of their own have a file each under `names/`: T5
+//! (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and encoders alone, which may come after
+//! the name of their family (`bert.encoder.layer.N.attention.self.query`).
+//!
 //! Linear maps and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`.
 //!
 //! ```no_run
@@ -97,7 +102,8 @@ struct ShardIndex {
 }
 
 impl Checkpoint<'static> {
-    /// Opens a directory as `save_pretrained` writes it: `config.json`, optionally `generation_config.json`, and
+    /// Opens a directory as `save_pretrained` writes it, or one of sentence-transformers whose `modules.json` says in which
+    /// folder such a one is: `config.json`, optionally `generation_config.json`, and
     /// `model.safetensors` or shards with `model.safetensors.index.json`.
     ///
     /// # Errors
@@ -127,6 +133,8 @@ impl Checkpoint<'static> {
         if !directory.is_dir() {
             return Err(CheckpointError::NotADirectory { path: path() });
         }
+        let inside = transformer_folder(directory)?;
+        let directory = inside.as_deref().unwrap_or(directory);
         let in_file = |file: &Path, error| CheckpointError::Config {
             file: file.display().to_string(),
             error,
@@ -246,7 +254,7 @@ impl<'c> Checkpoint<'c> {
         // Ends at the first tensor that is not there, however many layers a configuration claims; `checked` says which.
         let walked = each_tensor(&config, |Tensor { role, .. }| {
             if let Role::Layer(side, layer, part) = role
-                && layer + 1 == config.stack(side).layers
+                && config.stack(side).is_some_and(|stack| layer + 1 == stack.layers)
             {
                 beyond.extend(Role::Layer(side, layer + 1, part).names(&config));
             }
@@ -274,11 +282,12 @@ impl<'c> Checkpoint<'c> {
         let claimed = config.ties;
         let mut checkpoint = Self { config, claimed, sources, tensors };
         for name in checkpoint.tensors.keys() {
-            if let Some((side, layer)) = names::layer_of(name) {
-                let layers = checkpoint.config.stack(side).layers;
-                if layer >= layers {
-                    return Err(CheckpointError::ExtraLayer { side, layers, tensor: name.clone() });
-                }
+            let Some((side, layer)) = names::layer_of(name) else { continue };
+            // Of a model that only encodes the decoder may be there, and is left alone.
+            let Some(stack) = checkpoint.config.stack(side) else { continue };
+            if layer >= stack.layers {
+                let (layers, tensor) = (stack.layers, name.clone());
+                return Err(CheckpointError::ExtraLayer { side, layers, tensor });
             }
         }
         // Ends at the first tensor that is not there, however many layers a file claims.
@@ -289,9 +298,11 @@ impl<'c> Checkpoint<'c> {
             }
             Ok(())
         })?;
+        let decodes = checkpoint.config.decoder.is_some();
         checkpoint.config.ties = Ties {
-            source_target: checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
-            target_output: checkpoint.same(Role::TargetEmbedding, Role::Output)?,
+            source_target: decodes
+                && checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
+            target_output: decodes && checkpoint.same(Role::TargetEmbedding, Role::Output)?,
         };
         Ok(checkpoint)
     }
@@ -409,6 +420,63 @@ impl fmt::Debug for Checkpoint<'_> {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
+}
+
+/// A line of the `modules.json` of a sentence-transformers directory.
+#[derive(Deserialize)]
+struct Module {
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The folder in which a sentence-transformers directory keeps its transformer, where that is not the directory.
+fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, CheckpointError> {
+    if directory.join("config.json").exists() {
+        return Ok(None);
+    }
+    let Some(text) = read_json(&directory.join("modules.json"), MAX_CONFIG)? else {
+        return Ok(None);
+    };
+    // What is wrong with it is for whoever wants its modules; here there is no config.json.
+    let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
+    let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
+    let inside = |path: &String| {
+        let mut parts = Path::new(path).components();
+        matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+    };
+    Ok(found.map(|module| module.path).filter(inside).map(|path| directory.join(path)))
+}
+
+/// The text of a file of JSON of at most `limit` bytes; `None` if there is no such file.
+pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
+    read_json(file, limit)
+}
+
+/// Tensors in memory by name: shape and numbers.
+pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// All tensors of a small safetensors file; their numbers are finite.
+pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
+    let source = Source::open(file)?;
+    let mut tensors = BTreeMap::new();
+    for entry in container::read_header(&source)? {
+        let Entry { name, dtype, shape, offset, .. } = entry;
+        let Some(dtype) = Dtype::from_safetensors(dtype) else {
+            return Err(CheckpointError::WrongDtype { tensor: name, found: dtype.to_string() });
+        };
+        let view = TensorView {
+            source: &source,
+            name: &name,
+            dtype,
+            shape: shape.clone(),
+            offset,
+            accept: Accept::Finite,
+        };
+        let numbers = view.to_vec()?;
+        tensors.insert(name, (shape, numbers));
+    }
+    Ok(tensors)
 }
 
 fn validated(config: Config) -> Result<Config, CheckpointError> {

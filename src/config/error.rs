@@ -1,6 +1,7 @@
 use core::fmt;
 
 use super::choices::{Family, Side};
+use simdformer_kernels::relative::RelativeError;
 
 /// Why a configuration could not be read, or does not describe a model.
 ///
@@ -48,6 +49,13 @@ pub enum ConfigError {
     UnknownModelType {
         /// `model_type` as written.
         found: String,
+    },
+    /// An architecture that this crate knows and does not run.
+    RefusedModelType {
+        /// `model_type` as written.
+        found: String,
+        /// Why not.
+        reason: &'static str,
     },
     /// No such activation.
     UnknownActivation {
@@ -117,6 +125,13 @@ pub enum ConfigError {
         /// The part.
         part: &'static str,
     },
+    /// Relative positions for which the formula of the buckets has no room.
+    Relative {
+        /// In which stack.
+        side: Side,
+        /// What is wrong.
+        error: RelativeError,
+    },
     /// A token id that the target vocabulary does not have.
     IdOutsideVocabulary {
         /// Which id, as `config.json` or `generation_config.json` spells it.
@@ -146,6 +161,9 @@ impl fmt::Display for ConfigError {
                     write!(f, "{}{}", if i == 0 { "" } else { ", " }, family.model_type())?;
                 }
                 Ok(())
+            }
+            Self::RefusedModelType { found, reason } => {
+                write!(f, "model_type \"{found}\" is not supported: {reason}")
             }
             Self::UnknownActivation { found } => write!(
                 f,
@@ -193,6 +211,7 @@ impl fmt::Display for ConfigError {
                 "no {} checkpoint has {part}; weights of your own may be of Family::Plain, which has names for all",
                 family.model_type()
             ),
+            Self::Relative { side, error } => write!(f, "{}: {error}", side.name()),
             Self::IdOutsideVocabulary { what, id, vocabulary } => {
                 write!(f, "{what} must be below the target vocabulary of {vocabulary}, found {id}")
             }

@@ -10,16 +10,23 @@
 
 mod choices;
 mod defaults;
+mod encoders;
 mod error;
+mod fairseq;
 mod generation;
 mod hugging_face;
 mod json;
+mod keys;
 mod paper;
+mod refused;
+mod relative;
+mod t5;
+mod torch;
 
 pub use crate::search::EarlyStopping;
 pub use choices::{
-    Dimensions, Family, NormPlacement, Positions, Side, SpecialTokens, Stack, Ties,
-    activation_from_name,
+    Biases, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions, RelativeBias,
+    Side, SpecialTokens, Stack, Ties, activation_from_name,
 };
 pub use defaults::Defaulted;
 pub use error::ConfigError;
@@ -52,11 +59,10 @@ const MAX_VOCABULARY: usize = 1 << 28;
 /// // two vocabularies, so that only the output is tied.
 /// let config = Config {
 ///     norm: NormPlacement::Pre,
-///     encoder: Stack { final_norm: true, ..paper.encoder },
-///     decoder: Stack { final_norm: true, layers: 1, ..paper.decoder },
+///     encoder: Stack { final_norm: true, max_positions: Some(512), ..paper.encoder },
+///     decoder: Some(Stack { final_norm: true, max_positions: Some(512), ..Stack::new(1, 4, 256) }),
 ///     activation: Activation::Gelu,
 ///     positions: Positions::Learned { offset: 0 },
-///     max_positions: Some(512),
 ///     target_vocab: 1200,
 ///     ties: Ties { source_target: false, target_output: true },
 ///     tokens: SpecialTokens { decoder_start: Some(1), eos: vec![2], ..SpecialTokens::default() },
@@ -81,26 +87,36 @@ pub struct Config {
     pub d_model: usize,
     /// The encoder's layers.
     pub encoder: Stack,
-    /// The decoder's layers.
-    pub decoder: Stack,
+    /// The decoder's layers; `None` in a model that only encodes (BERT).
+    pub decoder: Option<Stack>,
     /// Source ids are below this.
     pub source_vocab: usize,
-    /// Target ids are below this; the number of logits.
+    /// Target ids are below this; the number of logits. Without a decoder it is the source vocabulary.
     pub target_vocab: usize,
     /// Where the norms stand, in both stacks.
     pub norm: NormPlacement,
-    /// Added to the variance under the root of every LayerNorm; from 0 to below 1.
+    /// What they compute.
+    pub norm_kind: NormKind,
+    /// Added to the variance, or to the mean of squares, under the root of every norm.
     pub layer_norm_eps: f32,
+    /// Which linear maps of the layers have a bias.
+    pub biases: Biases,
     /// Of both feed-forward blocks.
     pub activation: Activation,
+    /// The hidden layer of a feed-forward block is `activation(x Wg + bg) * (x W1 + b1)` (Shazeer 2020) instead of
+    /// `activation(x W1 + b1)`.
+    pub gated: bool,
+    /// Multiplies the scores of every attention; `None` is `1 / sqrt(head_dim)`.
+    pub attention_scale: Option<f32>,
     /// How positions are written.
     pub positions: Positions,
-    /// Longest source or target that the positions can number, in tokens; `None` where a formula numbers any. Limits of a
-    /// session beyond it are refused.
-    pub max_positions: Option<usize>,
+    /// Rows of the table of token types, of which each source token adds one: 0 for no such table.
+    pub token_types: usize,
     /// Factor on every embedding before the position is added: 1 or `sqrt(d_model)` in published models, here any
     /// positive number.
     pub embedding_scale: f32,
+    /// Multiplies the last hidden states before they become logits: 1, or `1 / sqrt(d_model)` (the first T5).
+    pub logit_scale: f32,
     /// Shared matrices. From `config.json` this is what it claims, and decides under which names a checkpoint may keep
     /// them; from a checkpoint, what the tensors show.
     pub ties: Ties,
@@ -113,11 +129,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// The encoder's or the decoder's dimensions.
-    pub const fn stack(&self, side: Side) -> &Stack {
+    /// The encoder's or the decoder's dimensions; `None` for the decoder of a model that only encodes.
+    pub const fn stack(&self, side: Side) -> Option<&Stack> {
         match side {
-            Side::Encoder => &self.encoder,
-            Side::Decoder => &self.decoder,
+            Side::Encoder => Some(&self.encoder),
+            Side::Decoder => self.decoder.as_ref(),
         }
     }
 
@@ -129,10 +145,31 @@ impl Config {
         }
     }
 
-    /// Width of one head of this side, in numbers: `d_model / heads`, and 0 where heads are 0.
+    /// Longest source or target that the positions can number; `None` where there is no such limit.
+    pub const fn max_positions(&self, side: Side) -> Option<usize> {
+        match self.stack(side) {
+            Some(stack) => stack.max_positions,
+            None => None,
+        }
+    }
+
+    /// Width of one head: [`Stack::head_dim`], or `d_model / heads`; 0 where there are no heads.
     pub const fn head_dim(&self, side: Side) -> usize {
-        match self.d_model.checked_div(self.stack(side).heads) {
-            Some(width) => width,
+        match self.stack(side) {
+            Some(&Stack { head_dim: Some(width), .. }) => width,
+            Some(&Stack { heads, .. }) => match self.d_model.checked_div(heads) {
+                Some(width) => width,
+                None => 0,
+            },
+            None => 0,
+        }
+    }
+
+    /// Width of all heads side by side: `heads * head_dim`, which is `d_model` where [`Stack::head_dim`] says nothing
+    /// else; 0 where there are no heads.
+    pub const fn attention_dim(&self, side: Side) -> usize {
+        match self.stack(side) {
+            Some(stack) => stack.heads.saturating_mul(self.head_dim(side)),
             None => 0,
         }
     }
@@ -144,25 +181,49 @@ impl Config {
     /// The first thing that is wrong: a zero or absurdly large dimension ([`Zero`](ConfigError::Zero),
     /// [`TooLarge`](ConfigError::TooLarge)), [heads](ConfigError::HeadsDoNotDivide) that do not divide `d_model`, a
     /// [tie](ConfigError::TiedVocabulariesDiffer) between vocabularies of different sizes, an epsilon or scale that is not
-    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions) or the
-    /// [table](ConfigError::LearnedPositionsWithoutLimit) cannot hold, a part for which the
-    /// [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the vocabulary.
+    /// a [usable number](ConfigError::BadNumber), positions that the [width](ConfigError::TooNarrowForPositions), the
+    /// [table](ConfigError::LearnedPositionsWithoutLimit) or the [buckets](ConfigError::Relative) cannot hold, a part for
+    /// which the [family](ConfigError::NotInFamily) has no tensor, an [id](ConfigError::IdOutsideVocabulary) outside the
+    /// vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?;
         dimension("target vocabulary", self.target_vocab, MAX_VOCABULARY)?;
         for side in [Side::Encoder, Side::Decoder] {
-            let stack = self.stack(side);
-            let names = match side {
-                Side::Encoder => ["encoder layers", "encoder heads", "encoder feed-forward width"],
-                Side::Decoder => ["decoder layers", "decoder heads", "decoder feed-forward width"],
+            let Some(stack) = self.stack(side) else { continue };
+            let [layers, heads, head_dim, ffn_dim, positions] = match side {
+                Side::Encoder => [
+                    "encoder layers",
+                    "encoder heads",
+                    "encoder head width",
+                    "encoder feed-forward width",
+                    "max positions of the encoder",
+                ],
+                Side::Decoder => [
+                    "decoder layers",
+                    "decoder heads",
+                    "decoder head width",
+                    "decoder feed-forward width",
+                    "max positions of the decoder",
+                ],
             };
-            for (what, n) in names.into_iter().zip([stack.layers, stack.heads, stack.ffn_dim]) {
-                dimension(what, n, MAX_DIMENSION)?;
-            }
-            if !self.d_model.is_multiple_of(stack.heads) {
+            dimension(layers, stack.layers, MAX_DIMENSION)?;
+            dimension(heads, stack.heads, MAX_DIMENSION)?;
+            dimension(ffn_dim, stack.ffn_dim, MAX_DIMENSION)?;
+            if let Some(width) = stack.head_dim {
+                dimension(head_dim, width, MAX_DIMENSION)?;
+                at_most(head_dim, stack.heads.saturating_mul(width), MAX_DIMENSION)?;
+            } else if !self.d_model.is_multiple_of(stack.heads) {
                 let (d_model, heads) = (self.d_model, stack.heads);
                 return Err(ConfigError::HeadsDoNotDivide { side, d_model, heads });
+            }
+            if let Some(n) = stack.max_positions {
+                dimension(positions, n, MAX_DIMENSION)?;
+            }
+            if let Some(bias) = stack.relative_bias {
+                bias.of(side)?;
+                at_most("relative buckets", bias.buckets, MAX_DIMENSION)?;
+                at_most("relative distance", bias.max_distance, MAX_DIMENSION)?;
             }
         }
         if self.ties.source_target && self.source_vocab != self.target_vocab {
@@ -170,22 +231,23 @@ impl Config {
             return Err(ConfigError::TiedVocabulariesDiffer { source, target });
         }
         // Not `eps <= 0.0`: that would let NaN through.
-        if !(self.layer_norm_eps >= 0.0 && self.layer_norm_eps < 1.0) {
-            let found = self.layer_norm_eps;
-            return Err(ConfigError::BadNumber {
-                what: "layer_norm_eps",
-                expected: "a number from 0 to 1",
-                found,
-            });
+        let (eps, positive) = ("a number from 0 to 1", "a positive number");
+        let scale = |scale: f32| scale > 0.0 && scale.is_finite();
+        let numbers = [
+            ("layer_norm_eps", eps, self.layer_norm_eps, (0.0..1.0).contains(&self.layer_norm_eps)),
+            ("embedding scale", positive, self.embedding_scale, scale(self.embedding_scale)),
+            ("logit scale", positive, self.logit_scale, scale(self.logit_scale)),
+            (
+                "attention scale",
+                positive,
+                self.attention_scale.unwrap_or(1.0),
+                self.attention_scale.is_none_or(scale),
+            ),
+        ];
+        if let Some((what, expected, found, _)) = numbers.into_iter().find(|&(.., good)| !good) {
+            return Err(ConfigError::BadNumber { what, expected, found });
         }
-        if !(self.embedding_scale > 0.0 && self.embedding_scale.is_finite()) {
-            let found = self.embedding_scale;
-            return Err(ConfigError::BadNumber {
-                what: "embedding scale",
-                expected: "a positive number",
-                found,
-            });
-        }
+        at_most("token types", self.token_types, MAX_DIMENSION)?;
         self.validate_positions()?;
         self.validate_parts()?;
         self.validate_ids()?;
@@ -193,12 +255,9 @@ impl Config {
     }
 
     fn validate_positions(&self) -> Result<(), ConfigError> {
-        if let Some(n) = self.max_positions {
-            dimension("max positions", n, MAX_DIMENSION)?;
-        }
         match self.positions {
-            Positions::HalfSplit | Positions::Interleaved => Ok(()),
-            Positions::HalfSplitClosed { offset } => {
+            Positions::HalfSplit | Positions::Interleaved | Positions::None => Ok(()),
+            Positions::HalfSplitClosed { offset } | Positions::HalfSplitSingle { offset } => {
                 if self.d_model < 4 {
                     // The exponent k / (d/2 - 1) divides by zero.
                     return Err(ConfigError::TooNarrowForPositions { d_model: self.d_model });
@@ -206,7 +265,8 @@ impl Config {
                 at_most("position offset", offset, MAX_VOCABULARY)
             }
             Positions::Learned { offset } => {
-                if self.max_positions.is_none() {
+                let stacks = [Some(&self.encoder), self.decoder.as_ref()];
+                if stacks.into_iter().flatten().any(|stack| stack.max_positions.is_none()) {
                     return Err(ConfigError::LearnedPositionsWithoutLimit);
                 }
                 at_most("position offset", offset, MAX_DIMENSION)
@@ -216,29 +276,43 @@ impl Config {
 
     /// The parts that not every family has: a checkpoint has no name under which they could be looked for.
     fn validate_parts(&self) -> Result<(), ConfigError> {
-        let (family, encoder, decoder) = (self.family, &self.encoder, &self.decoder);
-        let learned = matches!(self.positions, Positions::Learned { .. });
+        let (family, named) = (self.family, self.family.named());
+        let has = |side, part: fn(&Stack) -> bool| self.stack(side).is_some_and(part);
         let wanted = [
-            ("learned positions", learned, family.names_positions()),
+            ("a decoder", self.decoder.is_some(), named.decoder),
+            (
+                "learned positions",
+                matches!(self.positions, Positions::Learned { .. }),
+                named.positions,
+            ),
             (
                 "a norm after the embeddings of the encoder",
-                encoder.embedding_norm,
-                family.names_embedding_norm(),
+                has(Side::Encoder, |stack| stack.embedding_norm.is_some()),
+                named.embedding_norm,
             ),
             (
                 "a norm after the embeddings of the decoder",
-                decoder.embedding_norm,
-                family.names_embedding_norm(),
+                has(Side::Decoder, |stack| stack.embedding_norm.is_some()),
+                named.embedding_norm,
             ),
             (
                 "a norm after the last layer of the encoder",
-                encoder.final_norm,
-                family.names_final_norm(),
+                has(Side::Encoder, |stack| stack.final_norm),
+                named.final_norm,
             ),
             (
                 "a norm after the last layer of the decoder",
-                decoder.final_norm,
-                family.names_final_norm(),
+                has(Side::Decoder, |stack| stack.final_norm),
+                named.final_norm,
+            ),
+            ("token types", self.token_types > 0, named.token_types),
+            ("a gate in the feed-forward block", self.gated, named.gate),
+            (
+                "a relative position bias",
+                [Side::Encoder, Side::Decoder]
+                    .into_iter()
+                    .any(|side| has(side, |stack| stack.relative_bias.is_some())),
+                named.relative_bias,
             ),
         ];
         match wanted.into_iter().find(|&(_, wanted, named)| wanted && !named) {

@@ -1,8 +1,8 @@
 //! The model of the paper, in its own terms.
 
 use super::{
-    Activation, Config, Dimensions, Family, GenerationDefaults, NormPlacement, Positions,
-    SpecialTokens, Stack, Ties,
+    Activation, Biases, Config, Dimensions, Family, GenerationDefaults, NormKind, NormPlacement,
+    Positions, SpecialTokens, Stack, Ties,
 };
 
 impl Config {
@@ -20,26 +20,31 @@ impl Config {
     /// let small = Dimensions { d_model: 128, heads: 4, layers: 3, ffn_dim: 512, vocabulary: 8000 };
     /// let config = Config::transformer(small);
     /// assert_eq!(config.validate(), Ok(()));
-    /// assert_eq!((config.encoder.layers, config.decoder.layers), (3, 3));
+    /// assert_eq!((config.encoder.layers, config.decoder.map(|stack| stack.layers)), (3, Some(3)));
     /// assert_eq!(config.embedding_scale, 128f32.sqrt());
     /// ```
     pub fn transformer(dimensions: Dimensions) -> Self {
         let Dimensions { d_model, heads, layers, ffn_dim, vocabulary } = dimensions;
-        let stack = Stack { layers, heads, ffn_dim, embedding_norm: false, final_norm: false };
+        let stack = Stack::new(layers, heads, ffn_dim);
         Self {
             family: Family::Plain,
             d_model,
             encoder: stack,
-            decoder: stack,
+            decoder: Some(stack),
             source_vocab: vocabulary,
             target_vocab: vocabulary,
             norm: NormPlacement::Post,
+            norm_kind: NormKind::LayerNorm { bias: true },
             layer_norm_eps: 1e-5,
+            biases: Biases::ALL,
             activation: Activation::Relu,
+            gated: false,
+            attention_scale: None,
             positions: Positions::Interleaved,
-            max_positions: None,
+            token_types: 0,
             // In double precision and rounded once, as the libraries do.
             embedding_scale: (d_model as f64).sqrt() as f32,
+            logit_scale: 1.0,
             ties: Ties { source_target: true, target_output: true },
             tokens: SpecialTokens::default(),
             generation: GenerationDefaults::default(),

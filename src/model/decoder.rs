@@ -8,12 +8,14 @@ use super::blocks::{
 use super::pass::{SourcePass, TargetPass, Workspace};
 use super::tap::Tap;
 use super::weights::Decoder;
+use crate::config::Side;
 use crate::error::KernelError;
 use crate::memory::Caches;
 
 impl Decoder {
     /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and
-    /// values to the caches, and leaves the last hidden states, `[tokens, d_model]`, in `work.x`.
+    /// values to the caches, and leaves the last hidden states, `[tokens, d_model]`, in `work.x`, times
+    /// the scale of the logits.
     pub(crate) fn run<T: Tap>(
         &self,
         run: &Run<'_>,
@@ -22,11 +24,11 @@ impl Decoder {
         work: &mut Workspace<'_>,
         tap: &mut T,
     ) -> Result<(), KernelError> {
-        embed(run, &self.embedding, &pass.tokens, work.x)?;
+        embed(run, Side::Decoder, &self.embedding, &pass.tokens, work.x)?;
         tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let mut own = caches.own(index)?;
-            cached_attention(run, &layer.self_attention, pass, &mut own, work)?;
+            cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;
             tap.cached_attention(run, pass, index, &own, work)?;
 
             let source = caches.cross(index)?;
@@ -43,6 +45,10 @@ impl Decoder {
             run.norm_in_place(norm, work.x)?;
         }
         tap.stack(run, pass.rows(), work);
+        // The vectors rather than the logits: they are shorter, and the screen reads them too.
+        if run.config.logit_scale != 1.0 {
+            work.x.iter_mut().for_each(|x| *x *= run.config.logit_scale);
+        }
         Ok(())
     }
 
@@ -57,8 +63,9 @@ impl Decoder {
         tap: &mut T,
     ) -> Result<(), KernelError> {
         let Some(slots) = pass.slots else { return Ok(()) };
-        let key_value = &mut work.qkv[..2 * work.x.len()];
+        let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {
+            let key_value = &mut work.qkv[..rows * layer.cross_attention.key_value.columns()];
             project_memory(run, &layer.cross_attention, work.x, key_value)?;
             tap.memory(run, pass, index, key_value);
             keep_memory(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;

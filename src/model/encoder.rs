@@ -4,6 +4,7 @@ use super::blocks::{Run, embed, feed_forward, self_attention};
 use super::pass::{SourcePass, Workspace};
 use super::tap::Tap;
 use super::weights::Encoder;
+use crate::config::Side;
 use crate::error::KernelError;
 
 impl Encoder {
@@ -16,12 +17,12 @@ impl Encoder {
         work: &mut Workspace<'_>,
         tap: &mut T,
     ) -> Result<(), KernelError> {
-        embed(run, &self.embedding, &pass.tokens, work.x)?;
+        embed(run, Side::Encoder, &self.embedding, &pass.tokens, work.x)?;
         tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let at = pass.at(index);
-            self_attention(run, &layer.self_attention, pass.lengths, work)?;
-            tap.self_attention(run, at, work)?;
+            self_attention(run, &layer.self_attention, pass, index, work)?;
+            tap.self_attention(run, pass, index, work)?;
 
             feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
                 tap.hidden(run, at, first, input, hidden);

@@ -26,11 +26,12 @@ use blocks::Run;
 use choice::Reason;
 use core::error::Error;
 use core::fmt;
+use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Weights};
 
-/// An encoder-decoder Transformer with its weights, packed for one instruction set.
+/// An encoder-decoder Transformer, or an encoder alone, with its weights, packed for one instruction set.
 ///
 /// ```
 /// use simdformer::Model;
@@ -242,8 +243,40 @@ impl Model {
         &self.network.encoder
     }
 
-    pub(crate) fn decoder(&self) -> &Decoder {
-        &self.network.decoder
+    /// `None` in a model that only encodes.
+    pub(crate) fn decoder(&self) -> Option<&Decoder> {
+        self.network.decoder.as_ref()
+    }
+
+    /// Writes what relative positions add to scores: the table of one stack, or of each of its layers, for sequences of
+    /// up to `positions`.
+    pub(crate) fn write_relative(
+        &self,
+        side: Side,
+        buckets: RelativeBuckets,
+        positions: usize,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let Network { encoder, decoder } = &self.network;
+        // One of all layers comes first; where there is none, each has its own.
+        let mut tables = Vec::new();
+        match (side, decoder) {
+            (Side::Encoder, _) => {
+                tables.push(&encoder.relative_bias);
+                tables.extend(encoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+            }
+            (Side::Decoder, Some(decoder)) => {
+                tables.push(&decoder.relative_bias);
+                tables.extend(decoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+            }
+            (Side::Decoder, None) => (),
+        }
+        let tables: Vec<_> = tables.into_iter().flatten().collect();
+        let len = out.len() / tables.len().max(1);
+        for (table, out) in tables.into_iter().zip(out.chunks_mut(len.max(1))) {
+            buckets.fill(self.weights.table(table)?, positions, out)?;
+        }
+        Ok(())
     }
 
     /// What blocks need to compute.
@@ -251,18 +284,22 @@ impl Model {
         Run { weights: &self.weights, config: &self.config, parallelism }
     }
 
-    /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`.
+    /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`; on the encoder's side of
+    /// a model with token types so for each of them, `[token_types, tokens, d_model]`.
     pub(crate) fn write_positions(
         &self,
         side: Side,
         tokens: usize,
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        let embedding = match side {
-            Side::Encoder => &self.network.encoder.embedding,
-            Side::Decoder => &self.network.decoder.embedding,
+        let run = self.run(Parallelism::Serial);
+        let Network { encoder, decoder } = &self.network;
+        let (embedding, types) = match (side, decoder) {
+            (Side::Encoder, _) => (&encoder.embedding, encoder.token_types.as_ref()),
+            (Side::Decoder, Some(decoder)) => (&decoder.embedding, None),
+            (Side::Decoder, None) => return Ok(()),
         };
-        positions::write_positions(&self.run(Parallelism::Serial), embedding, tokens, out)
+        positions::write_positions(&run, embedding, types, tokens, out)
     }
 }
 

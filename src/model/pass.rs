@@ -1,6 +1,8 @@
 //! What goes through a stack in one pass: tokens, whose they are, and the memory to work in.
 
 use core::ops::Range;
+use simdformer_kernels::Bias;
+use simdformer_kernels::relative::RelativeBuckets;
 
 /// The tokens of a pass as the embedding reads them.
 #[derive(Clone, Copy)]
@@ -12,12 +14,33 @@ pub(crate) struct Tokens<'p> {
     pub(crate) position_table: &'p [f32],
 }
 
+/// What is added to the scores of self-attention for the distance from query to key, written when a
+/// session is made: a table for all layers, or one for each.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Relative<'p> {
+    /// Of [`RelativeBuckets::table_len`] floats each; empty where nothing is added.
+    pub(crate) tables: &'p [f32],
+    /// Floats from one layer's table to the next; 0 for one for all.
+    pub(crate) layer_stride: usize,
+    /// What the tables were made with, and for how many positions.
+    pub(crate) buckets: Option<(RelativeBuckets, usize)>,
+}
+
+impl<'p> Relative<'p> {
+    /// The bias of layer `layer`.
+    pub(crate) fn of_layer(&self, layer: usize) -> Option<Bias<'p>> {
+        let (buckets, positions) = self.buckets?;
+        Some(buckets.bias(positions, self.tables.get(layer * self.layer_stride..)?))
+    }
+}
+
 /// A pass through the encoder: the tokens of whole sentences laid end to end.
 #[derive(Clone, Copy)]
 pub(crate) struct SourcePass<'p> {
     pub(crate) tokens: Tokens<'p>,
     /// Of each sentence.
     pub(crate) lengths: &'p [u32],
+    pub(crate) relative: Relative<'p>,
     /// Sentence slots that are to keep the memory; none if nothing is kept.
     pub(crate) slots: Option<&'p [u32]>,
 }
@@ -35,6 +58,7 @@ pub(crate) struct TargetPass<'p> {
     /// Source length of each sentence slot.
     pub(crate) source_lens: &'p [u32],
     pub(crate) past: Past<'p>,
+    pub(crate) relative: Relative<'p>,
 }
 
 /// Where the past of the tokens of a pass is.

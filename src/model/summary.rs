@@ -24,8 +24,10 @@ fn line(role: Role, form: Form) -> usize {
     use Side::{Decoder, Encoder};
     match role {
         _ if form == Form::Screen => 9,
-        Role::SourceEmbedding | Role::TargetEmbedding => 0,
-        Role::Positions(_) => 1,
+        Role::SourceEmbedding | Role::TargetEmbedding | Role::TokenTypes => 0,
+        Role::Positions(_) | Role::RelativeBias(_) | Role::Layer(_, _, LayerPart::RelativeBias) => {
+            1
+        }
         Role::Layer(Encoder, _, LayerPart::Attention(..)) => 2,
         Role::Layer(Encoder, _, LayerPart::FeedForward(..)) => 3,
         Role::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 4,
@@ -62,7 +64,7 @@ impl fmt::Display for Model {
             self.isa()
         )?;
         for side in [Side::Encoder, Side::Decoder] {
-            let stack = config.stack(side);
+            let Some(stack) = config.stack(side) else { continue };
             writeln!(
                 f,
                 "{}: {} layers, {} heads of {}, feed-forward {}, vocabulary {}",

@@ -29,7 +29,8 @@ pub(crate) trait Tap: Send {
     fn self_attention(
         &mut self,
         run: &Run<'_>,
-        at: At<'_>,
+        pass: &SourcePass<'_>,
+        layer: usize,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
         Ok(())

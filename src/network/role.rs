@@ -1,6 +1,6 @@
 //! What each tensor of the network is for, and its shape.
 
-use crate::config::{Config, Positions, Side};
+use crate::config::{Config, NormKind, Positions, Side, Stack};
 use core::fmt;
 
 /// The matrix or the vector of a linear map or of a norm.
@@ -21,8 +21,9 @@ pub enum Attention {
     Cross,
 }
 
-/// One of the four linear maps of an attention block, `[d_model, d_model]`; head `h` has the outputs (of
-/// [`Output`](Self::Output): the inputs) from `h * d_k` to `(h + 1) * d_k`. Section 3.2.2 of Vaswani et al. 2017.
+/// One of the four linear maps of an attention block, from `d_model` to all heads side by side, or back; head `h` has the
+/// outputs (of [`Output`](Self::Output): the inputs) from `h * d_k` to `(h + 1) * d_k`. Section 3.2.2 of Vaswani et al.
+/// 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Projection {
     /// What a position asks.
@@ -35,10 +36,13 @@ pub enum Projection {
     Output,
 }
 
-/// One of the two linear maps of a feed-forward block. Section 3.3 of Vaswani et al. 2017.
+/// One of the linear maps of a feed-forward block. Section 3.3 of Vaswani et al. 2017.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FeedForward {
-    /// `[ffn_dim, d_model]`: from `d_model` to `ffn_dim`, before the activation.
+    /// `d_model` to `ffn_dim`, of a gated block only: the map that the activation is applied to, which there
+    /// multiplies what [`FeedForward::Inner`] gives.
+    Gate,
+    /// `d_model` to `ffn_dim`, before the activation where there is no gate.
     Inner,
     /// `[d_model, ffn_dim]`: from `ffn_dim` to `d_model`, after it.
     Outer,
@@ -55,6 +59,8 @@ pub enum LayerPart {
     FeedForward(FeedForward, Affine),
     /// `[d_model]`: the norm before (pre-norm) or after (post-norm) the feed-forward block.
     FeedForwardNorm(Affine),
+    /// `[buckets, heads]`: the layer's own table of relative positions.
+    RelativeBias,
 }
 
 /// What a tensor is for. Shapes are those of [`Role::shape`].
@@ -86,7 +92,11 @@ pub enum Role {
     OutputBias,
     /// `[max_positions + offset, d_model]`: the table of learned positions.
     Positions(Side),
-    /// `[d_model]`: the norm after the embeddings.
+    /// `[token_types, d_model]`: one row is added to each source token.
+    TokenTypes,
+    /// `[buckets, heads]`: the table of relative positions that all layers of a stack share.
+    RelativeBias(Side),
+    /// `[d_model]`: the norm among or after the embeddings.
     EmbeddingNorm(Side, Affine),
     /// A parameter of the layer of this number, counted from 0, in the stack of this side.
     Layer(Side, usize, LayerPart),
@@ -106,46 +116,80 @@ impl Role {
         let d = config.d_model;
         match self {
             Self::SourceEmbedding => Some(vec![config.source_vocab, d]),
-            Self::TargetEmbedding | Self::Output => Some(vec![config.target_vocab, d]),
-            Self::OutputBias => Some(vec![config.target_vocab]),
-            Self::Positions(_) => match (config.positions, config.max_positions) {
+            Self::TargetEmbedding | Self::Output => {
+                config.decoder.map(|_| vec![config.target_vocab, d])
+            }
+            Self::OutputBias => config.decoder.map(|_| vec![config.target_vocab]),
+            Self::Positions(side) => match (config.positions, config.max_positions(side)) {
                 (Positions::Learned { offset }, Some(max)) => {
                     Some(vec![max.checked_add(offset)?, d])
                 }
                 _ => None,
             },
-            Self::EmbeddingNorm(side, _) => config.stack(side).embedding_norm.then(|| vec![d]),
-            Self::FinalNorm(side, _) => config.stack(side).final_norm.then(|| vec![d]),
+            Self::TokenTypes => (config.token_types > 0).then(|| vec![config.token_types, d]),
+            Self::RelativeBias(side) => {
+                let stack = config.stack(side)?;
+                let bias = stack.relative_bias.filter(|bias| !bias.per_layer)?;
+                Some(vec![bias.buckets, stack.heads])
+            }
+            Self::EmbeddingNorm(side, affine) => {
+                config.stack(side)?.embedding_norm.and_then(|_| norm_shape(config, affine))
+            }
+            Self::FinalNorm(side, affine) => {
+                config.stack(side)?.final_norm.then(|| norm_shape(config, affine))?
+            }
             Self::Layer(side, layer, part) => {
-                let stack = config.stack(side);
+                let stack = config.stack(side)?;
                 if layer >= stack.layers {
                     return None;
                 }
-                let (outputs, inputs, affine) = match part {
-                    LayerPart::Attention(Attention::Cross, ..)
-                    | LayerPart::AttentionNorm(Attention::Cross, _)
-                        if side == Side::Encoder =>
-                    {
-                        return None;
-                    }
-                    LayerPart::Attention(_, _, affine) => (d, d, affine),
-                    LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_) => {
-                        return Some(vec![d]);
-                    }
-                    LayerPart::FeedForward(FeedForward::Inner, affine) => {
-                        (stack.ffn_dim, d, affine)
-                    }
-                    LayerPart::FeedForward(FeedForward::Outer, affine) => {
-                        (d, stack.ffn_dim, affine)
-                    }
-                };
-                Some(match affine {
-                    Affine::Weight => vec![outputs, inputs],
-                    Affine::Bias => vec![outputs],
-                })
+                part_shape(config, side, stack, part)
             }
         }
     }
+}
+
+/// The shape of a part of each layer of `stack`.
+fn part_shape(config: &Config, side: Side, stack: &Stack, part: LayerPart) -> Option<Vec<usize>> {
+    let (d, inner, biases) = (config.d_model, config.attention_dim(side), config.biases);
+    let (outputs, inputs, affine, bias) = match part {
+        LayerPart::Attention(Attention::Cross, ..)
+        | LayerPart::AttentionNorm(Attention::Cross, _)
+            if side == Side::Encoder =>
+        {
+            return None;
+        }
+        LayerPart::Attention(_, projection, affine) => match projection {
+            Projection::Query => (inner, d, affine, biases.query),
+            Projection::Key => (inner, d, affine, biases.key),
+            Projection::Value => (inner, d, affine, biases.value),
+            Projection::Output => (d, inner, affine, biases.attention_output),
+        },
+        LayerPart::AttentionNorm(_, affine) | LayerPart::FeedForwardNorm(affine) => {
+            return norm_shape(config, affine);
+        }
+        LayerPart::FeedForward(FeedForward::Gate, _) if !config.gated => return None,
+        LayerPart::FeedForward(FeedForward::Gate | FeedForward::Inner, affine) => {
+            (stack.ffn_dim, d, affine, biases.feed_forward)
+        }
+        LayerPart::FeedForward(FeedForward::Outer, affine) => {
+            (d, stack.ffn_dim, affine, biases.feed_forward)
+        }
+        LayerPart::RelativeBias => {
+            let bias = stack.relative_bias.filter(|bias| bias.per_layer)?;
+            return Some(vec![bias.buckets, stack.heads]);
+        }
+    };
+    match affine {
+        Affine::Weight => Some(vec![outputs, inputs]),
+        Affine::Bias => bias.then(|| vec![outputs]),
+    }
+}
+
+/// The shape of the factor or the shift of a norm.
+fn norm_shape(config: &Config, affine: Affine) -> Option<Vec<usize>> {
+    let bias = matches!(config.norm_kind, NormKind::LayerNorm { bias: true });
+    (affine == Affine::Weight || bias).then(|| vec![config.d_model])
 }
 
 impl fmt::Display for Role {
@@ -156,6 +200,8 @@ impl fmt::Display for Role {
             Self::Output => f.write_str("output.weight"),
             Self::OutputBias => f.write_str("output.bias"),
             Self::Positions(side) => write!(f, "{}.positions.weight", side.name()),
+            Self::TokenTypes => f.write_str("encoder.token_types.weight"),
+            Self::RelativeBias(side) => write!(f, "{}.relative_bias.weight", side.name()),
             Self::EmbeddingNorm(side, of) => write!(f, "{}.embedding_norm.{of}", side.name()),
             Self::Layer(side, layer, part) => write!(f, "{}.layers.{layer}.{part}", side.name()),
             Self::FinalNorm(side, of) => write!(f, "{}.final_norm.{of}", side.name()),
@@ -180,9 +226,11 @@ impl fmt::Display for LayerPart {
                 write!(f, "{}.{projection}.{of}", attention(kind))
             }
             Self::AttentionNorm(kind, of) => write!(f, "{}_norm.{of}", attention(kind)),
+            Self::FeedForward(FeedForward::Gate, of) => write!(f, "feed_forward.gate.{of}"),
             Self::FeedForward(FeedForward::Inner, of) => write!(f, "feed_forward.inner.{of}"),
             Self::FeedForward(FeedForward::Outer, of) => write!(f, "feed_forward.outer.{of}"),
             Self::FeedForwardNorm(of) => write!(f, "feed_forward_norm.{of}"),
+            Self::RelativeBias => f.write_str("relative_bias.weight"),
         }
     }
 }

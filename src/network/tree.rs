@@ -68,15 +68,19 @@ pub(crate) trait Parts {
     ) -> Result<Self::Output, Self::Error>;
 }
 
-/// Both stacks.
+/// Both stacks, or the encoder alone.
 pub(crate) struct Network<P: Parts> {
     pub(crate) encoder: Encoder<P>,
-    pub(crate) decoder: Decoder<P>,
+    pub(crate) decoder: Option<Decoder<P>>,
 }
 
 /// The left half of figure 1.
 pub(crate) struct Encoder<P: Parts> {
     pub(crate) embedding: Embedding<P>,
+    /// `[token_types, d_model]`.
+    pub(crate) token_types: Option<P::Table>,
+    /// Of all layers.
+    pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<EncoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
 }
@@ -89,6 +93,8 @@ pub(crate) struct EncoderLayer<P: Parts> {
 /// The right half of figure 1.
 pub(crate) struct Decoder<P: Parts> {
     pub(crate) embedding: Embedding<P>,
+    /// Of all layers.
+    pub(crate) relative_bias: Option<P::Table>,
     pub(crate) layers: Vec<DecoderLayer<P>>,
     pub(crate) final_norm: Option<P::Norm>,
     pub(crate) output: P::Output,
@@ -114,6 +120,8 @@ pub(crate) struct SelfAttention<P: Parts> {
     pub(crate) query_key_value: P::Linear,
     pub(crate) output: P::Linear,
     pub(crate) norm: P::Norm,
+    /// Of this layer alone.
+    pub(crate) relative_bias: Option<P::Table>,
 }
 
 /// Attention of the target to the source.
@@ -127,6 +135,8 @@ pub(crate) struct CrossAttention<P: Parts> {
 
 /// The position-wise feed-forward block.
 pub(crate) struct FeedForward<P: Parts> {
+    /// Of a gated block.
+    pub(crate) gate: Option<P::Linear>,
     pub(crate) inner: P::Linear,
     pub(crate) outer: P::Linear,
     pub(crate) norm: P::Norm,
@@ -136,8 +146,12 @@ pub(crate) struct FeedForward<P: Parts> {
 pub(crate) fn walk<P: Parts>(config: &Config, parts: &mut P) -> Result<Network<P>, P::Error> {
     let mut walk = Walk { config, parts };
     let source = walk.table(Role::SourceEmbedding, None)?;
-    let target = walk.table(Role::TargetEmbedding, config.ties.source_target.then_some(&source))?;
-    Ok(Network { encoder: walk.encoder(source)?, decoder: walk.decoder(target)? })
+    let decodes = config.decoder.is_some();
+    let same = config.ties.source_target.then_some(&source);
+    let target = decodes.then(|| walk.table(Role::TargetEmbedding, same)).transpose()?;
+    let encoder = walk.encoder(source)?;
+    let decoder = target.map(|target| walk.decoder(target)).transpose()?;
+    Ok(Network { encoder, decoder })
 }
 
 struct Walk<'w, P> {
@@ -162,6 +176,8 @@ impl<P: Parts> Walk<'_, P> {
     fn encoder(&mut self, table: P::Table) -> Result<Encoder<P>, P::Error> {
         let side = Side::Encoder;
         let embedding = self.embedding(side, table)?;
+        let token_types = self.optional_table(Role::TokenTypes, 0)?;
+        let relative_bias = self.optional_table(Role::RelativeBias(side), 0)?;
         let layers = (0..self.config.encoder.layers).map(|index| {
             let layer = Layer { side, index };
             Ok(EncoderLayer {
@@ -171,13 +187,15 @@ impl<P: Parts> Walk<'_, P> {
         });
         let layers = layers.collect::<Result<_, _>>()?;
         let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
-        Ok(Encoder { embedding, layers, final_norm })
+        Ok(Encoder { embedding, token_types, relative_bias, layers, final_norm })
     }
 
     fn decoder(&mut self, table: P::Table) -> Result<Decoder<P>, P::Error> {
         let side = Side::Decoder;
         let embedding = self.embedding(side, table)?;
-        let layers = (0..self.config.decoder.layers).map(|index| {
+        let relative_bias = self.optional_table(Role::RelativeBias(side), 0)?;
+        let layers = self.config.decoder.map_or(0, |stack| stack.layers);
+        let layers = (0..layers).map(|index| {
             let layer = Layer { side, index };
             Ok(DecoderLayer {
                 self_attention: self.self_attention(layer)?,
@@ -188,7 +206,7 @@ impl<P: Parts> Walk<'_, P> {
         let layers = layers.collect::<Result<_, _>>()?;
         let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
         let output = self.output(self.config.ties.target_output.then_some(&embedding.table))?;
-        Ok(Decoder { embedding, layers, final_norm, output })
+        Ok(Decoder { embedding, relative_bias, layers, final_norm, output })
     }
 
     fn embedding(&mut self, side: Side, table: P::Table) -> Result<Embedding<P>, P::Error> {
@@ -204,8 +222,7 @@ impl<P: Parts> Walk<'_, P> {
             Positions::Learned { offset } => offset,
             _ => 0,
         };
-        let tensor = self.optional_tensor(Role::Positions(side));
-        tensor.map(|tensor| self.parts.table(TableTensor { tensor, skip }, None)).transpose()
+        self.optional_table(Role::Positions(side), skip)
     }
 
     fn self_attention(&mut self, layer: Layer) -> Result<SelfAttention<P>, P::Error> {
@@ -215,6 +232,7 @@ impl<P: Parts> Walk<'_, P> {
             query_key_value: self.projections(layer, own, &[Query, Key, Value])?,
             output: self.projections(layer, own, &[Output])?,
             norm: self.norm(|affine| layer.role(LayerPart::AttentionNorm(own, affine)))?,
+            relative_bias: self.optional_table(layer.role(LayerPart::RelativeBias), 0)?,
         })
     }
 
@@ -231,7 +249,9 @@ impl<P: Parts> Walk<'_, P> {
 
     fn feed_forward(&mut self, layer: Layer) -> Result<FeedForward<P>, P::Error> {
         let half = |half| move |affine| layer.role(LayerPart::FeedForward(half, affine));
+        let gated = self.config.gated;
         Ok(FeedForward {
+            gate: gated.then(|| self.linear(half(Half::Gate))).transpose()?,
             inner: self.linear(half(Half::Inner))?,
             outer: self.linear(half(Half::Outer))?,
             norm: self.norm(|affine| layer.role(LayerPart::FeedForwardNorm(affine)))?,
@@ -262,6 +282,12 @@ impl<P: Parts> Walk<'_, P> {
     fn table(&mut self, role: Role, same: Option<&P::Table>) -> Result<P::Table, P::Error> {
         let tensor = self.tensor(role);
         self.parts.table(TableTensor { tensor, skip: 0 }, same)
+    }
+
+    /// `skip` rows are never looked up.
+    fn optional_table(&mut self, role: Role, skip: usize) -> Result<Option<P::Table>, P::Error> {
+        let tensor = self.optional_tensor(role);
+        tensor.map(|tensor| self.parts.table(TableTensor { tensor, skip }, None)).transpose()
     }
 
     fn linear(&mut self, role: impl Fn(Affine) -> Role) -> Result<P::Linear, P::Error> {

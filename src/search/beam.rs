@@ -96,8 +96,10 @@ impl Search<'_> {
             let start = (row[slot] as usize - first) * vocabulary;
             start..start + vocabulary
         };
+        let source = &m.source[s * self.shape.source..][..m.source_len[s] as usize];
         let context_of = |slot: usize| Context {
             sentence: s as u32,
+            source,
             history: &history[slot * target..][..len],
             prompt_len,
             max_length,

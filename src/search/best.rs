@@ -7,6 +7,7 @@
 use super::error::SearchError;
 use super::options::{SearchOptions, Strategy};
 use super::pipeline::{Hooks, OnToken};
+use super::processors::NoSourceNgram;
 use super::search::{NONE, Progress, Search};
 
 /// `u32::MAX`, in place of a row's best token: its logits are there instead.
@@ -37,6 +38,10 @@ impl Bans<'_, '_> {
             || self.search.suppressed(s, token)
             || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
             || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
+            || o.encoder_no_repeat_ngram.is_some_and(|size| {
+                let source = self.search.memory.source(&self.search.shape, s);
+                NoSourceNgram { size }.banned(source, history).any(|banned| banned == token)
+            })
     }
 }
 
@@ -61,6 +66,7 @@ impl SearchOptions {
     fn only_ban(&self) -> bool {
         self.sequence_bias.is_empty()
             && self.repetition_penalty == 1.0
+            && self.encoder_repetition_penalty == 1.0
             && !self.remove_invalid
             && self.exponential_decay.is_none()
             && !self.renormalize
@@ -103,6 +109,7 @@ impl<'a> Search<'a> {
     ///     max_target_length: 8,
     ///     vocabulary: 5,
     ///     end_tokens: 1,
+    ///     source_tokens: 0,
     /// };
     /// let mut memory = vec![0; words(&limits)?];
     /// let mut search = Search::new(&options, &limits, &mut memory)?;

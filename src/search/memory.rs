@@ -18,6 +18,8 @@ pub(super) struct Shape {
     pub(super) target: usize,
     /// Scores in a row.
     pub(super) vocabulary: usize,
+    /// Longest source.
+    pub(super) source: usize,
 }
 
 impl Shape {
@@ -30,6 +32,7 @@ impl Shape {
             candidates: candidates(limits.end_tokens, limits.sequences),
             target: limits.max_target_length,
             vocabulary: limits.vocabulary,
+            source: limits.source_tokens,
         }
     }
 
@@ -107,6 +110,10 @@ memory! { shape;
     stream_high: u32 = [shape.sentences];
     /// `[s]` first token to force, or [`super::search::NONE`].
     forced_bos: u32 = [shape.sentences];
+    /// `[s]` tokens of the source that the options look at.
+    source_len: u32 = [shape.sentences];
+    /// `[s][source]` these tokens.
+    source: u32 = [shape.sentences, shape.source];
     /// `[s]` generated tokens already streamed (beam search).
     emitted: u32 = [shape.sentences];
     /// `[s]` index of its first row in this step.
@@ -168,5 +175,12 @@ memory! { shape;
     row_position: u32 = [shape.sentences, shape.width];
 
     /// For processors and draws.
-    scratch: u32 = [scratch_words(shape.vocabulary, shape.target)];
+    scratch: u32 = [scratch_words(shape.vocabulary, shape.target.max(shape.source))];
+}
+
+impl Memory<'_> {
+    /// The source of sentence `s`, as far as a rule looks at it.
+    pub(super) fn source(&self, shape: &Shape, s: usize) -> &[u32] {
+        &self.source[s * shape.source..][..self.source_len[s] as usize]
+    }
 }

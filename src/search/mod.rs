@@ -22,6 +22,7 @@
 //!     max_target_length: 16,
 //!     vocabulary: 5,
 //!     end_tokens: 1,
+//!     source_tokens: 0,
 //! };
 //! let mut memory = vec![0; words(&limits)?];
 //! let mut logits = vec![0.0; limits.sentences * limits.sequences * limits.vocabulary];
@@ -67,7 +68,7 @@
 //!
 //! # Order of processors
 //!
-//! [`SequenceBias`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`BadWords`], [`MinLength`],
+//! [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`], [`BadWords`], [`MinLength`],
 //! [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`], [`RemoveInvalid`],
 //! [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the caller's ([`Hooks::processors`]), then for
 //! sampling [`Temperature`], [`TopK`], [`TopP`], [`MinP`], [`Typical`], [`Epsilon`], [`Eta`], and last
@@ -105,8 +106,9 @@ pub use options::{
 pub use pipeline::{Hooks, OnToken, Token};
 pub use processors::{
     AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
-    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
-    RepetitionPenalty, SequenceBias, Suppress, scratch_words,
+    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, NoSourceNgram,
+    RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
+    scratch_words,
 };
 pub use scoring::score_targets;
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};

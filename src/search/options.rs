@@ -158,6 +158,12 @@ pub struct SearchOptions {
     pub repetition_penalty: f64,
     /// No n-gram of this size comes twice. At least 1; `None` is off.
     pub no_repeat_ngram: Option<usize>,
+    /// Scores of tokens of the source: multiplied by this when positive, divided when negative, so that above 1 the
+    /// target keeps to the source's words. For vocabularies that both sides share. 1 is off.
+    pub encoder_repetition_penalty: f64,
+    /// No n-gram of this size that the source has comes in the target. For vocabularies that both sides share. `None`
+    /// is off.
+    pub encoder_no_repeat_ngram: Option<usize>,
     /// Token sequences that must not come, none of them empty. One that is only an end token is ignored.
     pub bad_words: Vec<Vec<u32>>,
     /// The token that must come directly after the decoder start, when there is no prefix.
@@ -198,6 +204,8 @@ impl Default for SearchOptions {
             sequence_bias: Vec::new(),
             repetition_penalty: 1.0,
             no_repeat_ngram: None,
+            encoder_repetition_penalty: 1.0,
+            encoder_no_repeat_ngram: None,
             bad_words: Vec::new(),
             forced_bos: None,
             forced_eos: Vec::new(),
@@ -224,6 +232,8 @@ pub struct SearchLimits {
     pub vocabulary: usize,
     /// End tokens of one search: with more of them beam search looks at more candidates.
     pub end_tokens: usize,
+    /// Tokens of a source, for options that look at it; 0 where none will.
+    pub source_tokens: usize,
 }
 
 fn number(
@@ -292,6 +302,11 @@ impl SearchOptions {
         }
     }
 
+    /// Whether a rule of these options looks at the source.
+    pub(super) fn reads_source(&self) -> bool {
+        self.encoder_repetition_penalty != 1.0 || self.encoder_no_repeat_ngram.is_some()
+    }
+
     /// Whether these options set a longest length, and not the limits alone.
     pub(super) fn set_a_length(&self) -> bool {
         self.max_new_tokens.is_some() || self.max_length.is_some()
@@ -342,14 +357,17 @@ impl SearchOptions {
         if let Some(size) = self.no_repeat_ngram {
             at_least_one("no_repeat_ngram", size)?;
         }
-        let penalty = self.repetition_penalty;
-        let narrow = penalty as f32;
-        number(
-            "repetition_penalty",
-            "above 0 and finite",
-            penalty,
-            narrow.is_finite() && narrow > 0.0,
-        )?;
+        if let Some(size) = self.encoder_no_repeat_ngram {
+            at_least_one("encoder_no_repeat_ngram", size)?;
+        }
+        for (setting, penalty) in [
+            ("repetition_penalty", self.repetition_penalty),
+            ("encoder_repetition_penalty", self.encoder_repetition_penalty),
+        ] {
+            let usable = |narrow: f32| narrow.is_finite() && narrow > 0.0;
+            let usable = usable(penalty as f32) && usable((1.0 / penalty) as f32);
+            number(setting, "above 0 and finite", penalty, usable)?;
+        }
         if let Some((_, factor)) = self.exponential_decay {
             number(
                 "exponential_decay",

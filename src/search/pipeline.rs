@@ -7,8 +7,8 @@ use super::filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
 use super::options::{SearchOptions, Strategy};
 use super::processors::{
     AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
-    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, RemoveInvalid, Renormalize,
-    RepetitionPenalty, SequenceBias, Suppress,
+    ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, NoSourceNgram,
+    RemoveInvalid, Renormalize, RepetitionPenalty, SequenceBias, SourcePenalty, Suppress,
 };
 
 /// A token of a sentence that is certain: no later step changes it.
@@ -88,12 +88,19 @@ impl Pipeline<'_> {
         let o = self.options;
         let (entries, words, eos) = (&o.sequence_bias[..], &o.bad_words[..], &o.eos[..]);
         SequenceBias { entries }.process(context, scores, scratch)?;
+        if o.encoder_repetition_penalty != 1.0 {
+            let penalty = o.encoder_repetition_penalty;
+            SourcePenalty { penalty }.process(context, scores, scratch)?;
+        }
         if o.repetition_penalty != 1.0 {
             let penalty = o.repetition_penalty as f32;
             RepetitionPenalty { penalty }.process(context, scores, scratch)?;
         }
         if let Some(size) = o.no_repeat_ngram {
             NoRepeatNgram { size }.process(context, scores, scratch)?;
+        }
+        if let Some(size) = o.encoder_no_repeat_ngram {
+            NoSourceNgram { size }.process(context, scores, scratch)?;
         }
         BadWords { words, eos }.process(context, scores, scratch)?;
         let min_length = o.min_length;

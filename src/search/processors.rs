@@ -12,6 +12,8 @@ use super::logits::{log_softmax, power};
 pub struct Context<'c> {
     /// The slot of the sentence.
     pub sentence: u32,
+    /// The source of the sentence, where a rule of the options looks at it; otherwise empty.
+    pub source: &'c [u32],
     /// The target so far: decoder start, prefix, generated tokens.
     pub history: &'c [u32],
     /// How many tokens of the history were given (decoder start and prefix).
@@ -53,7 +55,7 @@ pub struct Context<'c> {
 /// }
 ///
 /// let mut rule = Rare { is_rare: vec![false, true, false], penalty: 2.0 };
-/// let context = Context { sentence: 0, history: &[1], prompt_len: 1, max_length: 9 };
+/// let context = Context { sentence: 0, source: &[], history: &[1], prompt_len: 1, max_length: 9 };
 /// let mut scores = [0.5, 1.0, 0.0];
 /// rule.process(&context, &mut scores, &mut [])?;
 /// assert_eq!(scores, [0.5, -1.0, 0.0]);
@@ -90,10 +92,10 @@ where
 
 /// Words of 4 bytes of scratch that every processor here is content with.
 ///
-/// [`RepetitionPenalty`] takes one for each token of the history, [`AllowedPrefix`] one for each score,
-/// [`TopK`](super::TopK), [`TopP`](super::TopP), [`MinP`](super::MinP), [`Typical`](super::Typical),
-/// [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) at most two for each score, and they say
-/// [`SearchError::Scratch`] where there are fewer. The others take none and never fail.
+/// [`RepetitionPenalty`] takes one for each token of the history, [`SourcePenalty`] one for each of the source, which must
+/// not be longer than both, [`AllowedPrefix`] one for each score, [`TopK`](super::TopK), [`TopP`](super::TopP),
+/// [`MinP`](super::MinP), [`Typical`](super::Typical), [`Epsilon`](super::Epsilon) and [`Eta`](super::Eta) at most two for
+/// each score, and they say [`SearchError::Scratch`] where there are fewer. The others take none and never fail.
 #[must_use]
 pub fn scratch_words(vocabulary: usize, max_target_length: usize) -> usize {
     vocabulary.saturating_mul(2).max(max_target_length)
@@ -202,6 +204,67 @@ impl LogitsProcessor for RepetitionPenalty {
             if let Some(score) = scores.get_mut(token as usize) {
                 *score = f32::from_bits(*kept);
             }
+        }
+        Ok(())
+    }
+}
+
+/// Multiplies positive scores of tokens of the source by a factor and divides negative ones, once per distinct token:
+/// [`RepetitionPenalty`] the other way round, so that above 1 the target keeps to the words of the source.
+#[derive(Clone, Copy, Debug)]
+pub struct SourcePenalty {
+    /// The factor.
+    pub penalty: f64,
+}
+
+impl LogitsProcessor for SourcePenalty {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        let of_source = Context { history: context.source, ..*context };
+        let penalty = (1.0 / self.penalty) as f32;
+        RepetitionPenalty { penalty }.process(&of_source, scores, scratch)
+    }
+}
+
+/// Bans every token that would complete an n-gram of the source.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSourceNgram {
+    /// Tokens in an n-gram. 1 bans all tokens of the source; 0 is no rule.
+    pub size: usize,
+}
+
+impl NoSourceNgram {
+    /// The tokens that are banned after `history`.
+    pub(super) fn banned<'s>(
+        self,
+        source: &'s [u32],
+        history: &'s [u32],
+    ) -> impl Iterator<Item = u32> + use<'s> {
+        let suffix = (history.len() + 1).checked_sub(self.size).and_then(|at| history.get(at..));
+        let windows = suffix.map(|suffix| (suffix, source.windows(self.size.max(1))));
+        windows.into_iter().flat_map(|(suffix, windows)| {
+            windows.filter_map(move |window| {
+                let (&last, rest) = window.split_last()?;
+                (rest == suffix).then_some(last)
+            })
+        })
+    }
+}
+
+impl LogitsProcessor for NoSourceNgram {
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        scores: &mut [f32],
+        _: &mut [u32],
+    ) -> Result<(), SearchError> {
+        if self.size > 0 {
+            let banned = self.banned(context.source, context.history);
+            banned.for_each(|token| ban(scores, &[token]));
         }
         Ok(())
     }

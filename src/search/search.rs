@@ -46,6 +46,9 @@ impl Finish {
 pub struct Request<'r> {
     /// Tokens that must follow the decoder start (a hard prefix). Not part of hypotheses or scores.
     pub prefix: &'r [u32],
+    /// Tokens of the source, for options that look at them ([`SearchOptions::encoder_no_repeat_ngram`],
+    /// [`SearchOptions::encoder_repetition_penalty`]); others do not read it.
+    pub source: &'r [u32],
     /// Which random numbers sampling uses. Samples depend on seed, stream and logits only, so a
     /// service that gives each request its own stream gets the same tokens whatever the batch.
     pub stream: u64,
@@ -64,7 +67,21 @@ impl Request<'_> {
         options: &SearchOptions,
         limits: &SearchLimits,
     ) -> Result<(), SearchError> {
+        self.kept_source(options, limits.source_tokens)?;
         self.longest(options, limits.max_target_length, limits.vocabulary).map(|_| ())
+    }
+
+    /// What is kept of the source, for which there are `room` tokens.
+    fn kept_source(&self, options: &SearchOptions, room: usize) -> Result<&[u32], SearchError> {
+        if !options.reads_source() {
+            return Ok(&[]);
+        }
+        let (setting, limit, found) = ("source", "source_tokens", self.source.len());
+        if found > room {
+            let expected_at_most = room;
+            return Err(SearchError::BeyondLimit { setting, limit, expected_at_most, found });
+        }
+        Ok(self.source)
     }
 
     /// The longest that the target may become, in tokens, prompt included.
@@ -231,6 +248,7 @@ impl<'a> Search<'a> {
         let s = s.ok_or(SearchError::NoFreeSlot { sentences })?;
         let prompt = request.prefix.len() + 1;
         let longest = request.longest(self.options, target, vocabulary)?;
+        let source = request.kept_source(self.options, self.shape.source)?;
         let m = &mut self.memory;
         m.phase[s] = ACTIVE;
         m.prompt_len[s] = prompt as u32;
@@ -239,6 +257,8 @@ impl<'a> Search<'a> {
         m.stream_low[s] = request.stream as u32;
         m.stream_high[s] = (request.stream >> 32) as u32;
         m.forced_bos[s] = request.forced_bos.or(self.options.forced_bos).unwrap_or(NONE);
+        m.source_len[s] = source.len() as u32;
+        m.source[s * self.shape.source..][..source.len()].copy_from_slice(source);
         m.emitted[s] = 0;
         let slots = s * width..(s + 1) * width;
         m.score[slots.clone()].fill(0.0);

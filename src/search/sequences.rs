@@ -106,6 +106,7 @@ impl Search<'_> {
         let len = m.len[s] as usize;
         let context = Context {
             sentence: s as u32,
+            source: &m.source[s * self.shape.source..][..m.source_len[s] as usize],
             history: &m.history[slot * self.shape.target..][..len],
             prompt_len: m.prompt_len[s] as usize,
             max_length: m.max_len[s] as usize,

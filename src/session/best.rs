@@ -48,6 +48,7 @@ impl Session<'_> {
         rows: &[StepRow],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<&[u32], SessionError> {
+        self.plan.check_decodes()?;
         beyond("sentences * beams", self.plan.rows, rows.len())?;
         for row in rows {
             self.check_row(row.row)?;

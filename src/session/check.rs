@@ -37,8 +37,14 @@ impl Plan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self, source: &Source<'_>, options: &SearchOptions) -> Result<(), SessionError> {
+        self.check_decodes()?;
         options.validate(&self.search).map_err(|error| self.option_error(error))?;
         self.check_source(0, source, options)
+    }
+
+    /// Refuses what only a decoder can do where there is none.
+    pub(super) fn check_decodes(&self) -> Result<(), SessionError> {
+        if self.decodes { Ok(()) } else { Err(SessionError::NoDecoder) }
     }
 
     /// Checks source number `index` of a request under options that are valid.

@@ -76,6 +76,9 @@ impl Config {
             repetition_penalty: number(wanted.repetition_penalty),
             no_repeat_ngram: (wanted.no_repeat_ngram_size > 0)
                 .then_some(wanted.no_repeat_ngram_size),
+            encoder_repetition_penalty: number(wanted.encoder_repetition_penalty),
+            encoder_no_repeat_ngram: (wanted.encoder_no_repeat_ngram_size > 0)
+                .then_some(wanted.encoder_no_repeat_ngram_size),
             bad_words: banned.chain(wanted.bad_words.iter().cloned()).collect(),
             forced_bos: tokens.forced_bos,
             forced_eos: tokens.forced_eos.clone(),

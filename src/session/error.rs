@@ -38,6 +38,8 @@ pub enum SessionError {
         /// What was asked for.
         found: usize,
     },
+    /// The model only encodes: [`crate::Session::memory`] is what it has to say.
+    NoDecoder,
     /// The planned memory does not fit the address space.
     TooLarge,
     /// The system does not give the planned memory.
@@ -87,6 +89,13 @@ pub enum SessionError {
         /// Sources.
         expected: usize,
         /// Places.
+        found: usize,
+    },
+    /// Types of tokens are given for each source or for none.
+    TokenTypes {
+        /// Sources.
+        expected: usize,
+        /// Lists of types.
         found: usize,
     },
     /// More sources than free sentence slots.
@@ -187,6 +196,22 @@ pub enum SourceError {
         /// The id.
         found: u32,
     },
+    /// Each of its tokens needs a type.
+    TokenTypes {
+        /// Tokens.
+        expected: usize,
+        /// Types.
+        found: usize,
+    },
+    /// A type that the model does not have.
+    TokenType {
+        /// Index in the source.
+        index: usize,
+        /// Types of the model.
+        types: usize,
+        /// The type.
+        found: u32,
+    },
     /// Its prefix, or its forced first token, is outside the target vocabulary, or leaves no room.
     Target(SearchError),
     /// A score of one of its targets was NaN or `+inf` after all processors.
@@ -229,6 +254,13 @@ impl fmt::Display for SourceError {
             Self::Token { index, vocabulary, found } => {
                 write!(f, "token {index} is id {found}, outside the vocabulary of {vocabulary}")
             }
+            Self::TokenTypes { expected, found } => {
+                write!(f, "expected a type for each of {expected} tokens, found {found}")
+            }
+            Self::TokenType { index, types, found } => write!(
+                f,
+                "token {index} is of type {found}, but the model has {types} (counted from 0)"
+            ),
             Self::Target(error) => error.fmt(f),
             Self::NotFinite { position } => write!(
                 f,
@@ -259,6 +291,9 @@ impl fmt::Display for SessionError {
                 f,
                 "the limit `{limit}` must be at least `{other}`, {expected_at_least}; found {found}"
             ),
+            Self::NoDecoder => f.write_str(
+                "the model has no decoder: expected a call of `memory`, which gives hidden states",
+            ),
             Self::TooLarge => f.write_str("the planned memory does not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give the {bytes} bytes that were planned")
@@ -283,6 +318,12 @@ impl fmt::Display for SessionError {
                 write!(
                     f,
                     "places for the slots of all sources, {expected}, are needed; found {found}"
+                )
+            }
+            Self::TokenTypes { expected, found } => {
+                write!(
+                    f,
+                    "types for the tokens of all sources, {expected}, are needed; found {found}"
                 )
             }
             Self::NoFreeSentence { expected_at_most, found } => {

@@ -44,7 +44,12 @@ impl<'s> Source<'s> {
 
     /// What a search is to know of it.
     pub const fn request(&self) -> Request<'s> {
-        Request { prefix: self.prefix, stream: self.stream, forced_bos: self.forced_bos }
+        Request {
+            prefix: self.prefix,
+            source: self.tokens,
+            stream: self.stream,
+            forced_bos: self.forced_bos,
+        }
     }
 }
 
@@ -126,6 +131,7 @@ impl Session<'_> {
         on_event: OnEvent<'_>,
         looks: Looks<'_, T>,
     ) -> Result<Counts, SessionError> {
+        self.plan.check_decodes()?;
         // The search's memory leaves the session while both are at work.
         let lent = core::mem::replace(&mut self.search, Buffer::nothing());
         let mut loan = Loan { session: self, lent, begun: false };

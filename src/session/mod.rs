@@ -40,6 +40,7 @@ mod pass;
 mod pasts;
 mod plan;
 mod plan_table;
+mod relative;
 mod screening;
 mod tickets;
 

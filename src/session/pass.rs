@@ -6,11 +6,12 @@ use super::pasts::Pasts;
 use super::plan::Plan;
 use crate::memory::{Buffer, Caches, cut, words, words_mut};
 use crate::model::blocks::Best;
-use crate::model::pass::Workspace;
+use crate::model::pass::{Relative, Workspace};
 
 /// What a pass of `count` tokens reads and writes.
 pub(super) struct PassMemory<'m> {
     pub(super) position_table: &'m [f32],
+    pub(super) relative: Relative<'m>,
     /// Of `count` tokens.
     pub(super) work: Workspace<'m>,
     pub(super) caches: Caches<'m>,
@@ -45,6 +46,7 @@ impl<'m> PassMemory<'m> {
         let d = plan.d_model;
         let [
             position_table,
+            relative,
             x,
             h,
             context,
@@ -70,6 +72,7 @@ impl<'m> PassMemory<'m> {
             buffer,
             [
                 &plan.target_positions,
+                &plan.target_relative.range,
                 &plan.x,
                 &plan.h,
                 &plan.context,
@@ -95,11 +98,12 @@ impl<'m> PassMemory<'m> {
         )?;
         Ok(Self {
             position_table,
+            relative: plan.target_relative.of(relative),
             work: Workspace {
                 x: &mut x[..count * d],
                 h: &mut h[..count * d],
-                context: &mut context[..count * d],
-                qkv: &mut qkv[..count * 3 * d],
+                context: &mut context[..count * plan.decoder_attention],
+                qkv,
                 hidden,
                 scratch: &mut [],
             },

@@ -1,10 +1,12 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
 use super::error::SessionError;
-use crate::config::Side;
+use super::relative::RelativePlan;
+use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
 use crate::model::blocks::FEED_FORWARD_ROWS;
+use crate::model::weights::Decoder;
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
@@ -26,8 +28,8 @@ pub struct Limits {
     pub source_tokens: usize,
     /// Source tokens encoded in one call, of all sentences together. At least `source_tokens`.
     pub batch_tokens: usize,
-    /// Tokens that one hypothesis can be fed, the decoder start and a prefix included. The last token of
-    /// a target is chosen and never fed, so without a prefix as many new ones can come.
+    /// Tokens that one hypothesis can be fed, the decoder start and a prefix included; 0 for a model that only encodes. The
+    /// last token of a target is chosen and never fed, so without a prefix as many new ones can come.
     pub target_tokens: usize,
     /// Hypotheses of one sentence at a time: beams, or samples. So many can live, whatever was started,
     /// forked, fed and released before, in whatever order: as many slots for keys and values suffice,
@@ -51,6 +53,11 @@ impl Limits {
             end_tokens: 4,
         }
     }
+
+    /// `sentences` sentences of `source_tokens` at a time, for a model that only encodes.
+    pub const fn encoder(sentences: usize, source_tokens: usize) -> Self {
+        Self::new(sentences, source_tokens, 0)
+    }
 }
 
 /// Where everything lies in a session's memory, in floats. It prints what takes how many bytes.
@@ -60,6 +67,12 @@ pub struct Plan {
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
     pub(crate) d_model: usize,
+    /// The widest vector that a probe may ask a copy of.
+    pub(crate) trace_width: usize,
+    /// All heads of a decoder layer side by side.
+    pub(crate) decoder_attention: usize,
+    /// Whether there is a decoder at all.
+    pub(crate) decodes: bool,
     pub(crate) source_vocabulary: usize,
     /// Tokens in one pass through a stack.
     pub(crate) pass: usize,
@@ -69,6 +82,9 @@ pub struct Plan {
 
     pub(crate) source_positions: Range<usize>,
     pub(crate) target_positions: Range<usize>,
+    /// `[layers or 1, heads, distances]`: what relative positions add to scores, see `relative.rs`.
+    pub(crate) source_relative: RelativePlan,
+    pub(crate) target_relative: RelativePlan,
     pub(crate) x: Range<usize>,
     pub(crate) h: Range<usize>,
     pub(crate) context: Range<usize>,
@@ -138,11 +154,12 @@ impl Plan {
     /// ```
     pub fn new(model: &Model, limits: Limits) -> Result<Self, SessionError> {
         let config = model.config();
+        let decodes = config.decoder.is_some();
         for (limit, value) in [
             ("sentences", limits.sentences),
             ("source_tokens", limits.source_tokens),
             ("batch_tokens", limits.batch_tokens),
-            ("target_tokens", limits.target_tokens),
+            ("target_tokens", if decodes { limits.target_tokens } else { 1 }),
             ("beams", limits.beams),
             ("end_tokens", limits.end_tokens),
         ] {
@@ -161,13 +178,14 @@ impl Plan {
                 found: limits.batch_tokens,
             });
         }
-        if let Some(expected_at_most) = config.max_positions {
-            for (limit, found) in
-                [("source_tokens", limits.source_tokens), ("target_tokens", limits.target_tokens)]
-            {
-                if found > expected_at_most {
-                    return Err(SessionError::LimitBeyondModel { limit, expected_at_most, found });
-                }
+        let most = |side| config.max_positions(side).unwrap_or(usize::MAX);
+        let target = if decodes { most(Side::Decoder) } else { 0 };
+        for (limit, expected_at_most, found) in [
+            ("source_tokens", most(Side::Encoder), limits.source_tokens),
+            ("target_tokens", target, limits.target_tokens),
+        ] {
+            if found > expected_at_most {
+                return Err(SessionError::LimitBeyondModel { limit, expected_at_most, found });
             }
         }
         let isa = model.isa();
@@ -178,24 +196,27 @@ impl Plan {
             return Err(SessionError::TooLarge);
         }
         let pass = limits.batch_tokens.max(rows);
-        let ffn = config.encoder.ffn_dim.max(config.decoder.ffn_dim);
+        let decoder = config.decoder.unwrap_or(Stack::new(0, 0, 0));
+        let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
+        let decoder_attention = config.attention_dim(Side::Decoder);
+        let inner = config.attention_dim(Side::Encoder).max(decoder_attention);
         let caches = CachesShape {
             isa,
-            layers: config.decoder.layers,
+            layers: decoder.layers,
             own: CacheShape {
                 slots: rows,
                 capacity: limits.target_tokens,
-                heads: config.decoder.heads,
+                heads: decoder.heads,
                 head_dim: config.head_dim(Side::Decoder),
             },
             cross: CacheShape {
                 slots: limits.sentences,
                 capacity: limits.source_tokens,
-                heads: config.decoder.heads,
+                heads: decoder.heads,
                 head_dim: config.head_dim(Side::Decoder),
             },
         };
-        let (own, cross) = caches.floats()?;
+        let (own, cross) = if decodes { caches.floats()? } else { (0, 0) };
         let scratch = attention_scratch_bound(
             isa,
             limits.sentences,
@@ -203,7 +224,7 @@ impl Plan {
             config.encoder.heads,
             config.head_dim(Side::Encoder),
         )?;
-        let best_scratch = match model.decoder().has_screen() {
+        let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
             true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
         };
@@ -213,28 +234,57 @@ impl Plan {
             max_target_length: limits.target_tokens + 1,
             vocabulary: config.target_vocab,
             end_tokens: limits.end_tokens,
+            source_tokens: limits.source_tokens,
         };
-        let search_words = search::words(&search)?;
+        let search_words = if decodes { search::words(&search)? } else { 0 };
+        let (source_positions, target_positions) = match (config.positions, config.token_types) {
+            (Positions::None, 0) => (0, 0),
+            (positions, types) => {
+                let source = limits.source_tokens.checked_mul(types.max(1));
+                // Rows are numbered in words.
+                let source = source.filter(|&rows| rows < u32::MAX as usize);
+                let target = limits.target_tokens;
+                let target = if positions == Positions::None { 0 } else { target };
+                (source.ok_or(SessionError::TooLarge)?, target)
+            }
+        };
         let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
         let (mut planner, mut loop_planner) = (Planner::default(), Planner::default());
         let mut plan = Self {
             limits,
             rows,
             d_model: d,
+            trace_width: [Side::Encoder, Side::Decoder]
+                .into_iter()
+                .fold(d, |widest, side| widest.max(config.head_dim(side))),
+            decoder_attention,
+            decodes,
             source_vocabulary: config.source_vocab,
             pass,
             caches,
             search,
             floats: 0,
-            source_positions: planner.take_product(limits.source_tokens, d)?,
-            target_positions: planner.take_product(limits.target_tokens, d)?,
+            source_positions: planner.take_product(source_positions, d)?,
+            target_positions: planner.take_product(target_positions, d)?,
+            source_relative: RelativePlan::new(
+                config,
+                Side::Encoder,
+                limits.source_tokens,
+                &mut planner,
+            )?,
+            target_relative: RelativePlan::new(
+                config,
+                Side::Decoder,
+                limits.target_tokens,
+                &mut planner,
+            )?,
             x: planner.take_product(pass, d)?,
             h: planner.take_product(pass, d)?,
-            context: planner.take_product(pass, d)?,
-            qkv: planner.take_product(pass, 3 * d)?,
+            context: planner.take_product(pass, inner)?,
+            qkv: planner.take_product(pass, 3 * inner)?,
             hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
             scratch: planner.take(scratch)?,
-            logits: planner.take_product(rows, config.target_vocab)?,
+            logits: planner.take_product(if decodes { rows } else { 0 }, config.target_vocab)?,
             best_tokens: planner.take(rows)?,
             best_values: planner.take(rows)?,
             best_scratch: planner.take(best_scratch)?,
@@ -282,8 +332,8 @@ impl Plan {
     pub const fn trace_floats(&self) -> usize {
         let Limits { source_tokens, target_tokens, .. } = self.limits;
         let longest = if source_tokens > target_tokens { source_tokens } else { target_tokens };
-        let scores = longest.saturating_add(self.d_model).saturating_mul(longest);
-        let scores = scores.saturating_add(self.d_model);
+        let scores = longest.saturating_add(self.trace_width).saturating_mul(longest);
+        let scores = scores.saturating_add(self.trace_width);
         if scores > self.search.vocabulary { scores } else { self.search.vocabulary }
     }
 

@@ -36,7 +36,15 @@ impl fmt::Display for Plan {
         let named = [
             ("keys and values of the targets so far", bytes(&[&self.own_cache])),
             ("keys and values of the sources", bytes(&[&self.cross_cache])),
-            ("positions", bytes(&[&self.source_positions, &self.target_positions])),
+            (
+                "positions",
+                bytes(&[
+                    &self.source_positions,
+                    &self.target_positions,
+                    &self.source_relative.range,
+                    &self.target_relative.range,
+                ]),
+            ),
             (
                 "activations of one pass",
                 bytes(&[&self.x, &self.h, &self.context, &self.qkv, &self.hidden]),

@@ -68,6 +68,7 @@ impl Session<'_> {
         each: Option<EachLogits<'_>>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
+        self.plan.check_decodes()?;
         let row = self.check_row(row)?;
         self.prefill_slot(row, tokens, each, tap)
     }
@@ -105,6 +106,7 @@ impl Session<'_> {
         let count = chunk.len();
         let PassMemory {
             position_table,
+            relative,
             mut work,
             mut caches,
             logits,
@@ -145,8 +147,9 @@ impl Session<'_> {
             sentences,
             source_lens,
             past,
+            relative,
         };
-        let decoder = model.decoder();
+        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
         self.threads.run(|parallelism| {
             decoder.run(&model.run(parallelism), &pass, &mut caches, &mut work, tap)
         })?;

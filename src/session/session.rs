@@ -63,6 +63,7 @@ use crate::model::Model;
 ///     max_target_length: limits.target_tokens + 1,
 ///     vocabulary: model.config().target_vocab,
 ///     end_tokens: limits.end_tokens,
+///     source_tokens: 0,
 /// };
 /// let mut memory = vec![0; words(&search_limits)?];
 /// let mut search = Search::new(&options, &search_limits, &mut memory)?;
@@ -234,6 +235,15 @@ impl<'a> Session<'a> {
             (Side::Decoder, limits.target_tokens, self.plan.target_positions.clone()),
         ] {
             model.write_positions(side, tokens, &mut floats[range])?;
+        }
+        for (side, plan) in [
+            (Side::Encoder, &self.plan.source_relative),
+            (Side::Decoder, &self.plan.target_relative),
+        ] {
+            if let Some((buckets, positions)) = plan.buckets {
+                let tables = &mut floats[plan.range.clone()];
+                model.write_relative(side, buckets, positions, tables)?;
+            }
         }
         Ok(())
     }

@@ -84,6 +84,7 @@ impl Session<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start(&mut self, sentence: Sentence) -> Result<Row, SessionError> {
+        self.plan.check_decodes()?;
         let slot = self.start_slot(self.check_sentence(sentence)?)?;
         Ok(self.name(slot))
     }

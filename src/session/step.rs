@@ -41,6 +41,7 @@ impl Session<'_> {
         rows: &[StepRow],
         tap: &mut T,
     ) -> Result<&mut [f32], SessionError> {
+        self.plan.check_decodes()?;
         beyond("sentences * beams", self.plan.rows, rows.len())?;
         for row in rows {
             self.check_row(row.row)?;
@@ -66,6 +67,7 @@ impl Session<'_> {
         banned: Option<Banned<'_>>,
         tap: &mut T,
     ) -> Result<Stepped<'_>, SessionError> {
+        self.plan.check_decodes()?;
         self.check_step(count, &row)?;
         if count == 0 {
             return Ok(Stepped { best: &mut [], logits: &mut [] });
@@ -74,6 +76,7 @@ impl Session<'_> {
         let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
         let PassMemory {
             position_table,
+            relative,
             mut work,
             mut caches,
             logits,
@@ -110,9 +113,10 @@ impl Session<'_> {
             sentences,
             source_lens,
             past: Past::Ancestry { lens: step_lens, ancestry: step_ancestry, stride },
+            relative,
         };
         let logits = &mut logits[..count * vocabulary];
-        let decoder = model.decoder();
+        let decoder = model.decoder().ok_or(SessionError::NoDecoder)?;
         let tokens = &mut best.tokens[..count];
         let mut best = Best { tokens, values: &mut best.values[..count], scratch: best.scratch };
         let banned = self.screening.of(decoder.has_screen(), banned);

@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
     /// session.encode(&[&source], &mut sentence)?;
     /// let mut scratch = vec![0.0; session.plan().trace_floats()];
     /// let mut weights = vec![0.0; target.len() * source.len()];
-    /// let last = model.config().decoder.layers - 1;
+    /// let last = model.config().decoder.expect("a decoder").layers - 1;
     /// session.align(sentence[0], &target, (last, &[0, 1, 2, 3]), &mut scratch, &mut weights)?;
     /// for row in weights.chunks(source.len()) {
     ///     assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
         scratch: &mut [f32],
         out: &mut [f32],
     ) -> Result<usize, SessionError> {
-        let stack = self.model().config().decoder;
+        let stack = self.model().config().decoder.ok_or(SessionError::NoDecoder)?;
         if layer >= stack.layers {
             return Err(SessionError::Layer { layers: stack.layers, found: layer });
         }
@@ -248,7 +248,7 @@ impl Watched<'_, '_> {
     /// # Errors
     /// As [`Session::memory`].
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.session.memory_with(sources, &mut self.watch)
+        self.session.memory_with(sources, &[], &mut self.watch)
     }
 
     /// As [`Session::step`].

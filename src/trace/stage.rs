@@ -49,7 +49,8 @@ stages! {
     Key = "key",
     /// Values, as the keys.
     Value = "value",
-    /// `query key^T / sqrt(d_k)` of one head before any mask, `[rows, keys]`; keys count from position 0.
+    /// `scale * query key^T` of one head before any mask, and what relative positions add,
+    /// `[rows, keys]`; keys count from position 0.
     Scores = "scores",
     /// Softmax of the scores over the keys that a query may see, exactly 0 elsewhere,
     /// `[rows, keys]`.

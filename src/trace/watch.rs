@@ -13,7 +13,7 @@ use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspa
 use crate::model::tap::Tap;
 use crate::model::weights::Embedding;
 use simdformer_kernels::{
-    CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
+    Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
 
 /// A probe and the scratch it brings.
@@ -68,9 +68,11 @@ impl<'d> Strided<'d> {
 }
 
 /// The keys that the stretches of a pass see.
-struct Keys<C, K> {
+struct Keys<'k, C, K> {
     /// No query sees keys after its own.
     causal: bool,
+    /// Added to the scores.
+    bias: Option<Bias<'k>>,
     /// How many keys a stretch has.
     count: C,
     /// `key(stretch, j, head, out)` writes its key `j`.
@@ -95,25 +97,27 @@ impl Tap for Watch<'_> {
     fn self_attention(
         &mut self,
         run: &Run<'_>,
-        at: At<'_>,
+        pass: &SourcePass<'_>,
+        layer: usize,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
-        let scene = Scene::block(at, Block::Own);
+        let scene = Scene::block(pass.at(layer), Block::Own);
         self.before(run, &scene, work);
         self.query_key_value(run, &scene, work);
-        let d = run.config.d_model;
-        let shape = run.heads(Side::Encoder, work.x.len() / d);
-        let Qkv { query, key: keys, .. } = Qkv::fused(work.qkv, shape)?;
+        let inner = run.config.attention_dim(Side::Encoder);
+        let shape @ [rows, ..] = run.heads(Side::Encoder, work.x.len() / run.config.d_model);
+        let Qkv { query, key: keys, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
         let keys = Keys {
             causal: false,
+            bias: pass.relative.of_layer(layer),
             count: |stretch: &Stretch| stretch.len,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 out.copy_from_slice(keys.row(stretch.start + j, head).unwrap_or(&[]));
                 Ok(())
             },
         };
-        self.attention(run.isa(), &scene, query, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, d));
+        self.attention(run, &scene, query, &keys)?;
+        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
         self.after(run, &scene, work);
         Ok(())
     }
@@ -129,11 +133,13 @@ impl Tap for Watch<'_> {
         let scene = Scene::block(pass.at(layer), Block::Own);
         self.before(run, &scene, work);
         self.query_key_value(run, &scene, work);
-        let shape = run.heads(Side::Decoder, pass.tokens.ids.len());
-        let Qkv { query, .. } = Qkv::fused(work.qkv, shape)?;
+        let inner = run.config.attention_dim(Side::Decoder);
+        let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
+        let Qkv { query, .. } = Qkv::fused(&work.qkv[..3 * rows * inner], shape)?;
         let cache = cache.read();
         let keys = Keys {
             causal: true,
+            bias: pass.relative.of_layer(layer),
             count: |stretch: &Stretch| stretch.position + stretch.len,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 let slot = match pass.past {
@@ -145,8 +151,8 @@ impl Tap for Watch<'_> {
                 Ok(cache.read_key(slot, j, head, out)?)
             },
         };
-        self.attention(run.isa(), &scene, query, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, run.config.d_model));
+        self.attention(run, &scene, query, &keys)?;
+        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
         self.after(run, &scene, work);
         Ok(())
     }
@@ -161,19 +167,21 @@ impl Tap for Watch<'_> {
     ) -> Result<(), KernelError> {
         let scene = Scene::block(pass.at(layer), Block::Cross);
         self.before(run, &scene, work);
-        let (d, shape) = (run.config.d_model, run.heads(Side::Decoder, pass.tokens.ids.len()));
-        let query = &work.qkv[..work.x.len()];
-        self.show(Stage::Query, &scene, 0, Strided::dense(query, d));
+        let inner = run.config.attention_dim(Side::Decoder);
+        let shape @ [rows, ..] = run.heads(Side::Decoder, pass.tokens.ids.len());
+        let query = &work.qkv[..rows * inner];
+        self.show(Stage::Query, &scene, 0, Strided::dense(query, inner));
         let cache = cache.read();
         let keys = Keys {
             causal: false,
+            bias: None,
             count: |stretch: &Stretch| pass.source_lens[stretch.sentence as usize] as usize,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 Ok(cache.read_key(stretch.sentence as usize, j, head, out)?)
             },
         };
-        self.attention(run.isa(), &scene, Heads::new(query, shape)?, &keys)?;
-        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, d));
+        self.attention(run, &scene, Heads::new(query, shape)?, &keys)?;
+        self.show(Stage::Context, &scene, 0, Strided::dense(work.context, inner));
         self.after(run, &scene, work);
         Ok(())
     }
@@ -184,7 +192,7 @@ impl Tap for Watch<'_> {
         if first == 0 && run.config.norm == NormPlacement::Pre {
             self.show(Stage::Norm, &scene, 0, Strided::dense(input, run.config.d_model));
         }
-        let columns = run.config.stack(scene.place.side).ffn_dim;
+        let columns = run.config.stack(scene.place.side).map_or(0, |stack| stack.ffn_dim);
         self.show(Stage::FeedForward, &scene, first, Strided::dense(hidden, columns));
     }
 
@@ -205,7 +213,8 @@ impl Tap for Watch<'_> {
         let Scene { rows, place } = Scene::block(pass.at(layer), Block::Cross);
         let scene = Scene { rows, place: Place { side: Side::Decoder, ..place } };
         for (index, stage) in [Stage::Key, Stage::Value].into_iter().enumerate() {
-            self.show(stage, &scene, 0, Strided::part(key_value, run.config.d_model, index, 2));
+            let inner = run.config.attention_dim(Side::Decoder);
+            self.show(stage, &scene, 0, Strided::part(key_value, inner, index, 2));
         }
     }
 
@@ -236,7 +245,8 @@ impl Watch<'_> {
 
     fn query_key_value(&mut self, run: &Run<'_>, scene: &Scene<'_>, work: &Workspace<'_>) {
         for (index, stage) in [Stage::Query, Stage::Key, Stage::Value].into_iter().enumerate() {
-            self.show(stage, scene, 0, Strided::part(work.qkv, run.config.d_model, index, 3));
+            let inner = run.config.attention_dim(scene.place.side);
+            self.show(stage, scene, 0, Strided::part(work.qkv, inner, index, 3));
         }
     }
 
@@ -280,7 +290,14 @@ impl Watch<'_> {
                 view(self.probe, Stage::Embedding, scene.place, &stretch, matrix);
             }
             if self.probe.wants(Stage::Position) {
-                let matrix = Strided::dense(&tokens.position_table[stretch.position * d..], d);
+                let rows = scratch(self.scratch, stretch.len * d)?;
+                for (row, &at) in rows.chunks_mut(d).zip(&tokens.positions[stretch.start..]) {
+                    match tokens.position_table.get(at as usize * d..) {
+                        Some(table) if !table.is_empty() => row.copy_from_slice(&table[..d]),
+                        _ => row.fill(0.0),
+                    }
+                }
+                let matrix = Strided::dense(rows, d);
                 view(self.probe, Stage::Position, scene.place, &stretch, matrix);
             }
         }
@@ -290,10 +307,11 @@ impl Watch<'_> {
     /// Shows scores and weights, head by head. `query` has a row for each token of the pass.
     fn attention(
         &mut self,
-        isa: Isa,
+        run: &Run<'_>,
         scene: &Scene<'_>,
         query: Heads<'_>,
         keys: &Keys<
+            '_,
             impl Fn(&Stretch) -> usize,
             impl Fn(&Stretch, usize, usize, &mut [f32]) -> Result<(), KernelError>,
         >,
@@ -303,7 +321,7 @@ impl Watch<'_> {
             return Ok(());
         }
         let head_dim = query.head_dim();
-        let scale = (1.0 / (head_dim as f64).sqrt()) as f32;
+        let scale = run.attention_options(scene.place.side).scale;
         for stretch in stretches(scene.rows) {
             let columns = (keys.count)(&stretch);
             let floats = scratch(self.scratch, stretch.len * columns + head_dim)?;
@@ -315,7 +333,8 @@ impl Watch<'_> {
                     for i in 0..stretch.len {
                         let query = query.row(stretch.start + i, head).unwrap_or(&[]);
                         let dot: f32 = query.iter().zip(&*one).map(|(q, k)| q * k).sum();
-                        scores[i * columns + j] = scale * dot;
+                        let bias = added(keys.bias, head, stretch.position + i, j);
+                        scores[i * columns + j] = scale * dot + bias;
                     }
                 }
                 if wanted[0] {
@@ -327,7 +346,7 @@ impl Watch<'_> {
                 }
                 for (i, row) in scores.chunks_mut(columns.max(1)).enumerate() {
                     let hidden = if keys.causal { stretch.len - 1 - i } else { 0 };
-                    softmax_row(isa, row, columns - hidden)?;
+                    softmax_row(run.isa(), row, columns - hidden)?;
                 }
                 view(self.probe, Stage::Weights, place, &stretch, Strided::dense(scores, columns));
             }
@@ -360,6 +379,17 @@ impl Watch<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What a bias of relative positions adds to the score of key `j` for the query at `position`.
+fn added(bias: Option<Bias<'_>>, head: usize, position: usize, j: usize) -> f32 {
+    match bias {
+        Some(Bias::Relative { data, head_stride, zero }) => {
+            let index = (head * head_stride + zero + j).checked_sub(position);
+            index.and_then(|index| data.get(index)).copied().unwrap_or(0.0)
+        }
+        _ => 0.0,
     }
 }
 

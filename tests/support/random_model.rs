@@ -2,7 +2,7 @@
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use simdformer::checkpoint::Checkpoint;
+use simdformer::checkpoint::{Checkpoint, Role};
 use simdformer::config::{Config, Family};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
@@ -32,6 +32,17 @@ impl Random {
     pub(crate) fn ids(&mut self, len: usize, vocabulary: usize) -> Vec<u32> {
         (0..len).map(|_| self.below(vocabulary) as u32).collect()
     }
+}
+
+/// The families that a model can be made of.
+pub(crate) fn families() -> impl Iterator<Item = Family> {
+    Family::ALL.into_iter()
+}
+
+/// The families that decode.
+#[allow(dead_code, reason = "not every test decodes")]
+pub(crate) fn decoding() -> impl Iterator<Item = Family> {
+    families().filter(|&family| Dims::small(family).config().decoder.is_some())
 }
 
 /// The dimensions of a random model.
@@ -68,6 +79,44 @@ impl Dims {
     fn json(&self) -> String {
         let Self { d_model, layers, heads, ffn, vocabulary, positions, norm_first, .. } = *self;
         let model_type = self.family.model_type();
+        match self.family {
+            Family::Bert
+            | Family::Roberta
+            | Family::XlmRoberta
+            | Family::Camembert
+            | Family::MpNet => {
+                return format!(
+                    r#"{{"model_type": "{model_type}", "hidden_size": {d_model}, "num_hidden_layers": {},
+                    "num_attention_heads": {}, "intermediate_size": {}, "vocab_size": {vocabulary},
+                    "max_position_embeddings": {}, "type_vocab_size": 2, "pad_token_id": 1}}"#,
+                    layers[0],
+                    heads[0],
+                    ffn[0],
+                    positions + 2,
+                );
+            }
+            Family::DistilBert => {
+                return format!(
+                    r#"{{"model_type": "{model_type}", "dim": {d_model}, "n_layers": {}, "n_heads": {},
+                    "hidden_dim": {}, "vocab_size": {vocabulary}, "max_position_embeddings": {positions}}}"#,
+                    layers[0], heads[0], ffn[0],
+                );
+            }
+            Family::T5 | Family::Mt5 | Family::Umt5 => {
+                return format!(
+                    r#"{{"model_type": "{model_type}", "d_model": {d_model}, "num_layers": {},
+                    "num_decoder_layers": {}, "num_heads": {}, "d_kv": {}, "d_ff": {},
+                    "vocab_size": {vocabulary}, "pad_token_id": 1, "eos_token_id": 0,
+                    "decoder_start_token_id": 2}}"#,
+                    layers[0],
+                    layers[1],
+                    heads[0],
+                    d_model / heads[0] + 1,
+                    ffn[0],
+                );
+            }
+            _ => (),
+        }
         if self.family == Family::NnTransformer {
             return format!(
                 r#"{{"model_type": "{model_type}", "d_model": {d_model}, "nhead": {},
@@ -79,7 +128,8 @@ impl Dims {
             );
         }
         format!(
-            r#"{{"model_type": "{model_type}", "d_model": {d_model}, "encoder_layers": {},
+            r#"{{"model_type": "{model_type}", "d_model": {d_model}, "hidden_size": {d_model},
+            "src_vocab_size": {vocabulary}, "tgt_vocab_size": {vocabulary}, "encoder_layers": {},
             "decoder_layers": {}, "encoder_attention_heads": {}, "decoder_attention_heads": {},
             "encoder_ffn_dim": {}, "decoder_ffn_dim": {}, "vocab_size": {vocabulary},
             "max_position_embeddings": {positions}, "scale_embedding": true,
@@ -96,12 +146,27 @@ impl Dims {
     /// Names and shapes, as the family's `save_pretrained` or `state_dict` has them.
     pub(crate) fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut list = Vec::new();
-        if self.family == Family::NnTransformer {
-            self.torch(&mut list)
-        } else {
-            self.hub(&mut list)
+        match self.family {
+            Family::NnTransformer => self.torch(&mut list),
+            Family::Marian | Family::Bart | Family::MBart | Family::M2M100 => self.hub(&mut list),
+            _ => self.by_role(&mut list),
         }
         list
+    }
+
+    /// The first name of each role that has a tensor of its own. That the names are the right ones is for goldens.
+    fn by_role(&self, list: &mut Vec<(String, Vec<usize>)>) {
+        let config = self.config();
+        for role in Role::all(&config) {
+            let tied = match role {
+                Role::TargetEmbedding => config.ties.source_target,
+                Role::Output => config.ties.target_output,
+                _ => false,
+            };
+            if let (false, Some(name)) = (tied, role.names(&config).into_iter().next()) {
+                list.push((name, role.shape(&config).expect("a shape")));
+            }
+        }
     }
 
     fn hub(&self, list: &mut Vec<(String, Vec<usize>)>) {
@@ -189,8 +254,11 @@ impl Dims {
                 // Norms stay near the identity, maps keep the variance, so that no layer washes out
                 // what distinguishes one token from another.
                 let (centre, spread) = match shape[..] {
-                    [_] if name.contains("norm") && name.ends_with("weight") => (1.0, 0.2),
+                    [_] if name.to_lowercase().contains("norm") && name.ends_with("weight") => {
+                        (1.0, 0.2)
+                    }
                     [_] | [1, _] => (0.0, 0.2),
+                    _ if name.contains("relative") => (0.0, 1.0),
                     _ if name.contains("embed") || name.contains("shared") => (0.0, 0.5),
                     _ => (0.0, 2.0 / (shape[shape.len() - 1] as f32).sqrt()),
                 };

@@ -69,6 +69,7 @@ pub(crate) fn limits(
         max_target_length: target,
         vocabulary,
         end_tokens: options.eos.len(),
+        source_tokens: 0,
     }
 }
 

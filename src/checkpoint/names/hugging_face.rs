@@ -25,12 +25,15 @@ pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
         Role::TargetEmbedding => &[DECODER],
         Role::Output => &[HEAD],
         Role::Layer(side, layer, part) => {
-            let part = layer_part(part);
+            let Some(part) = layer_part(part) else { return Vec::new() };
             return vec![Location::whole(format!("model.{}.layers.{layer}.{part}", side.name()))];
         }
-        Role::OutputBias | Role::Positions(_) | Role::EmbeddingNorm(..) | Role::FinalNorm(..) => {
-            &[]
-        }
+        Role::OutputBias
+        | Role::Positions(_)
+        | Role::TokenTypes
+        | Role::RelativeBias(_)
+        | Role::EmbeddingNorm(..)
+        | Role::FinalNorm(..) => &[],
     };
     names.iter().map(|&name| Location::whole(name)).collect()
 }
@@ -40,7 +43,8 @@ pub(super) fn stack_part(side: Side, part: &str, of: Affine) -> Vec<Location> {
     vec![Location::whole(format!("model.{}.{part}.{}", side.name(), affine(of)))]
 }
 
-fn layer_part(part: LayerPart) -> String {
+/// `None` for what these families have no name for.
+fn layer_part(part: LayerPart) -> Option<String> {
     let block = |kind| match kind {
         Attention::Own => "self_attn",
         Attention::Cross => "encoder_attn",
@@ -53,14 +57,15 @@ fn layer_part(part: LayerPart) -> String {
                 Projection::Value => "v_proj",
                 Projection::Output => "out_proj",
             };
-            return format!("{}.{projection}.{}", block(kind), affine(of));
+            return Some(format!("{}.{projection}.{}", block(kind), affine(of)));
         }
         LayerPart::AttentionNorm(kind, of) => {
-            return format!("{}_layer_norm.{}", block(kind), affine(of));
+            return Some(format!("{}_layer_norm.{}", block(kind), affine(of)));
         }
         LayerPart::FeedForward(FeedForward::Inner, of) => ("fc1", of),
         LayerPart::FeedForward(FeedForward::Outer, of) => ("fc2", of),
         LayerPart::FeedForwardNorm(of) => ("final_layer_norm", of),
+        LayerPart::FeedForward(FeedForward::Gate, _) | LayerPart::RelativeBias => return None,
     };
-    format!("{stem}.{}", affine(of))
+    Some(format!("{stem}.{}", affine(of)))
 }

@@ -18,10 +18,12 @@ pub(super) fn locate(role: Role) -> Vec<Location> {
             return inside(format!("{}.norm.{}", side.name(), affine(of)), (0, 1));
         }
         Role::Layer(side, layer, part) => {
-            let (part, block) = layer_part(side, part);
+            let Some((part, block)) = layer_part(side, part) else { return Vec::new() };
             return inside(format!("{}.layers.{layer}.{part}", side.name()), block);
         }
-        Role::Positions(_) | Role::EmbeddingNorm(..) => &[],
+        Role::Positions(_) | Role::TokenTypes | Role::RelativeBias(_) | Role::EmbeddingNorm(..) => {
+            &[]
+        }
     };
     names.iter().map(|&name| Location::whole(name)).collect()
 }
@@ -31,7 +33,8 @@ fn inside(name: String, block: (usize, usize)) -> Vec<Location> {
     vec![Location { name, block }, Location { name: prefixed, block }]
 }
 
-fn layer_part(side: Side, part: LayerPart) -> (String, (usize, usize)) {
+/// `None` for what the library has no name for.
+fn layer_part(side: Side, part: LayerPart) -> Option<(String, (usize, usize))> {
     const WHOLE: (usize, usize) = (0, 1);
     let block = |kind| match kind {
         Attention::Own => "self_attn",
@@ -45,10 +48,11 @@ fn layer_part(side: Side, part: LayerPart) -> (String, (usize, usize)) {
                 Projection::Key => (1, 3),
                 Projection::Value => (2, 3),
                 Projection::Output => {
-                    return (format!("{}.out_proj.{}", block(kind), affine(of)), WHOLE);
+                    let name = format!("{}.out_proj.{}", block(kind), affine(of));
+                    return Some((name, WHOLE));
                 }
             };
-            return (format!("{}.in_proj_{}", block(kind), affine(of)), thirds);
+            return Some((format!("{}.in_proj_{}", block(kind), affine(of)), thirds));
         }
         LayerPart::AttentionNorm(Attention::Own, of) => ("norm1", of),
         LayerPart::AttentionNorm(Attention::Cross, of) => ("norm2", of),
@@ -58,6 +62,7 @@ fn layer_part(side: Side, part: LayerPart) -> (String, (usize, usize)) {
             Side::Encoder => ("norm2", of),
             Side::Decoder => ("norm3", of),
         },
+        LayerPart::FeedForward(FeedForward::Gate, _) | LayerPart::RelativeBias => return None,
     };
-    (format!("{stem}.{}", affine(of)), WHOLE)
+    Some((format!("{stem}.{}", affine(of)), WHOLE))
 }

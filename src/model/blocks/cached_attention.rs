@@ -17,29 +17,34 @@ pub(crate) fn cached_attention(
     run: &Run<'_>,
     block: &SelfAttention,
     pass: &TargetPass<'_>,
+    layer: usize,
     cache: &mut CacheMut<'_>,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
-    let shape = run.heads(Side::Decoder, pass.tokens.ids.len());
+    let rows = pass.tokens.ids.len();
+    let shape = run.heads(Side::Decoder, rows);
     let Workspace { x, h, context, qkv, .. } = work;
+    let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, qkv)?;
         let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
         cache.append(pass.slots, pass.tokens.positions, key, value)?;
-        attend(run, pass.past, query, cache, HeadsMut::new(context, shape)?)?;
+        attend(run, pass, layer, query, cache, HeadsMut::new(context, shape)?)?;
         run.linear(&block.output, context, Activation::Identity, residual, out)
     })
 }
 
 fn attend(
     run: &Run<'_>,
-    past: Past<'_>,
+    pass: &TargetPass<'_>,
+    layer: usize,
     query: Heads<'_>,
     cache: &CacheMut<'_>,
     context: HeadsMut<'_>,
 ) -> Result<(), KernelError> {
-    let options = AttentionOptions { causal: true, ..AttentionOptions::new(query.head_dim()) };
-    match past {
+    let bias = pass.relative.of_layer(layer);
+    let options = AttentionOptions { causal: true, bias, ..run.attention_options(Side::Decoder) };
+    match pass.past {
         Past::Ancestry { lens, ancestry, stride } => attention_step(
             query,
             &cache.read(),

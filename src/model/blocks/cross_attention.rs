@@ -6,9 +6,7 @@ use crate::config::Side;
 use crate::error::KernelError;
 use crate::model::pass::{TargetPass, Workspace};
 use crate::model::weights::CrossAttention;
-use simdformer_kernels::{
-    Activation, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, attention_cached,
-};
+use simdformer_kernels::{Activation, CacheMut, CachedSequence, Heads, HeadsMut, attention_cached};
 
 /// Sentences whose descriptions fit on the stack for one call of the attention kernel.
 const SENTENCES_PER_CALL: usize = 64;
@@ -22,7 +20,7 @@ pub(crate) fn cross_attention(
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
     let Workspace { x, h, context, qkv, .. } = work;
-    let query = &mut qkv[..pass.tokens.ids.len() * run.config.d_model];
+    let query = &mut qkv[..pass.tokens.ids.len() * block.query.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query, input, query)?;
         attend(run, pass, query, cache, context)?;
@@ -40,6 +38,7 @@ fn attend(
 ) -> Result<(), KernelError> {
     let rows = pass.sentences.len();
     let shape = run.heads(Side::Decoder, rows);
+    let options = run.attention_options(Side::Decoder);
     let mut next = 0;
     while next < rows {
         let mut sequences = [CachedSequence::default(); SENTENCES_PER_CALL];
@@ -60,7 +59,7 @@ fn attend(
             Heads::new(query, shape)?,
             &cache.read(),
             &sequences[..count],
-            &AttentionOptions::new(shape[2]),
+            &options,
             HeadsMut::new(context, shape)?.into(),
             run.parallelism,
         )?;
@@ -87,7 +86,7 @@ pub(crate) fn keep_memory(
     slots: &[u32],
     cache: &mut CacheMut<'_>,
 ) -> Result<(), KernelError> {
-    let d = run.config.d_model;
+    let d = run.config.attention_dim(Side::Decoder);
     let mut start = 0;
     for (&len, &slot) in lengths.iter().zip(slots) {
         let shape @ [len, _, head_dim] = run.heads(Side::Decoder, len as usize);

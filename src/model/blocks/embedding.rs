@@ -2,33 +2,49 @@
 //! the paper).
 
 use super::Run;
+use crate::config::{EmbeddingNorm, Side};
 use crate::error::KernelError;
 use crate::model::pass::Tokens;
 use crate::model::weights::Embedding;
 use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::{Matrix, MatrixMut};
 
-/// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`.
+/// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm where the
+/// architecture has it; an empty `position_table` adds nothing.
 pub(crate) fn embed(
     run: &Run<'_>,
+    side: Side,
     block: &Embedding,
     tokens: &Tokens<'_>,
     x: &mut [f32],
 ) -> Result<(), KernelError> {
-    let (d, table) = (run.config.d_model, tokens.position_table);
-    let positions =
-        Positions { table: Matrix::new(table, table.len() / d, d)?, rows: tokens.positions };
+    let d = run.config.d_model;
+    let norm_first = run
+        .config
+        .stack(side)
+        .is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions));
+    let Tokens { ids, positions: rows, position_table: table } = *tokens;
+    let positions = match table {
+        [] => None,
+        _ => Some(Positions { table: Matrix::new(table, table.len() / d, d)?, rows }),
+    };
     embedding::embed(
         run.isa(),
         run.weights.table(&block.table)?,
-        tokens.ids,
+        ids,
         run.config.embedding_scale,
-        Some(positions),
-        MatrixMut::new(x, tokens.ids.len(), d)?,
+        positions.filter(|_| !norm_first),
+        MatrixMut::new(x, ids.len(), d)?,
         run.parallelism,
     )?;
-    match &block.norm {
-        Some(norm) => run.norm_in_place(norm, x),
-        None => Ok(()),
+    if let Some(norm) = &block.norm {
+        run.norm_in_place(norm, x)?;
     }
+    if norm_first && !table.is_empty() {
+        for (x, &row) in x.chunks_mut(d).zip(rows) {
+            let position = &table[row as usize * d..];
+            x.iter_mut().zip(position).for_each(|(x, position)| *x += position);
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,5 @@
 //! The position-wise feed-forward block, `FFN(x) = activation(x W1 + b1) W2 + b2` (equation 2 of
-//! the paper).
+//! the paper); with a gate, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
 use super::{Run, add_and_norm};
 use crate::error::KernelError;
@@ -26,7 +26,14 @@ pub(crate) fn feed_forward(
         for (index, (x, out)) in input.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
             let (first, rows) = (index * FEED_FORWARD_ROWS, x.len() / d);
             let hidden = &mut hidden[..rows * inner];
-            run.linear(&block.inner, x, run.config.activation, Residual::None, hidden)?;
+            let activation = run.config.activation;
+            match &block.gate {
+                Some(gate) => {
+                    run.linear(gate, x, activation, Residual::None, hidden)?;
+                    run.linear(&block.inner, x, Activation::Identity, Residual::Gate, hidden)?;
+                }
+                None => run.linear(&block.inner, x, activation, Residual::None, hidden)?,
+            }
             each(first, input, hidden);
             let residual = match residual {
                 Residual::Matrix(all) => Residual::Matrix(all.block(first, rows)?),

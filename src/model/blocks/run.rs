@@ -1,11 +1,12 @@
 //! Linear maps and norms: what all blocks are made of.
 
-use crate::config::{Config, NormPlacement, Side};
+use crate::config::{Config, NormKind, NormPlacement, Side};
 use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::{Linear, Norm, Weights};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm, norm,
+    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    norm,
 };
 
 /// What every block needs: the weights, the architecture, and who computes.
@@ -23,7 +24,14 @@ impl<'a> Run<'a> {
 
     /// `[rows, heads, head_dim]` of one side.
     pub(crate) fn heads(&self, side: Side, rows: usize) -> [usize; 3] {
-        [rows, self.config.stack(side).heads, self.config.head_dim(side)]
+        let heads = self.config.stack(side).map_or(0, |stack| stack.heads);
+        [rows, heads, self.config.head_dim(side)]
+    }
+
+    /// What all attention of one side has in common: the scale of its scores.
+    pub(crate) fn attention_options(&self, side: Side) -> AttentionOptions<'static> {
+        let plain = AttentionOptions::new(self.config.head_dim(side));
+        AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
     }
 
     /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`.
@@ -58,28 +66,44 @@ impl<'a> Run<'a> {
         self.linear(layer, x, Activation::Identity, Residual::None, out)
     }
 
-    /// `out = LayerNorm(x)`, both `[rows, d_model]`.
+    /// `out = norm(x)`, both `[rows, d_model]`.
     pub(crate) fn norm(&self, layer: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), KernelError> {
-        let layer = self.parameters(layer);
         let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
         let (x, out) = (Matrix::new(x, rows, d)?, MatrixMut::new(out, rows, d)?);
-        norm::layer_norm(self.isa(), layer, x, out, self.parallelism)?;
+        let (isa, parallelism) = (self.isa(), self.parallelism);
+        match self.parameters(layer) {
+            Parameters::Layer(layer) => norm::layer_norm(isa, layer, x, out, parallelism)?,
+            Parameters::Rms(layer) => norm::rms_norm(isa, layer, x, out, parallelism)?,
+        }
         Ok(())
     }
 
-    /// `x = LayerNorm(x)`, `[rows, d_model]`.
+    /// `x = norm(x)`, `[rows, d_model]`.
     pub(crate) fn norm_in_place(&self, layer: &Norm, x: &mut [f32]) -> Result<(), KernelError> {
-        let layer = self.parameters(layer);
         let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
         let x = MatrixMut::new(x, rows, d)?;
-        norm::layer_norm_in_place(self.isa(), layer, x, self.parallelism)?;
+        let (isa, parallelism) = (self.isa(), self.parallelism);
+        match self.parameters(layer) {
+            Parameters::Layer(layer) => norm::layer_norm_in_place(isa, layer, x, parallelism)?,
+            Parameters::Rms(layer) => norm::rms_norm_in_place(isa, layer, x, parallelism)?,
+        }
         Ok(())
     }
 
-    fn parameters(&self, layer: &Norm) -> norm::LayerNorm<'a> {
+    fn parameters(&self, layer: &Norm) -> Parameters<'a> {
         let (weight, bias) = self.weights.norm(layer);
-        norm::LayerNorm { weight, bias: Some(bias), eps: self.config.layer_norm_eps }
+        let eps = self.config.layer_norm_eps;
+        match self.config.norm_kind {
+            NormKind::LayerNorm { .. } => Parameters::Layer(norm::LayerNorm { weight, bias, eps }),
+            NormKind::RmsNorm => Parameters::Rms(norm::RmsNorm { weight, eps }),
+        }
     }
+}
+
+/// What a norm computes with.
+enum Parameters<'a> {
+    Layer(norm::LayerNorm<'a>),
+    Rms(norm::RmsNorm<'a>),
 }
 
 /// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.

@@ -4,7 +4,7 @@
 use super::{Run, add_and_norm};
 use crate::config::Side;
 use crate::error::KernelError;
-use crate::model::pass::Workspace;
+use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::SelfAttention;
 use simdformer_kernels::{Activation, AttentionOptions, HeadsMut, Qkv, Sequence, attention};
 
@@ -15,13 +15,16 @@ const SENTENCES_PER_CALL: usize = 64;
 pub(crate) fn self_attention(
     run: &Run<'_>,
     block: &SelfAttention,
-    lengths: &[u32],
+    pass: &SourcePass<'_>,
+    layer: usize,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
     let Workspace { x, h, context, qkv, scratch, .. } = work;
+    let rows = x.len() / run.config.d_model;
+    let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, qkv)?;
-        attend(run, lengths, qkv, context, scratch)?;
+        attend(run, rows, pass, layer, qkv, context, scratch)?;
         run.linear(&block.output, context, Activation::Identity, residual, out)
     })
 }
@@ -29,15 +32,18 @@ pub(crate) fn self_attention(
 /// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]`.
 fn attend(
     run: &Run<'_>,
-    lengths: &[u32],
+    rows: usize,
+    pass: &SourcePass<'_>,
+    layer: usize,
     qkv: &[f32],
     context: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let shape = run.heads(Side::Encoder, context.len() / run.config.d_model);
-    let [_, _, head_dim] = shape;
+    let shape = run.heads(Side::Encoder, rows);
+    let bias = pass.relative.of_layer(layer);
+    let options = AttentionOptions { bias, ..run.attention_options(Side::Encoder) };
     let mut start = 0;
-    for lengths in lengths.chunks(SENTENCES_PER_CALL) {
+    for lengths in pass.lengths.chunks(SENTENCES_PER_CALL) {
         let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
         for (sequence, &len) in sequences.iter_mut().zip(lengths) {
             *sequence = Sequence::packed(start, len as usize);
@@ -47,7 +53,7 @@ fn attend(
             run.isa(),
             Qkv::fused(qkv, shape)?,
             &sequences[..lengths.len()],
-            &AttentionOptions::new(head_dim),
+            &options,
             HeadsMut::new(context, shape)?.into(),
             scratch,
             run.parallelism,

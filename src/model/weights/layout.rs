@@ -19,11 +19,11 @@ pub(crate) struct Table {
     pub(crate) columns: usize,
 }
 
-/// Scale and shift of a LayerNorm.
+/// Scale and shift of a norm.
 #[derive(Clone, Debug)]
 pub(crate) struct Norm {
     pub(crate) weight: Range<usize>,
-    pub(crate) bias: Range<usize>,
+    pub(crate) bias: Option<Range<usize>>,
 }
 
 /// `y = x W + b`.
@@ -85,7 +85,7 @@ impl Layout {
         self.parameters.push(Parameter { role, shape, place, floats });
     }
 
-    /// Counts `floats` more for the parameter that came last: padding, or zeros in place of a tensor.
+    /// Counts `floats` more for the parameter that came last: padding.
     fn count(&mut self, floats: usize) {
         if let Some(last) = self.parameters.last_mut() {
             last.floats += floats;
@@ -123,15 +123,7 @@ impl Parts for Layout {
 
     fn norm(&mut self, norm: AffineTensors) -> Result<Norm, ModelError> {
         let weight = self.rows(norm.weight, 0)?;
-        let bias = match norm.bias {
-            Some(bias) => self.rows(bias, 0)?,
-            // Zeros, as all memory at first; they count as the factor's.
-            None => {
-                let (range, floats) = self.take(weight.len())?;
-                self.count(floats);
-                range
-            }
-        };
+        let bias = norm.bias.map(|bias| self.rows(bias, 0)).transpose()?;
         Ok(Norm { weight, bias })
     }
 
@@ -189,7 +181,7 @@ mod tests {
     use super::*;
     use crate::network::{Affine, LayerPart};
 
-    /// No network of today lacks a bias; the table must add up for those that will.
+    /// Some networks have no bias, some have one at every map but one: the table adds up for all.
     #[test]
     fn parts_without_bias_are_placed_and_add_up() {
         use crate::config::Side::Encoder;
@@ -210,7 +202,7 @@ mod tests {
             assert_eq!(one.bias.expect("a bias").len(), 8);
             let factor = tensor(4, Affine::Weight, &[7]);
             let norm = layout.norm(AffineTensors { weight: factor, bias: None }).expect("placed");
-            assert_eq!((norm.weight.len(), norm.bias.len()), (7, 7));
+            assert_eq!((norm.weight.len(), norm.bias), (7, None));
             assert_eq!(layout.parameters.len(), 6);
             let all: usize = layout.parameters.iter().map(|parameter| parameter.floats).sum();
             assert_eq!(all, layout.planner.floats(), "{isa}");

@@ -62,7 +62,8 @@ impl Weights {
     ) -> Result<(Self, Network), ModelError> {
         let Placed { network, parameters, floats } = layout::place(config, isa)?;
         let mut memory = Buffer::owned(floats)?;
-        let tied = config.ties.target_output.then_some(&network.decoder.embedding.table);
+        let tied = network.decoder.as_ref().filter(|_| config.ties.target_output);
+        let tied = tied.map(|decoder| &decoder.embedding.table);
         load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
         Ok((Self { isa, memory, parameters }, network))
     }
@@ -90,9 +91,9 @@ impl Weights {
     }
 
     /// Factor and shift.
-    pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], &[f32]) {
+    pub(crate) fn norm(&self, norm: &Norm) -> (&[f32], Option<&[f32]>) {
         let all = self.memory.floats();
-        (&all[norm.weight.clone()], &all[norm.bias.clone()])
+        (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
     }
 
     pub(crate) fn matrix(&self, linear: &Linear) -> Result<PackedMatrix<'_>, GemmError> {

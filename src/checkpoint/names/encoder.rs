@@ -1,0 +1,80 @@
+//! The names that encoders alone have in common: everything may come after a prefix, where the encoder is a part of a
+//! larger model, such as a classifier; the factor and the shift of a norm have older names.
+
+use super::hugging_face::affine;
+use super::location::Location;
+use crate::config::Side;
+use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+
+/// How a family spells its layers.
+pub(super) struct Spelling {
+    /// What may come first, with its dot.
+    pub(super) prefix: &'static str,
+    /// The stack of layers.
+    pub(super) layers: &'static str,
+    /// Query, key, value and output.
+    pub(super) projections: [&'static str; 4],
+    pub(super) attention_norm: &'static str,
+    pub(super) inner: &'static str,
+    pub(super) outer: &'static str,
+    pub(super) feed_forward_norm: &'static str,
+    /// The table of relative positions, where there is one.
+    pub(super) relative_bias: Option<&'static str>,
+}
+
+impl Spelling {
+    pub(super) fn locate(&self, role: Role) -> Vec<Location> {
+        let whole = |name: &str| self.both(name);
+        match role {
+            Role::SourceEmbedding => whole("embeddings.word_embeddings.weight"),
+            Role::Positions(Side::Encoder) => whole("embeddings.position_embeddings.weight"),
+            Role::TokenTypes => whole("embeddings.token_type_embeddings.weight"),
+            Role::EmbeddingNorm(Side::Encoder, of) => self.norm("embeddings.LayerNorm", of),
+            Role::RelativeBias(Side::Encoder) => self.relative_bias.map(whole).unwrap_or_default(),
+            Role::Layer(Side::Encoder, layer, part) => self.layer(layer, part),
+            _ => Vec::new(),
+        }
+    }
+
+    fn layer(&self, layer: usize, part: LayerPart) -> Vec<Location> {
+        let stem = |name: &str| format!("{}.{layer}.{name}", self.layers);
+        match part {
+            LayerPart::Attention(Attention::Own, projection, of) => {
+                let [query, key, value, output] = self.projections;
+                let name = match projection {
+                    Projection::Query => query,
+                    Projection::Key => key,
+                    Projection::Value => value,
+                    Projection::Output => output,
+                };
+                self.both(&format!("{}.{}", stem(name), affine(of)))
+            }
+            LayerPart::AttentionNorm(Attention::Own, of) => {
+                self.norm(&stem(self.attention_norm), of)
+            }
+            LayerPart::FeedForward(FeedForward::Inner, of) => {
+                self.both(&format!("{}.{}", stem(self.inner), affine(of)))
+            }
+            LayerPart::FeedForward(FeedForward::Outer, of) => {
+                self.both(&format!("{}.{}", stem(self.outer), affine(of)))
+            }
+            LayerPart::FeedForwardNorm(of) => self.norm(&stem(self.feed_forward_norm), of),
+            _ => Vec::new(),
+        }
+    }
+
+    fn norm(&self, stem: &str, of: Affine) -> Vec<Location> {
+        let old = match of {
+            Affine::Weight => "gamma",
+            Affine::Bias => "beta",
+        };
+        let mut places = self.both(&format!("{stem}.{}", affine(of)));
+        places.extend(self.both(&format!("{stem}.{old}")));
+        places
+    }
+
+    /// The name alone and after the prefix.
+    fn both(&self, name: &str) -> Vec<Location> {
+        vec![Location::whole(name), Location::whole(format!("{}{name}", self.prefix))]
+    }
+}

@@ -1,0 +1,14 @@
+//! `MPNetModel`, alone or as `mpnet.` in a larger model: one table of relative positions for all layers.
+
+use super::encoder::Spelling;
+
+pub(super) const MPNET: Spelling = Spelling {
+    prefix: "mpnet.",
+    layers: "encoder.layer",
+    projections: ["attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o"],
+    attention_norm: "attention.LayerNorm",
+    inner: "intermediate.dense",
+    outer: "output.dense",
+    feed_forward_norm: "output.LayerNorm",
+    relative_bias: Some("encoder.relative_attention_bias.weight"),
+};

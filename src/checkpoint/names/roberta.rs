@@ -1,0 +1,6 @@
+//! `RobertaModel`, `XLMRobertaModel` and `CamembertModel`: BERT's names, and `roberta.` in a larger model.
+
+use super::bert::BERT;
+use super::encoder::Spelling;
+
+pub(super) const ROBERTA: Spelling = Spelling { prefix: "roberta.", ..BERT };

@@ -1,0 +1,52 @@
+//! The text encoder and the text decoder of `SeamlessM4TModel` and its version 2.
+
+use super::hugging_face::affine;
+use super::location::Location;
+use crate::config::Side;
+use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    let one = |name: String| vec![Location::whole(name)];
+    let names: &[&str] = match role {
+        Role::SourceEmbedding => &["text_encoder.embed_tokens.weight", "shared.weight"],
+        Role::TargetEmbedding => &["text_decoder.embed_tokens.weight", "shared.weight"],
+        Role::Output => &["lm_head.weight"],
+        Role::FinalNorm(side, of) => {
+            return one(format!("text_{}.layer_norm.{}", side.name(), affine(of)));
+        }
+        Role::Layer(side, layer, part) => {
+            let part = layer_part(side, part);
+            let name = |part| format!("text_{}.layers.{layer}.{part}", side.name());
+            return part.map(|part| one(name(part))).unwrap_or_default();
+        }
+        _ => &[],
+    };
+    names.iter().map(|&name| Location::whole(name)).collect()
+}
+
+/// `None` for what these models have no name for.
+fn layer_part(side: Side, part: LayerPart) -> Option<String> {
+    let block = |kind| match (kind, side) {
+        (Attention::Own, _) => Some("self_attn"),
+        (Attention::Cross, Side::Decoder) => Some("cross_attention"),
+        (Attention::Cross, Side::Encoder) => None,
+    };
+    Some(match part {
+        LayerPart::Attention(kind, projection, of) => {
+            let projection = match projection {
+                Projection::Query => "q_proj",
+                Projection::Key => "k_proj",
+                Projection::Value => "v_proj",
+                Projection::Output => "out_proj",
+            };
+            format!("{}.{projection}.{}", block(kind)?, affine(of))
+        }
+        LayerPart::AttentionNorm(kind, of) => {
+            format!("{}_layer_norm.{}", block(kind)?, affine(of))
+        }
+        LayerPart::FeedForward(FeedForward::Inner, of) => format!("ffn.fc1.{}", affine(of)),
+        LayerPart::FeedForward(FeedForward::Outer, of) => format!("ffn.fc2.{}", affine(of)),
+        LayerPart::FeedForwardNorm(of) => format!("ffn_layer_norm.{}", affine(of)),
+        LayerPart::FeedForward(FeedForward::Gate, _) | LayerPart::RelativeBias => return None,
+    })
+}

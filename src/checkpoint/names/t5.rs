@@ -1,0 +1,73 @@
+//! `T5ForConditionalGeneration` and its descendants: blocks of two or three numbered layers. One table of embeddings
+//! serves both sides and is kept under any of three names.
+
+use super::hugging_face::affine;
+use super::location::Location;
+use crate::config::Side;
+use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+
+pub(super) fn locate(role: Role) -> Vec<Location> {
+    let names = match role {
+        Role::SourceEmbedding => {
+            vec!["shared.weight".to_owned(), "encoder.embed_tokens.weight".to_owned()]
+        }
+        Role::TargetEmbedding => {
+            vec!["shared.weight".to_owned(), "decoder.embed_tokens.weight".to_owned()]
+        }
+        Role::Output => vec!["lm_head.weight".to_owned()],
+        Role::FinalNorm(side, of) => {
+            vec![format!("{}.final_layer_norm.{}", side.name(), affine(of))]
+        }
+        // Kept in the first block.
+        Role::RelativeBias(side) => layer(side, 0, LayerPart::RelativeBias),
+        Role::Layer(side, index, part) => layer(side, index, part),
+        Role::OutputBias | Role::Positions(_) | Role::TokenTypes | Role::EmbeddingNorm(..) => {
+            Vec::new()
+        }
+    };
+    names.into_iter().map(Location::whole).collect()
+}
+
+fn layer(side: Side, index: usize, part: LayerPart) -> Vec<String> {
+    let last = match side {
+        Side::Encoder => 1,
+        Side::Decoder => 2,
+    };
+    let attention = |kind| match (kind, side) {
+        (Attention::Own, _) => Some((0, "SelfAttention")),
+        (Attention::Cross, Side::Decoder) => Some((1, "EncDecAttention")),
+        (Attention::Cross, Side::Encoder) => None,
+    };
+    let name = |layer: usize, rest: &str| {
+        vec![format!("{}.block.{index}.layer.{layer}.{rest}", side.name())]
+    };
+    match part {
+        LayerPart::Attention(kind, projection, of) => {
+            let projection = match projection {
+                Projection::Query => "q",
+                Projection::Key => "k",
+                Projection::Value => "v",
+                Projection::Output => "o",
+            };
+            let Some((layer, block)) = attention(kind) else { return Vec::new() };
+            name(layer, &format!("{block}.{projection}.{}", affine(of)))
+        }
+        LayerPart::AttentionNorm(kind, of) => {
+            let Some((layer, _)) = attention(kind) else { return Vec::new() };
+            name(layer, &format!("layer_norm.{}", affine(of)))
+        }
+        LayerPart::RelativeBias => name(0, "SelfAttention.relative_attention_bias.weight"),
+        LayerPart::FeedForward(half, of) => {
+            // With a gate the maps are numbered.
+            let stems: &[&str] = match half {
+                FeedForward::Gate => &["wi_0"],
+                FeedForward::Inner => &["wi", "wi_1"],
+                FeedForward::Outer => &["wo"],
+            };
+            let stems = stems.iter();
+            let names = stems.map(|stem| format!("DenseReluDense.{stem}.{}", affine(of)));
+            names.flat_map(|rest| name(last, &rest)).collect()
+        }
+        LayerPart::FeedForwardNorm(of) => name(last, &format!("layer_norm.{}", affine(of))),
+    }
+}

@@ -1,0 +1,70 @@
+//! A linear map of one vector, with an activation.
+
+use super::HeadError;
+
+/// What follows a linear map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum After {
+    Identity,
+    Tanh,
+    Relu,
+}
+
+/// `activation(W x + b)`.
+#[derive(Debug)]
+pub(super) struct Dense {
+    /// `[outputs, inputs]`.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    inputs: usize,
+    after: After,
+}
+
+/// Numbers and their shape.
+pub(super) type Numbers = (Vec<usize>, Vec<f32>);
+
+impl Dense {
+    /// The map of these tensors; `name` is that of the matrix.
+    pub(super) fn new(
+        name: &str,
+        (shape, weight): Numbers,
+        bias: Option<Numbers>,
+        after: After,
+    ) -> Result<Self, HeadError> {
+        let &[outputs, inputs] = &shape[..] else {
+            let (tensor, expected) = (name.to_owned(), vec![0, 0]);
+            return Err(HeadError::Shape { tensor, expected, found: shape });
+        };
+        let bias = match bias {
+            Some((found, _)) if found != [outputs] => {
+                let tensor = format!("the bias of {name}");
+                return Err(HeadError::Shape { tensor, expected: vec![outputs], found });
+            }
+            Some((_, bias)) => bias,
+            None => vec![0.0; outputs],
+        };
+        Ok(Self { weight, bias, inputs, after })
+    }
+
+    pub(super) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Sums are in double precision, in the order of the inputs.
+    pub(super) fn apply(&self, x: &[f32], out: &mut [f32]) {
+        let rows = self.weight.chunks(self.inputs.max(1)).zip(&self.bias);
+        for (out, (row, &bias)) in out.iter_mut().zip(rows) {
+            let product = |(&w, &x): (&f32, &f32)| f64::from(w) * f64::from(x);
+            let sum = row.iter().zip(x).map(product).sum::<f64>() + f64::from(bias);
+            *out = match self.after {
+                After::Identity => sum,
+                After::Tanh => sum.tanh(),
+                After::Relu => sum.max(0.0),
+            } as f32;
+        }
+    }
+}

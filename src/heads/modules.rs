@@ -1,0 +1,171 @@
+//! The files of a sentence-transformers directory.
+
+use super::HeadError;
+use super::dense::After;
+use super::pooling::Pooling;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::path::{Component, Path, PathBuf};
+
+/// Largest file of JSON that is read.
+const MAX_JSON: u64 = 16 << 20;
+
+/// A line of `modules.json`.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// A module after the transformer, with its folder.
+pub(super) enum Module {
+    Transformer(PathBuf),
+    Pooling(PathBuf),
+    Dense(PathBuf),
+    Normalize,
+}
+
+/// The modules in their order; `None` if the directory says nothing.
+pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
+    let file = directory.join("modules.json");
+    let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
+    let mut modules = Vec::new();
+    for Entry { path, kind } in entries {
+        let inside = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
+        if !inside {
+            let message = format!("the path \"{path}\" leads out of the directory");
+            return Err(HeadError::File { file: file.display().to_string(), message });
+        }
+        let path = directory.join(path);
+        // A path of Python classes; the last part is what it has always been.
+        match kind.rsplit('.').next() {
+            Some("Transformer") => modules.push(Module::Transformer(path)),
+            Some("Pooling") => modules.push(Module::Pooling(path)),
+            Some("Dense") => modules.push(Module::Dense(path)),
+            Some("Normalize") => modules.push(Module::Normalize),
+            _ => {
+                return Err(HeadError::Unknown {
+                    file: file.display().to_string(),
+                    what: "module",
+                    found: kind,
+                    known: "Transformer, Pooling, Dense, Normalize",
+                });
+            }
+        }
+    }
+    Ok(Some(modules))
+}
+
+/// One or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Modes {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct PoolingConfig {
+    pooling_mode: Option<Modes>,
+    pooling_mode_cls_token: Option<bool>,
+    pooling_mode_max_tokens: Option<bool>,
+    pooling_mode_mean_tokens: Option<bool>,
+    pooling_mode_mean_sqrt_len_tokens: Option<bool>,
+    pooling_mode_weightedmean_tokens: Option<bool>,
+    pooling_mode_lasttoken: Option<bool>,
+    #[serde(alias = "embedding_dimension")]
+    word_embedding_dimension: Option<usize>,
+}
+
+/// The poolings of a folder in the order in which they are put side by side, and the width that they say they read.
+pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), HeadError> {
+    let file = folder.join("config.json");
+    let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
+    let modes = match config.pooling_mode {
+        Some(modes) => {
+            let names = match modes {
+                Modes::One(name) => vec![name],
+                Modes::Many(names) => names,
+            };
+            let known = |name: &String| {
+                let found = Pooling::ALL.into_iter().find(|pooling| pooling.name() == name);
+                found.ok_or_else(|| HeadError::Unknown {
+                    file: file.display().to_string(),
+                    what: "pooling",
+                    found: name.clone(),
+                    known: "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken",
+                })
+            };
+            names.iter().map(known).collect::<Result<Vec<_>, _>>()?
+        }
+        None => {
+            let wanted = [
+                config.pooling_mode_cls_token.unwrap_or(false),
+                config.pooling_mode_max_tokens.unwrap_or(false),
+                // The one that is meant where nothing is said.
+                config.pooling_mode_mean_tokens.unwrap_or(true),
+                config.pooling_mode_mean_sqrt_len_tokens.unwrap_or(false),
+                config.pooling_mode_weightedmean_tokens.unwrap_or(false),
+                config.pooling_mode_lasttoken.unwrap_or(false),
+            ];
+            let all = Pooling::ALL.into_iter().zip(wanted);
+            all.filter_map(|(pooling, wanted)| wanted.then_some(pooling)).collect()
+        }
+    };
+    if modes.is_empty() {
+        let message = "expected at least one pooling, found none".to_owned();
+        return Err(HeadError::File { file: file.display().to_string(), message });
+    }
+    Ok((modes, config.word_embedding_dimension))
+}
+
+#[derive(Deserialize)]
+struct TransformerConfig {
+    max_seq_length: Option<usize>,
+}
+
+/// The longest text, in tokens, that the folder of a transformer says it takes.
+pub(super) fn longest(folder: &Path) -> Result<Option<usize>, HeadError> {
+    let config = json::<TransformerConfig>(&folder.join("sentence_bert_config.json"))?;
+    Ok(config.and_then(|config| config.max_seq_length))
+}
+
+#[derive(Deserialize)]
+struct DenseConfig {
+    #[serde(default)]
+    activation_function: Option<String>,
+}
+
+/// What follows the linear map of a folder.
+pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
+    let file = folder.join("config.json");
+    let config: DenseConfig = json(&file)?.ok_or_else(|| missing(&file))?;
+    // Its own default.
+    let name = config.activation_function.unwrap_or_else(|| "Tanh".to_owned());
+    match name.rsplit('.').next() {
+        Some("Tanh") => Ok(After::Tanh),
+        Some("Identity") => Ok(After::Identity),
+        Some("ReLU") => Ok(After::Relu),
+        _ => Err(HeadError::Unknown {
+            file: file.display().to_string(),
+            what: "activation",
+            found: name,
+            known: "Tanh, Identity, ReLU",
+        }),
+    }
+}
+
+fn missing(file: &Path) -> HeadError {
+    HeadError::File { file: file.display().to_string(), message: "no such file".to_owned() }
+}
+
+/// `None` if there is no such file.
+fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
+    let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
+        file: file.display().to_string(),
+        message: error.to_string(),
+    })
+}

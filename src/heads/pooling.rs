@@ -1,0 +1,94 @@
+//! From one vector a token to one vector.
+
+/// How the vectors of a text's tokens become one. Several are put side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// The first token's: `[CLS]`.
+    Cls,
+    /// The largest of each column.
+    Max,
+    /// The mean.
+    Mean,
+    /// The sum over the root of how many there are.
+    MeanSqrtLen,
+    /// The mean, token `i` counting `i + 1` times.
+    WeightedMean,
+    /// The last token's.
+    LastToken,
+}
+
+impl Pooling {
+    /// Every kind, in the order in which several are put side by side.
+    pub const ALL: [Self; 6] =
+        [Self::Cls, Self::Max, Self::Mean, Self::MeanSqrtLen, Self::WeightedMean, Self::LastToken];
+
+    /// Its name in the configuration of a pooling module: `cls`, `max`, `mean`, `mean_sqrt_len_tokens`, `weightedmean`,
+    /// `lasttoken`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cls => "cls",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::MeanSqrtLen => "mean_sqrt_len_tokens",
+            Self::WeightedMean => "weightedmean",
+            Self::LastToken => "lasttoken",
+        }
+    }
+
+    /// Writes the vector of `hidden`, `[tokens, out.len()]`, to `out`. Sums are in double precision, token by token.
+    pub(super) fn pool(self, hidden: &[f32], out: &mut [f32]) {
+        let width = out.len().max(1);
+        let tokens = hidden.len() / width;
+        match self {
+            Self::Cls => out.copy_from_slice(&hidden[..width]),
+            Self::LastToken => out.copy_from_slice(&hidden[(tokens - 1) * width..]),
+            Self::Max => {
+                out.copy_from_slice(&hidden[..width]);
+                for row in hidden.chunks(width) {
+                    out.iter_mut().zip(row).for_each(|(out, &x)| *out = out.max(x));
+                }
+            }
+            Self::Mean => sums(hidden, out, |_| 1.0, tokens as f64),
+            Self::MeanSqrtLen => sums(hidden, out, |_| 1.0, (tokens as f64).sqrt()),
+            Self::WeightedMean => {
+                let all = tokens as f64 * (tokens as f64 + 1.0) / 2.0;
+                sums(hidden, out, |token| token as f64 + 1.0, all);
+            }
+        }
+    }
+}
+
+/// `out = sum of weight(token) * hidden[token] / divisor`.
+fn sums(hidden: &[f32], out: &mut [f32], weight: impl Fn(usize) -> f64, divisor: f64) {
+    let width = out.len().max(1);
+    for (column, out) in out.iter_mut().enumerate() {
+        let tokens = hidden[column..].iter().step_by(width).enumerate();
+        let sum: f64 = tokens.map(|(token, &x)| weight(token) * f64::from(x)).sum();
+        *out = (sum / divisor) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pooling;
+
+    #[test]
+    fn each_kind_does_what_it_says() {
+        let hidden = [1.0, -4.0, 3.0, 2.0, 2.0, 8.0];
+        let expected = [
+            (Pooling::Cls, [1.0, -4.0]),
+            (Pooling::Max, [3.0, 8.0]),
+            (Pooling::Mean, [2.0, 2.0]),
+            (Pooling::MeanSqrtLen, [6.0 / 3f32.sqrt(), 6.0 / 3f32.sqrt()]),
+            (Pooling::WeightedMean, [(1.0 + 6.0 + 6.0) / 6.0, (-4.0 + 4.0 + 24.0) / 6.0]),
+            (Pooling::LastToken, [2.0, 8.0]),
+        ];
+        for (pooling, expected) in expected {
+            let mut out = [f32::NAN; 2];
+            pooling.pool(&hidden, &mut out);
+            for (found, expected) in out.iter().zip(expected) {
+                assert!(!((found - expected).abs() > 1e-6), "{pooling:?}: {found}, {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Every family: one row of a table, held to what transformers says of a tiny random model of it.
+//!
+//! The numbers in `tests/golden/families/*/expected.safetensors` were computed by `generate_families.py`; see
+//! `tests/golden/README.md`.
+
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
+use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source};
+use std::path::{Path, PathBuf};
+
+/// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
+const TOLERANCE: f32 = 2e-5;
+
+/// Largest difference of a beam's score.
+const SCORE: f32 = 1e-5;
+
+/// The longest source and target of the goldens.
+const LONGEST: usize = 21;
+
+/// Folder, family, and whether there is a decoder.
+const FAMILIES: [(&str, Family, bool); 20] = [
+    ("bert", Family::Bert, false),
+    ("bert_classifier", Family::Bert, false),
+    ("roberta", Family::Roberta, false),
+    ("xlm_roberta_classifier", Family::XlmRoberta, false),
+    ("camembert", Family::Camembert, false),
+    ("distilbert_classifier", Family::DistilBert, false),
+    ("mpnet", Family::MpNet, false),
+    ("pegasus", Family::Pegasus, true),
+    ("blenderbot", Family::Blenderbot, true),
+    ("blenderbot_small", Family::BlenderbotSmall, true),
+    ("mvp", Family::Mvp, true),
+    ("plbart", Family::PlBart, true),
+    ("fsmt", Family::Fsmt, true),
+    ("seamless_m4t", Family::SeamlessM4t, true),
+    ("seamless_m4t_v2", Family::SeamlessM4tV2, true),
+    ("t5", Family::T5, true),
+    ("t5_v1_1", Family::T5, true),
+    ("mt5", Family::Mt5, true),
+    ("umt5", Family::Umt5, true),
+    ("t5_encoder", Family::T5, false),
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/families").join(name)
+}
+
+/// The tensors that a model must give.
+struct Expected(Vec<u8>);
+
+impl Expected {
+    fn read(name: &str) -> Self {
+        Self(std::fs::read(folder(name).join("expected.safetensors")).expect("expected tensors"))
+    }
+
+    fn get(&self, name: &str) -> Option<(Vec<usize>, Vec<u8>)> {
+        let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let tensor = file.tensor(name).ok()?;
+        Some((tensor.shape().to_vec(), tensor.data().to_vec()))
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        let (_, data) = self.get(name).expect(name);
+        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn ids(&self, name: &str) -> Vec<u32> {
+        let (_, data) = self.get(name).expect(name);
+        let id = |b: &[u8]| i64::from_le_bytes(b.try_into().unwrap()) as u32;
+        data.chunks_exact(8).map(id).collect()
+    }
+
+    /// `name.0`, `name.1` and so on, as many as there are.
+    fn all(&self, name: &str) -> Vec<Vec<u32>> {
+        let names = (0..).map(|i| format!("{name}.{i}"));
+        names.take_while(|name| self.get(name).is_some()).map(|name| self.ids(&name)).collect()
+    }
+
+    /// Rows of ids that end at the first that is none.
+    fn rows(&self, name: &str) -> Vec<Vec<u32>> {
+        let (shape, _) = self.get(name).expect(name);
+        let rows = self.ids(name);
+        let rows = rows.chunks(shape[1]);
+        rows.map(|row| row.iter().copied().take_while(|&id| id != u32::MAX).collect()).collect()
+    }
+}
+
+fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    let largest = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let worst = found
+        .iter()
+        .zip(expected)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0f32, |m, x| if x.is_nan() { f32::INFINITY } else { m.max(x) });
+    assert!(!(worst > TOLERANCE * largest), "{what}: off by {worst}, largest {largest}");
+}
+
+fn borrowed(sources: &[Vec<u32>]) -> Vec<&[u32]> {
+    sources.iter().map(Vec::as_slice).collect()
+}
+
+fn check(name: &str, family: Family, decodes: bool) {
+    let checkpoint = Checkpoint::open(folder(name)).expect(name);
+    assert_eq!(checkpoint.config().family, family);
+    assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
+    let expected = Expected::read(name);
+    let sources = expected.all("input_ids");
+    let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
+    assert!(lengths.contains(&1) && lengths.contains(&LONGEST), "{name}: {lengths:?}");
+    for isa in Isa::available() {
+        let model = Model::load(&checkpoint, isa).expect(name);
+        assert_eq!(model.config().decoder.is_some(), decodes, "{name}");
+        let what = format!("{name} {isa}");
+        check_encoder(&what, &model, &expected, &sources);
+        if decodes {
+            check_logits(&what, &model, &expected, &sources);
+            check_searches(&what, &model, &expected, &sources);
+        } else {
+            refuses_to_decode(&what, &model);
+        }
+    }
+}
+
+fn limits(model: &Model, sources: &[Vec<u32>]) -> Limits {
+    let target = if model.config().decoder.is_some() { LONGEST } else { 0 };
+    Limits { beams: 4, ..Limits::new(sources.len(), LONGEST, target) }
+}
+
+fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+    let d = model.config().d_model;
+    let mut session = Session::new(model, limits(model, sources)).expect("a session");
+    let mut all = vec![("encoder", Vec::new())];
+    if expected.get("typed.0").is_some() {
+        all.push(("typed", expected.all("token_type_ids")));
+    }
+    for (kind, types) in all {
+        let sources = borrowed(sources);
+        let memory = match kind {
+            "typed" => session.memory_of_types(&sources, &borrowed(&types)),
+            _ => session.memory(&sources),
+        };
+        let memory = memory.expect("a memory");
+        let mut start = 0;
+        for (i, source) in sources.iter().enumerate() {
+            let end = start + source.len() * d;
+            let name = format!("{kind}.{i}");
+            assert_close(&format!("{what} {name}"), &memory[start..end], &expected.floats(&name));
+            start = end;
+        }
+    }
+}
+
+fn check_logits(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+    let mut session = Session::new(model, limits(model, sources)).expect("a session");
+    let mut sentences = vec![Sentence::default(); sources.len()];
+    session.encode(&borrowed(sources), &mut sentences).expect("encoded");
+    let targets = expected.all("decoder_input_ids");
+    assert_eq!(targets.len(), sources.len());
+    for (i, (&sentence, tokens)) in sentences.iter().zip(&targets).enumerate() {
+        let row = session.start(sentence).expect("a row");
+        let mut found = Vec::new();
+        let mut each = |_: usize, logits: &[f32]| found.extend_from_slice(logits);
+        session.prefill(row, tokens, Some(&mut each)).expect("prefilled");
+        let name = format!("logits.{i}");
+        assert_close(&format!("{what} {name}"), &found, &expected.floats(&name));
+    }
+}
+
+type Answers = Vec<Vec<(Vec<u32>, f32)>>;
+
+fn answers(model: &Model, sources: &[Vec<u32>], options: &SearchOptions) -> Answers {
+    let mut session = Session::new(model, limits(model, sources)).expect("a session");
+    let requests: Vec<Source> = sources.iter().map(|tokens| Source::new(tokens)).collect();
+    let mut answers = vec![Vec::new(); sources.len()];
+    session
+        .generate(&requests, options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                answers[done.source] =
+                    done.hypotheses().map(|h| (h.tokens.to_vec(), h.score)).collect();
+            }
+        })
+        .expect("generated");
+    answers
+}
+
+fn check_searches(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+    let mut options = model.config().search_options();
+    (options.max_new_tokens, options.max_length) = (Some(14), None);
+    options.strategy = Strategy::Greedy;
+    for scores in [true, false] {
+        options.scores = scores;
+        let greedy = answers(model, sources, &options);
+        for (i, found) in greedy.iter().enumerate() {
+            let name = format!("greedy.{i}");
+            assert_eq!(found[0].0, expected.ids(&name), "{what} {name}, scores {scores}");
+        }
+    }
+    options.strategy = Strategy::Beam(BeamOptions { beams: 4, ..BeamOptions::default() });
+    options.num_return_sequences = 4;
+    for (i, found) in answers(model, sources, &options).iter().enumerate() {
+        let sequences: Vec<Vec<u32>> = found.iter().map(|(tokens, _)| tokens.clone()).collect();
+        assert_eq!(sequences, expected.rows(&format!("beam.{i}")), "{what} beam.{i}");
+        let scores = expected.floats(&format!("beam_scores.{i}"));
+        for ((_, found), expected) in found.iter().zip(scores) {
+            assert!(!((found - expected).abs() > SCORE), "{what} beam.{i}: {found}, {expected}");
+        }
+    }
+}
+
+/// Everything that takes a decoder says that there is none.
+fn refuses_to_decode(what: &str, model: &Model) {
+    let mut session = Session::new(model, Limits::encoder(2, 5)).expect("a session");
+    let options = SearchOptions { max_new_tokens: Some(3), ..model.config().search_options() };
+    let source = Source::new(&[3, 4]);
+    let refused = Err(SessionError::NoDecoder);
+    assert_eq!(session.check(&source, &options), refused, "{what}");
+    assert_eq!(session.encode(&[&[3, 4]], &mut [Sentence::default()]), refused, "{what}");
+    assert_eq!(session.start(Sentence::default()), Err(SessionError::NoDecoder), "{what}");
+    assert_eq!(session.step(&[]).err(), Some(SessionError::NoDecoder), "{what}");
+    assert_eq!(session.step_best(&[], &|_, _| false).err(), Some(SessionError::NoDecoder));
+    assert_eq!(session.prefill(Default::default(), &[1], None), refused, "{what}");
+    let generated = session.generate(&[source], &options, &mut Hooks::default(), &mut |_| ());
+    assert_eq!(generated.err(), Some(SessionError::NoDecoder), "{what}");
+    let aligned = session.align(Sentence::default(), &[1], (0, &[0]), &mut [], &mut []);
+    assert_eq!(aligned, Err(SessionError::NoDecoder), "{what}");
+    let planned = Session::new(model, Limits::new(2, 5, 1)).err();
+    let message = planned.map(|error| error.to_string()).unwrap_or_default();
+    let expected = "the model allows a limit `target_tokens` of at most 0; found 1";
+    assert_eq!(message, expected, "{what}");
+}
+
+#[test]
+fn every_family_is_as_transformers_has_it() {
+    for (name, family, decodes) in FAMILIES {
+        check(name, family, decodes);
+    }
+}
+
+/// Alone, in any batch, in any order and on any number of threads: the same bits, with types too.
+#[test]
+fn encoders_give_the_same_bits_alone_and_in_a_batch() {
+    for (name, ..) in FAMILIES.into_iter().filter(|&(.., decodes)| !decodes) {
+        let checkpoint = Checkpoint::open(folder(name)).expect(name);
+        let sources = Expected::read(name).all("input_ids");
+        let known = checkpoint.config().token_types.max(1) as u32;
+        let types: Vec<Vec<u32>> = sources
+            .iter()
+            .map(|source| (0..source.len() as u32).map(|i| i / 2 % known).collect())
+            .collect();
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect(name);
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let alone: Vec<Vec<u32>> = sources
+                .iter()
+                .zip(&types)
+                .map(|(source, types)| {
+                    // A plan of its own size.
+                    let limits = Limits::encoder(1, source.len());
+                    let mut session = Session::new(&model, limits).expect("a session");
+                    bits(session.memory_of_types(&[source], &[types]).expect("a memory"))
+                })
+                .collect();
+            let mut session = Session::new(&model, limits(&model, &sources)).expect("a session");
+            for shift in 0..sources.len() {
+                let order: Vec<usize> =
+                    (0..sources.len()).map(|i| (i * 5 + shift) % sources.len()).collect();
+                let some: Vec<&[u32]> = order.iter().map(|&i| &sources[i][..]).collect();
+                let kinds: Vec<&[u32]> = order.iter().map(|&i| &types[i][..]).collect();
+                let expected: Vec<u32> = order.iter().flat_map(|&i| alone[i].clone()).collect();
+                let mut found = || bits(session.memory_of_types(&some, &kinds).expect("a memory"));
+                assert_eq!(found(), expected, "{name} {isa} {order:?}");
+                #[cfg(feature = "rayon")]
+                {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build();
+                    session.set_threads(simdformer::Threads::Rayon);
+                    let found = pool.expect("a pool").install(|| {
+                        bits(session.memory_of_types(&some, &kinds).expect("a memory"))
+                    });
+                    session.set_threads(simdformer::Threads::Serial);
+                    assert_eq!(found, expected, "{name} {isa} {order:?}, three threads");
+                }
+            }
+        }
+    }
+}
+
+/// Types that do not fit are refused with what was expected.
+#[test]
+fn wrong_token_types_are_refused() {
+    let model = Model::open(folder("bert")).expect("a model");
+    let mut session = Session::new(&model, Limits::encoder(2, 5)).expect("a session");
+    let mut said = |types: &[&[u32]]| {
+        let result = session.memory_of_types(&[&[3, 4], &[5]], types);
+        result.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(said(&[]), "types for the tokens of all sources, 2, are needed; found 0");
+    assert_eq!(
+        said(&[&[0, 1], &[0, 0]]),
+        "source 1: expected a type for each of 1 tokens, found 2"
+    );
+    assert_eq!(
+        said(&[&[0, 2], &[0]]),
+        "source 0: token 1 is of type 2, but the model has 2 (counted from 0)"
+    );
+    assert_eq!(said(&[&[0, 1], &[1]]), "");
+}
+
+/// What a T5's file says by the way: its scale by its tie, its gate by its name, its start or nothing.
+#[test]
+fn t5_reads_its_scale_its_gate_and_its_start() {
+    use simdformer::config::{Activation, Config};
+    let read = |kind: &str, more: &str| {
+        Config::from_hugging_face(&format!(r#"{{"model_type": "{kind}", "d_model": 64 {more}}}"#))
+    };
+    let start = r#", "decoder_start_token_id": 0"#;
+    for (kind, more, scale) in [
+        ("t5", "", 0.125),
+        ("t5", r#", "tie_word_embeddings": true"#, 0.125),
+        ("t5", r#", "tie_word_embeddings": false"#, 1.0),
+        // As version 5 of transformers saves a later T5.
+        ("t5", r#", "tie_word_embeddings": true, "scale_decoder_outputs": false"#, 1.0),
+        ("t5", r#", "tie_word_embeddings": false, "scale_decoder_outputs": true"#, 0.125),
+        ("mt5", "", 1.0),
+        ("umt5", "", 1.0),
+    ] {
+        let config = read(kind, &format!("{start}{more}")).expect("a configuration");
+        assert_eq!(config.logit_scale, scale, "{kind} {more}");
+        assert_eq!(config.attention_scale, Some(1.0));
+    }
+    for (name, activation, gated) in [
+        ("relu", Activation::Relu, false),
+        ("gated-gelu", Activation::GeluTanh, true),
+        ("gelu", Activation::Gelu, false),
+        ("gated-silu", Activation::Silu, true),
+    ] {
+        let more = format!(r#"{start}, "feed_forward_proj": "{name}""#);
+        let config = read("t5", &more).expect("a configuration");
+        assert_eq!((config.activation, config.gated), (activation, gated), "{name}");
+    }
+    let said =
+        |more: &str| read("t5", more).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(said(""), "the key \"decoder_start_token_id\" is missing");
+    let unknown = said(&format!(r#"{start}, "feed_forward_proj": "gated-rope""#));
+    assert!(unknown.contains("gated-rope"), "{unknown}");
+    let encoder =
+        read("t5", r#", "architectures": ["T5EncoderModel"], "is_encoder_decoder": false"#);
+    assert!(encoder.expect("an encoder").decoder.is_none());
+    assert!(said(r#", "is_encoder_decoder": false"#).contains("is_encoder_decoder is false"));
+}
+
+/// Some files keep the embeddings of a T5 under one of its names only, and an output that is equal is tied.
+#[test]
+fn the_embedding_of_a_t5_may_have_any_of_its_names() {
+    use simdformer::checkpoint::{Dtype, TensorRef};
+    use simdformer::config::Ties;
+    let file = std::fs::read(folder("t5").join("model.safetensors")).expect("weights");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("a safetensors file");
+    let given = Checkpoint::open(folder("t5")).expect("a checkpoint");
+    let config = given.config();
+    let both = Ties { source_target: true, target_output: true };
+    assert_eq!(config.ties, both);
+    for names in [
+        &["shared.weight"][..],
+        &["encoder.embed_tokens.weight"],
+        &["decoder.embed_tokens.weight"],
+        &["shared.weight", "lm_head.weight"],
+    ] {
+        let find = |name: &str| {
+            let name = match names.contains(&name) {
+                true => "shared.weight",
+                false if name == "shared.weight" => return None,
+                false => name,
+            };
+            let tensor = tensors.tensor(name).ok()?;
+            let shape = tensor.shape().to_vec();
+            Some(TensorRef { dtype: Dtype::F32, shape, data: tensor.data() })
+        };
+        let checkpoint = Checkpoint::from_tensors(config.clone(), &find).expect("a checkpoint");
+        assert_eq!(checkpoint.config().ties, both, "{names:?}");
+    }
+    let untied = Checkpoint::open(folder("t5_v1_1")).expect("a checkpoint");
+    assert_eq!(untied.config().ties, Ties { source_target: true, target_output: false });
+}
+
+/// A named architecture that is not run says why; an unknown one names those that are.
+#[test]
+fn architectures_are_refused_by_name() {
+    use simdformer::config::Config;
+    let said = |name: &str| {
+        let text = format!(r#"{{"model_type": "{name}"}}"#);
+        Config::from_hugging_face(&text).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for (name, part) in [
+        ("led", "attention"),
+        ("longt5", "attention"),
+        ("pegasus_x", "attention"),
+        ("bigbird_pegasus", "attention"),
+        ("prophetnet", "streams"),
+        ("xlm-prophetnet", "streams"),
+        ("switch_transformers", "experts"),
+        ("nllb-moe", "experts"),
+        ("t5gemma", "rotary"),
+        ("encoder-decoder", "configuration of its own"),
+        ("gpt2", "no encoder"),
+        ("llama", "no encoder"),
+        ("modernbert", "rotary"),
+        ("nomic_bert", "rotary"),
+        ("new", "rotary"),
+        ("jina_bert", "ALiBi"),
+        ("deberta-v2", "disentangled"),
+        ("electra", "width"),
+        ("albert", "share"),
+    ] {
+        let message = said(name);
+        let start = format!("model_type \"{name}\" is not supported: ");
+        assert!(message.starts_with(&start) && message.contains(part), "{message}");
+    }
+    let unknown = said("transfomer");
+    assert!(unknown.contains("the supported ones are marian, bart"), "{unknown}");
+}
