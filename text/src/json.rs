@@ -202,14 +202,18 @@ fn check(value: &Value) -> Result<(), String> {
     rules(&value["normalizer"])
 }
 
-/// Refuses precompiled rules that point outside of themselves.
+/// Refuses precompiled rules that are missing or point outside of themselves, wherever they are.
 fn rules(normalizer: &Value) -> Result<(), String> {
-    if let Some(normalizers) = normalizer["normalizers"].as_array() {
-        normalizers.iter().try_for_each(rules)?;
-    }
-    match normalizer.get("precompiled_charsmap").and_then(Value::as_str) {
-        Some(text) if !base64(text).is_some_and(|bytes| spm::sound(&bytes)) => {
-            Err("the precompiled_charsmap is not base64 of units and replacements".to_owned())
+    const KEY: &str = "precompiled_charsmap";
+    match normalizer {
+        Value::Array(several) => several.iter().try_for_each(rules),
+        Value::Object(keys) => {
+            let precompiled = normalizer["type"] == "Precompiled" || keys.contains_key(KEY);
+            let sound = |text: &str| base64(text).is_some_and(|bytes| spm::sound(&bytes));
+            if precompiled && !normalizer[KEY].as_str().is_some_and(sound) {
+                return Err(format!("the {KEY} is not base64 of units and replacements"));
+            }
+            keys.values().try_for_each(rules)
         }
         _ => Ok(()),
     }
