@@ -122,8 +122,7 @@ mod tests {
         let keys = ["a", "ab", "abc", "b", "\u{2581}", "\u{2581}the", "zz"];
         let trie = Trie::new(keys.iter().enumerate().map(|(id, key)| (key.as_bytes(), id as u32)));
         for (id, key) in keys.iter().enumerate() {
-            let node = trie.walk(ROOT, key.as_bytes()).expect("the key is in it");
-            assert_eq!(trie.id(node), Some(id as u32), "{key}");
+            assert_eq!(trie.find(key.as_bytes()), Some(id as u32), "{key}");
         }
         assert_eq!(trie.walk(ROOT, b"z").map(|node| trie.id(node)), Some(None));
         assert_eq!(trie.walk(ROOT, b"ac"), None);

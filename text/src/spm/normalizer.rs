@@ -181,7 +181,7 @@ fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), SpmError> {
     let Some((size, rest)) = bytes.split_first_chunk() else { return Err(broken) };
     let size = u32::from_le_bytes(*size) as usize;
     let Some((units, replacements)) = rest.split_at_checked(size) else { return Err(broken) };
-    if size % UNITS != 0 || replacements.is_empty() {
+    if !size.is_multiple_of(UNITS) || replacements.is_empty() {
         return Err(broken);
     }
     let longest = replacements.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0);
