@@ -167,3 +167,89 @@ fn wrong_command_lines_are_told() {
     }
     assert!(out(&run(&["--help"], "")).starts_with("Runs a published encoder-decoder on text."));
 }
+
+/// A directory of NLLB's: its tokenizer, and a small model of random weights.
+fn nllb() -> Temporary {
+    let place = full("nllb");
+    let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16, "vocab_size": 1904, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "decoder_start_token_id": 2, "activation_function": "relu", "max_position_embeddings": 64,
+        "scale_embedding": true, "max_length": 12}"#;
+    place.write("config.json", config);
+    let config = simdformer::config::Config::from_hugging_face(config).unwrap();
+    let mut state = 1u64;
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    for role in simdformer::checkpoint::Role::all(&config) {
+        // What a formula makes is in no file.
+        let names = role.names(&config);
+        let (Some(shape), Some(name)) = (role.shape(&config), names.first()) else { continue };
+        let floats = shape.iter().product::<usize>();
+        let mut bytes = Vec::new();
+        for _ in 0..floats {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let number = ((state >> 40) as f32 / (1u32 << 24) as f32 - 0.5) * 0.6;
+            bytes.extend(number.to_le_bytes());
+        }
+        let name = name.to_string();
+        if tensors.iter().all(|(known, ..)| *known != name) {
+            tensors.push((name, shape, bytes));
+        }
+    }
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        let f32 = safetensors::Dtype::F32;
+        (name, safetensors::tensor::TensorView::new(f32, shape.clone(), bytes).unwrap())
+    });
+    let bytes = safetensors::serialize(views, None).unwrap();
+    place.write("model.safetensors", bytes);
+    place
+}
+
+#[test]
+fn a_model_of_many_languages_is_told_which() {
+    let place = nllb();
+    let to = |code: &str| {
+        let output = translate(
+            &place,
+            &["--from", "eng_Latn", "--to", code, "--json", "The fox.", "", "Jumps"],
+            "",
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        out(&output).to_owned()
+    };
+    let french = to("fra_Latn");
+    assert_eq!(french.lines().count(), 3);
+    // Other first tokens, other scores: the target was forced.
+    assert_ne!(french, to("deu_Latn"));
+    assert_eq!(french, to("fra_Latn"));
+    let blank: serde_json::Value = serde_json::from_str(french.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(blank["text"], "");
+}
+
+/// The first token of every target is its language's.
+#[test]
+fn the_target_is_forced() {
+    use simdformer::search::{Hooks, SearchOptions};
+    use simdformer::{Event, Limits, Model, Session, Source};
+    let place = nllb();
+    let tokenizer = simdformer_text::Tokenizer::from_dir(&place.0).unwrap();
+    let model = Model::open(&place.0).unwrap();
+    let mut session = Session::new(&model, Limits::new(1, 16, 16)).unwrap();
+    for code in ["fra_Latn", "zul_Latn"] {
+        let direction = simdformer_text::Direction { source: Some("eng_Latn"), target: Some(code) };
+        let encoded = tokenizer.encode("The fox.", &direction).unwrap();
+        let options = SearchOptions { start: encoded.prefix[0], ..session.search_options() };
+        let source = Source { forced_bos: encoded.forced_bos, ..Source::new(&encoded.ids) };
+        let mut first = None;
+        session
+            .generate(&[source], &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    first = done.hypotheses().next().map(|best| best.tokens[0]);
+                }
+            })
+            .unwrap();
+        let languages = tokenizer.languages().unwrap();
+        let language = languages.iter().find(|language| language.code() == code).unwrap();
+        assert_eq!(first, Some(language.id()), "{code}");
+    }
+}
