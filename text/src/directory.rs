@@ -76,6 +76,15 @@ impl Directory {
         if bytes.len() as u64 > LARGEST {
             return Err(self.wrong(name, &format!("expected at most {LARGEST} bytes, found more")));
         }
+        // What a download leaves that went wrong.
+        if bytes.starts_with(b"version https://git-lfs") {
+            let reason = "a Git-LFS pointer, not the file: `git lfs pull` fetches it";
+            return Err(self.wrong(name, reason));
+        }
+        let begin = bytes[..bytes.len().min(15)].to_ascii_lowercase();
+        if begin.starts_with(b"<!doctype html") || begin.starts_with(b"<html") {
+            return Err(self.wrong(name, "a web page, not the file: the download was refused"));
+        }
         Ok(Some(bytes))
     }
 
