@@ -83,7 +83,13 @@ fn text<E: Display>(error: E) -> String {
     error.to_string()
 }
 
-fn readers(bytes: &[u8]) -> Vec<(&'static str, Result<(Encode, Decode), String>)> {
+type Reader = (&'static str, Result<(Encode, Decode), String>);
+
+fn readers(bytes: &[u8]) -> Vec<Reader> {
+    (0..4).map(|number| reader(bytes, number)).collect()
+}
+
+fn reader(bytes: &[u8], number: usize) -> Reader {
     let ours = || {
         let model =
             std::rc::Rc::new(simdformer_text::SentencePiece::from_bytes(bytes).map_err(text)?);
@@ -128,12 +134,12 @@ fn readers(bytes: &[u8]) -> Vec<(&'static str, Result<(Encode, Decode), String>)
         });
         Ok((encode, decode))
     };
-    vec![
-        ("ours", ours()),
-        ("sentencepiece-rust", rust()),
-        ("sentencepiece-rs", rs()),
-        ("kitoken", kito()),
-    ]
+    match number {
+        0 => ("ours", ours()),
+        1 => ("sentencepiece-rust", rust()),
+        2 => ("sentencepiece-rs", rs()),
+        _ => ("kitoken", kito()),
+    }
 }
 
 fn main() {
@@ -195,6 +201,37 @@ fn main() {
                 })
                 .fold(f64::INFINITY, f64::min);
             print!("  {reader} {:.1}", 50.0 * bytes as f64 / best / 1e6);
+        }
+        println!();
+    }
+
+    println!("\nchanged files, 2000 of each of two models, at which a reader panics\n");
+    for (name, rules) in [("unigram", "nmt_nfkc"), ("bpe_bytes", "-")] {
+        print!("{name:18}");
+        let file = model(name, rules);
+        for number in 0..4 {
+            let (mut state, mut panics) = (7u64, 0);
+            let mut below = |limit: usize| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) as usize % limit
+            };
+            for _ in 0..2000 {
+                let mut bytes = file.clone();
+                // Most of the file is rules: half of the changes are elsewhere.
+                for _ in 0..1 + below(3) {
+                    let end = if below(2) == 0 { bytes.len() } else { bytes.len().min(20_000) };
+                    bytes[below(end)] = below(256) as u8;
+                }
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    if let (_, Ok((encode, decode))) = reader(&bytes, number) {
+                        for line in &lines[..12] {
+                            let _ = encode(line).map(|ids| decode(&ids));
+                        }
+                    }
+                }));
+                panics += usize::from(done.is_err());
+            }
+            print!("  {} {panics}", reader(&file, number).0);
         }
         println!();
     }
