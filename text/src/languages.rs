@@ -1,7 +1,4 @@
-//! Languages: which a model has, and which one is meant.
-
-use crate::error::TextError;
-use crate::nearest::nearest;
+//! Languages: which a model has.
 
 /// From which language to which. Codes are the checkpoint's own, as
 /// [`Tokenizer::languages`](crate::Tokenizer::languages) lists them.
@@ -42,18 +39,6 @@ impl Language {
     pub fn id(&self) -> u32 {
         self.id
     }
-}
-
-/// The language of `code`, exactly.
-pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, TextError> {
-    if languages.is_empty() {
-        return Err(TextError::NoLanguages { code: code.to_owned() });
-    }
-    let at = languages.binary_search_by(|language| language.code.as_str().cmp(code));
-    at.map(|at| &languages[at]).map_err(|_| TextError::Language {
-        code: code.to_owned(),
-        nearest: nearest(code, languages),
-    })
 }
 
 /// NLLB-200's, in the order of their ids.

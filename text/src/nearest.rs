@@ -1,9 +1,22 @@
-//! What somebody may have meant.
+//! The language that is meant, and what somebody may have meant.
 
+use crate::error::TextError;
 use crate::languages::Language;
 
+/// The language of `code`, exactly.
+pub(crate) fn find<'l>(code: &str, languages: &'l [Language]) -> Result<&'l Language, TextError> {
+    if languages.is_empty() {
+        return Err(TextError::NoLanguages { code: code.to_owned() });
+    }
+    let at = languages.binary_search_by(|language| language.code().cmp(code));
+    at.map(|at| &languages[at]).map_err(|_| TextError::Language {
+        code: code.to_owned(),
+        nearest: nearest(code, languages),
+    })
+}
+
 /// The languages whose codes are the most similar to `code`, the most similar first.
-pub(crate) fn nearest(code: &str, languages: &[Language]) -> Vec<String> {
+fn nearest(code: &str, languages: &[Language]) -> Vec<String> {
     let wanted = simple(code);
     let mut ranked: Vec<(usize, &str)> = languages
         .iter()

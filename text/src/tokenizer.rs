@@ -7,7 +7,8 @@ use crate::engine::Engine;
 use crate::error::TextError;
 use crate::families::{self, Parts};
 use crate::family::Family;
-use crate::languages::{self, Direction, Language};
+use crate::languages::{Direction, Language};
+use crate::nearest;
 use crate::stream::DecodeStream;
 use std::path::Path;
 
@@ -179,9 +180,9 @@ impl Tokenizer {
     /// The tokens about a text and at the decoder's beginning.
     fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
         let language = |code: Option<&str>, default: &Option<String>, side| match code {
-            Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => match default {
-                Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
+                Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
                 None => Err(TextError::LanguageNeeded {
                     side,
                     languages: self.parts.languages.len(),
@@ -196,7 +197,7 @@ impl Tokenizer {
             },
         };
         let chosen = |code: Option<&str>| match code {
-            Some(code) => languages::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => Ok(None),
         };
         let start: Vec<u32> = self.parts.start.into_iter().collect();
