@@ -176,7 +176,6 @@ impl Store {
             && valid == NV * S::LANES
             && self.column_stride == 1
             && self.residual_column_stride == 1
-            && !self.gate
             && matches!(self.activation, Activation::Identity | Activation::Relu);
         if !usual {
             let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
@@ -213,7 +212,8 @@ impl Store {
                     let mut x = x;
                     if !self.residual.is_null() {
                         let r = self.residual.add((row + i) * self.residual_row_stride + at);
-                        x = s.add(s.load(r), x);
+                        let r = s.load(r);
+                        x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
                     }
                     s.store(self.c.add((row + i) * self.row_stride + at), x);
                 }

@@ -1,0 +1,223 @@
+//! The command line.
+
+use core::fmt;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub(crate) const HELP: &str = "\
+Runs a published encoder-decoder on text.
+
+    simdformer translate --model DIR [--from CODE] [--to CODE] [OPTIONS] [TEXT...]
+    simdformer summarize --model DIR [OPTIONS] [TEXT...]
+    simdformer languages --model DIR
+    simdformer show --model DIR
+
+DIR is a directory as it is published: config.json, *.safetensors, tokenizer files.
+
+Texts are the arguments, or what the files hold, or standard input. translate takes a line as one text,
+summarize a whole file; every text becomes one line of output, in order. Blank texts become blank lines.
+
+    --from CODE, --to CODE    languages; `simdformer languages` lists them
+    --file FILE               read texts from FILE; may come several times
+    --lines                   summarize: a line is one text
+    --whole                   translate: a file is one text
+    --beams N                 hypotheses of the search, if not what the checkpoint asks for; 1 is greedy
+    --max-new-tokens N        the longest output
+    --truncate                cut texts that are longer than the model takes, and say so; without it they
+                              are not run, and said so
+    --stream                  greedy only: write the text while it comes, one text at a time
+    --json                    one JSON object a text: text, score, tokens, finish, truncated, or error
+    --threads N               1 unless said otherwise; the output is the same on any number
+    --slots N                 texts that are decoded at a time, 32
+    --summary                 what was loaded, on standard error
+    --quiet                   no progress
+
+Exits with 1 if a text could not be run, 2 for a wrong command line.
+";
+
+/// What is to be done.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    Help,
+    Languages(PathBuf),
+    Show(PathBuf),
+    Generate(Box<Arguments>),
+}
+
+/// What `translate` and `summarize` take.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Arguments {
+    pub(crate) model: PathBuf,
+    pub(crate) from: Option<String>,
+    pub(crate) to: Option<String>,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) texts: Vec<String>,
+    /// A file is one text.
+    pub(crate) whole: bool,
+    pub(crate) beams: Option<usize>,
+    pub(crate) max_new_tokens: Option<usize>,
+    pub(crate) truncate: bool,
+    pub(crate) stream: bool,
+    pub(crate) json: bool,
+    pub(crate) threads: usize,
+    pub(crate) slots: usize,
+    pub(crate) summary: bool,
+    pub(crate) quiet: bool,
+}
+
+/// What is wrong with a command line.
+#[derive(Debug, PartialEq)]
+pub(crate) enum ArgumentError {
+    NoCommand,
+    Command(String),
+    Option { command: String, option: String },
+    NoValue(&'static str),
+    Number { option: &'static str, found: String },
+    NoModel,
+    Both(&'static str, &'static str),
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCommand => write!(f, "expected translate, summarize, languages or show"),
+            Self::Command(found) => {
+                write!(f, "expected translate, summarize, languages or show, found {found:?}")
+            }
+            Self::Option { command, option } => write!(f, "{command} has no option {option}"),
+            Self::NoValue(option) => write!(f, "{option} needs a value"),
+            Self::Number { option, found } => {
+                write!(f, "{option}: expected a number above 0, found {found:?}")
+            }
+            Self::NoModel => write!(f, "expected --model DIR"),
+            Self::Both(a, b) => write!(f, "expected {a} or {b}, found both"),
+        }
+    }
+}
+
+impl std::error::Error for ArgumentError {}
+
+pub(crate) fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Command, ArgumentError> {
+    let mut arguments = arguments.into_iter();
+    let Some(command) = arguments.next() else { return Err(ArgumentError::NoCommand) };
+    let command = command.to_string_lossy().into_owned();
+    let whole = match command.as_str() {
+        "--help" | "-h" | "help" => return Ok(Command::Help),
+        "translate" | "languages" | "show" => false,
+        "summarize" => true,
+        _ => return Err(ArgumentError::Command(command)),
+    };
+    let mut wanted = Arguments {
+        model: PathBuf::new(),
+        from: None,
+        to: None,
+        files: Vec::new(),
+        texts: Vec::new(),
+        whole,
+        beams: None,
+        max_new_tokens: None,
+        truncate: false,
+        stream: false,
+        json: false,
+        threads: 1,
+        slots: 32,
+        summary: false,
+        quiet: false,
+    };
+    let generates = matches!(command.as_str(), "translate" | "summarize");
+    let mut only_texts = false;
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy().into_owned();
+        if only_texts || !text.starts_with("--") {
+            if !generates {
+                return Err(ArgumentError::Option { command, option: text });
+            }
+            wanted.texts.push(text);
+            continue;
+        }
+        let mut value = |option| arguments.next().ok_or(ArgumentError::NoValue(option));
+        let mut number = |option| {
+            let found = value(option)?.to_string_lossy().into_owned();
+            match found.parse() {
+                Ok(number @ 1..) => Ok(number),
+                _ => Err(ArgumentError::Number { option, found }),
+            }
+        };
+        match text.as_str() {
+            "--help" => return Ok(Command::Help),
+            "--model" => wanted.model = value("--model")?.into(),
+            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
+            "--" => only_texts = true,
+            "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
+            "--to" => wanted.to = Some(value("--to")?.to_string_lossy().into_owned()),
+            "--file" => wanted.files.push(value("--file")?.into()),
+            "--lines" => wanted.whole = false,
+            "--whole" => wanted.whole = true,
+            "--beams" => wanted.beams = Some(number("--beams")?),
+            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
+            "--truncate" => wanted.truncate = true,
+            "--stream" => wanted.stream = true,
+            "--json" => wanted.json = true,
+            "--threads" => wanted.threads = number("--threads")?,
+            "--slots" => wanted.slots = number("--slots")?,
+            "--summary" => wanted.summary = true,
+            "--quiet" => wanted.quiet = true,
+            _ => return Err(ArgumentError::Option { command, option: text }),
+        }
+    }
+    if wanted.model.as_os_str().is_empty() {
+        return Err(ArgumentError::NoModel);
+    }
+    if wanted.stream && wanted.json {
+        return Err(ArgumentError::Both("--stream", "--json"));
+    }
+    if !wanted.texts.is_empty() && !wanted.files.is_empty() {
+        return Err(ArgumentError::Both("--file", "texts"));
+    }
+    Ok(match command.as_str() {
+        "languages" => Command::Languages(wanted.model),
+        "show" => Command::Show(wanted.model),
+        _ => Command::Generate(Box::new(wanted)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, ArgumentError> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (line, error) in [
+            ("", "expected translate, summarize, languages or show"),
+            ("translat", "expected translate, summarize, languages or show, found \"translat\""),
+            ("translate", "expected --model DIR"),
+            ("translate --model", "--model needs a value"),
+            ("translate --model x --beams 0", "--beams: expected a number above 0, found \"0\""),
+            ("translate --model x --bogus", "translate has no option --bogus"),
+            ("show --model x --json", "show has no option --json"),
+            ("translate --model x --stream --json", "expected --stream or --json, found both"),
+            ("translate --model x --file y z", "expected --file or texts, found both"),
+        ] {
+            let found = parsed(line).map_err(|error| error.to_string());
+            assert_eq!(found, Err(error.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_or_a_file_is_a_text() {
+        let whole = |line: &str| match parsed(line) {
+            Ok(Command::Generate(arguments)) => arguments.whole,
+            other => unreachable!("{other:?}"),
+        };
+        assert!(!whole("translate --model x"));
+        assert!(whole("summarize --model x"));
+        assert!(!whole("summarize --model x --lines"));
+        assert!(whole("translate --model x --whole"));
+    }
+}

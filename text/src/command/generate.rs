@@ -1,0 +1,303 @@
+//! `translate` and `summarize`: texts through the tokenizer, the model, and the tokenizer again.
+
+use crate::arguments::Arguments;
+use crate::inputs::Inputs;
+use crate::{Failure, Streams, show};
+use serde_json::json;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Finish, Hooks, SearchOptions, Strategy};
+use simdformer::{Event, Limits, Model, Session, Source, Threads};
+use simdformer_text::{Direction, Encoded, Family, Tokenizer};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Texts that are read, run and written together.
+const BLOCK: usize = 512;
+/// The longest output where neither the checkpoint nor the caller says.
+const LONGEST: usize = 256;
+/// Between two lines of progress.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What became of a text.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    text: String,
+    score: f32,
+    tokens: usize,
+    finish: Option<Finish>,
+    /// It was longer than the model takes: how long.
+    too_long: Option<usize>,
+    /// Why there is no text.
+    error: Option<String>,
+}
+
+/// Runs all texts; returns the exit code.
+pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let tokenizer = Tokenizer::from_dir(&arguments.model)?;
+    let direction =
+        Direction { source: arguments.from.as_deref(), target: arguments.to.as_deref() };
+    if let (Some(languages), None) = (tokenizer.languages(), &arguments.to)
+        && matches!(tokenizer.family(), Family::Marian | Family::T5)
+    {
+        // Others refuse to go on; what these write without a target is anybody's guess.
+        let many = languages.len();
+        writeln!(streams.notes, "simdformer: the model has {many} languages, --to chooses one")?;
+    }
+    // Before gigabytes are read: are the languages there?
+    let prefix = tokenizer.encode("", &direction)?.prefix;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    if arguments.summary {
+        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+    }
+    drop(checkpoint);
+    let options = options(arguments, &model, &prefix)?;
+    let runner = Runner { arguments, tokenizer: &tokenizer, model: &model, options, direction };
+    if arguments.threads == 1 {
+        return runner.run(streams);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
+    pool.install(|| runner.run(streams))
+}
+
+/// What the checkpoint asks for, and what the caller wants otherwise.
+fn options(arguments: &Arguments, model: &Model, prefix: &[u32]) -> Result<SearchOptions, Failure> {
+    let mut options = model.config().search_options();
+    if let Some(&start) = prefix.first() {
+        options.start = start;
+    }
+    options.num_return_sequences = 1;
+    match (arguments.beams, &mut options.strategy) {
+        (Some(1), strategy) => *strategy = Strategy::Greedy,
+        (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
+        (Some(beams), strategy) => {
+            *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
+        }
+        (None, _) => (),
+    }
+    if let Some(most) = arguments.max_new_tokens {
+        (options.max_new_tokens, options.max_length) = (Some(most), None);
+    }
+    if arguments.stream && options.sequences() > 1 {
+        return Err("--stream: a beam search knows its text only in the end; add --beams 1".into());
+    }
+    options.scores = arguments.json;
+    Ok(options)
+}
+
+struct Runner<'r> {
+    arguments: &'r Arguments,
+    tokenizer: &'r Tokenizer,
+    model: &'r Model,
+    options: SearchOptions,
+    direction: Direction<'r>,
+}
+
+impl Runner<'_> {
+    fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+        let Streams { input, out, notes, watched } = streams;
+        let mut inputs = Inputs::new(self.arguments, *input)?;
+        let (mut done, mut failed) = (0, 0);
+        let started = Instant::now();
+        loop {
+            let texts = inputs.take(if self.arguments.stream { 1 } else { BLOCK })?;
+            if texts.is_empty() {
+                break;
+            }
+            let progress = Progress {
+                started,
+                said: started,
+                before: done,
+                watched: *watched && !self.arguments.quiet && !self.arguments.stream,
+            };
+            let answers = self.block(&texts, progress, *notes, *out)?;
+            for answer in &answers {
+                done += 1;
+                failed += usize::from(answer.error.is_some());
+                self.write(answer, done, *notes, *out)?;
+            }
+            out.flush()?;
+        }
+        if failed > 0 {
+            writeln!(notes, "simdformer: {failed} of {done} texts were not run")?;
+        }
+        Ok(u8::from(failed > 0))
+    }
+
+    /// The answer to each text.
+    fn block(
+        &self,
+        texts: &[String],
+        mut progress: Progress,
+        notes: &mut (dyn Write + Send),
+        out: &mut (dyn Write + Send),
+    ) -> Result<Vec<Answer>, Failure> {
+        let mut answers = vec![Answer::default(); texts.len()];
+        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+        let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
+        for (i, text) in texts.iter().enumerate() {
+            let mut one = self.tokenizer.encode(text, &self.direction)?;
+            if one.blank {
+                continue;
+            }
+            if one.truncated || one.ids.len() > positions {
+                answers[i].too_long = Some(one.tokens);
+                let most = one.ids.len().min(positions);
+                if !self.arguments.truncate || one.ids.len() > positions {
+                    let takes = format!("{} tokens, the model takes {most}", one.tokens);
+                    answers[i].error = Some(takes);
+                    continue;
+                }
+                one.truncated = true;
+            }
+            encoded.push((i, one));
+        }
+        if encoded.is_empty() {
+            return Ok(answers);
+        }
+        let sources: Vec<Source<'_>> = encoded
+            .iter()
+            .map(|(i, one)| Source {
+                prefix: one.prefix.get(1..).unwrap_or_default(),
+                forced_bos: one.forced_bos,
+                stream: (progress.before + i) as u64,
+                ..Source::new(&one.ids)
+            })
+            .collect();
+        let prefix = encoded.iter().map(|(_, one)| one.prefix.len()).max().unwrap_or(1).max(1);
+        let limits = self.limits(&encoded, prefix);
+        let mut session = Session::new(self.model, limits)?;
+        if self.arguments.threads > 1 {
+            session.set_threads(Threads::Rayon);
+        }
+        let mut options = self.options.clone();
+        let fits = session.search_options();
+        match self.arguments.max_new_tokens {
+            // As many as the model has positions for.
+            Some(most) => options.max_new_tokens = Some(most.min(limits.target_tokens - prefix)),
+            None => {
+                (options.max_length, options.max_new_tokens) =
+                    (fits.max_length, fits.max_new_tokens)
+            }
+        }
+        let mut stream = self.tokenizer.stream();
+        let mut written = Ok(());
+        session.generate(&sources, &options, &mut Hooks::default(), &mut |event| match event {
+            Event::Token { token, .. } if self.arguments.stream => {
+                if let Some(part) = stream.push(token.id)
+                    && written.is_ok()
+                {
+                    written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
+                }
+            }
+            Event::Done(done) => {
+                let answer = &mut answers[encoded[done.source].0];
+                answer.finish = Some(done.finish);
+                if let Some(best) = done.hypotheses().next() {
+                    answer.tokens = best.tokens.len();
+                    answer.score = best.score;
+                    answer.text = match self.arguments.stream {
+                        true => stream.finish().to_owned(),
+                        false => self.tokenizer.decode(best.tokens),
+                    };
+                }
+                progress.done(notes);
+            }
+            _ => (),
+        })?;
+        written?;
+        progress.end(notes);
+        Ok(answers)
+    }
+
+    /// What a session needs for these texts, whose decoders begin with at most `prefix` tokens.
+    fn limits(&self, encoded: &[(usize, Encoded)], prefix: usize) -> Limits {
+        let positions = self.model.config().max_positions(Side::Decoder).unwrap_or(usize::MAX);
+        let longest = encoded.iter().map(|(_, one)| one.ids.len()).max().unwrap_or(1);
+        let options = &self.options;
+        let target = match (options.max_new_tokens, options.max_length) {
+            (Some(new), _) => new.saturating_add(prefix),
+            (None, Some(length)) => length.max(prefix + 1),
+            (None, None) => LONGEST,
+        };
+        let slots = if self.arguments.stream { 1 } else { self.arguments.slots };
+        Limits {
+            beams: options.sequences(),
+            end_tokens: options.eos.len().max(1),
+            ..Limits::new(slots.min(encoded.len()), longest, target.min(positions).max(prefix + 1))
+        }
+    }
+
+    fn write(
+        &self,
+        answer: &Answer,
+        number: usize,
+        notes: &mut dyn Write,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        if let Some(error) = &answer.error {
+            writeln!(notes, "simdformer: text {number}: {error}; --truncate cuts it")?;
+        } else if let Some(tokens) = answer.too_long {
+            writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
+        }
+        if self.arguments.json {
+            let finish = answer.finish.map(|finish| match finish {
+                Finish::End => "end",
+                Finish::Length => "length",
+                Finish::Stopped => "stopped",
+                Finish::Exhausted => "exhausted",
+            });
+            let line = match &answer.error {
+                Some(error) => json!({"text": null, "error": error}),
+                None => json!({
+                    "text": answer.text, "score": answer.score, "tokens": answer.tokens,
+                    "finish": finish, "truncated": answer.too_long.is_some(),
+                }),
+            };
+            writeln!(out, "{line}")?;
+        } else {
+            // A text is a line, also where a model writes two.
+            let line: String = answer
+                .text
+                .chars()
+                .map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c })
+                .collect();
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that says how far it is, rewritten now and then.
+struct Progress {
+    started: Instant,
+    said: Instant,
+    before: usize,
+    watched: bool,
+}
+
+impl Progress {
+    /// One more text is done.
+    fn done(&mut self, notes: &mut dyn Write) {
+        self.before += 1;
+        let now = Instant::now();
+        if !self.watched || now - self.said < PATIENCE {
+            return;
+        }
+        self.said = now;
+        let seconds = (now - self.started).as_secs_f64();
+        let rate = self.before as f64 / seconds.max(1e-9);
+        // Who cannot be told of progress is not told of that either.
+        let _ = write!(notes, "\r{} texts, {rate:.1} a second", self.before);
+        let _ = notes.flush();
+    }
+
+    /// The line goes.
+    fn end(&self, notes: &mut dyn Write) {
+        if self.watched && self.said != self.started {
+            let _ = write!(notes, "\r{:40}\r", "");
+        }
+    }
+}

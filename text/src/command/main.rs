@@ -1,0 +1,65 @@
+//! `simdformer`: a checkpoint's directory and text in, text out.
+//!
+//! `simdformer --help` tells the commands. Text goes to standard output; everything else to standard error.
+
+mod arguments;
+mod generate;
+mod inputs;
+mod show;
+
+use arguments::{Command, HELP};
+use std::error::Error;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::process::ExitCode;
+
+/// Why nothing, or not everything, was done.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// Exit code for a wrong command line.
+const USAGE: u8 = 2;
+
+/// Where a command reads and writes.
+pub(crate) struct Streams<'s> {
+    pub(crate) input: &'s mut (dyn Read + Send),
+    pub(crate) out: &'s mut (dyn Write + Send),
+    pub(crate) notes: &'s mut (dyn Write + Send),
+    /// Somebody looks at the notes: progress is worth writing.
+    pub(crate) watched: bool,
+}
+
+fn main() -> ExitCode {
+    let mut notes = io::stderr();
+    let command = match arguments::parse(std::env::args_os().skip(1)) {
+        Ok(command) => command,
+        Err(error) => {
+            let _ = writeln!(notes, "simdformer: {error}\nsimdformer: --help tells the commands");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let mut streams = Streams {
+        input: &mut io::stdin(),
+        out: &mut BufWriter::new(io::stdout()),
+        notes: &mut notes,
+        watched: io::stderr().is_terminal(),
+    };
+    let done = match command {
+        Command::Help => streams.out.write_all(HELP.as_bytes()).map(|()| 0).map_err(Failure::from),
+        Command::Languages(model) => show::languages(&model, streams.out).map(|()| 0),
+        Command::Show(model) => show::model(&model, streams.out).map(|()| 0),
+        Command::Generate(arguments) => generate::run(&arguments, &mut streams),
+    };
+    match done.and_then(|code| Ok((code, streams.out.flush()?))) {
+        Ok((code, ())) => ExitCode::from(code),
+        // The reader has gone, as `head` does; nobody is left to tell.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "simdformer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,81 @@
+//! What a directory holds: languages, and what was loaded.
+
+use crate::Failure;
+use simdformer::Model;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::kernels::Isa;
+use simdformer::search::{SearchOptions, Strategy};
+use simdformer_text::Tokenizer;
+use std::io::Write;
+use std::path::Path;
+
+/// Names that are listed before the rest is counted.
+const LISTED: usize = 8;
+
+pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let tokenizer = Tokenizer::from_dir(model)?;
+    for language in tokenizer.languages().unwrap_or_default() {
+        writeln!(out, "{}", language.code())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn model(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let tokenizer = Tokenizer::from_dir(path)?;
+    let checkpoint = Checkpoint::open(path)?;
+    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    loaded(&tokenizer, &checkpoint, &model, out)
+}
+
+/// The model, what of the files was not used, and what they ask for.
+pub(crate) fn loaded(
+    tokenizer: &Tokenizer,
+    checkpoint: &Checkpoint<'_>,
+    model: &Model,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    writeln!(out, "{model}")?;
+    let languages = tokenizer.languages().map_or(0, <[_]>::len);
+    write!(out, "text: {:?}, {languages} languages", tokenizer.family())?;
+    match tokenizer.max_tokens() {
+        Some(most) => writeln!(out, ", at most {most} tokens")?,
+        None => writeln!(out)?,
+    }
+    let unused = checkpoint.unused();
+    if !unused.is_empty() {
+        let listed = unused[..unused.len().min(LISTED)].join(", ");
+        let more = unused.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        writeln!(out, "tensors that no part of the model is: {listed}{more}")?;
+    }
+    for default in model.defaults() {
+        writeln!(out, "not in config.json: {}, taken as {}", default.key, default.value)?;
+    }
+    writeln!(out, "asks for: {}", asked(&model.config().search_options()))?;
+    let ignored = &model.config().generation.unsupported;
+    if !ignored.is_empty() {
+        writeln!(out, "asks for and does not get: {}", ignored.join(", "))?;
+    }
+    Ok(())
+}
+
+/// What a checkpoint wants of the search, where it is not the plainest.
+fn asked(options: &SearchOptions) -> String {
+    let mut asked = vec![match &options.strategy {
+        Strategy::Greedy => "greedy search".to_owned(),
+        Strategy::Beam(beam) => {
+            format!("{} beams, length penalty {}", beam.beams, beam.length_penalty)
+        }
+        Strategy::Sample(_) => "samples".to_owned(),
+    }];
+    let number = |what: &str, number: Option<usize>| number.map(|n| format!("{what} {n}"));
+    asked.extend(number("max_length", options.max_length));
+    asked.extend(number("max_new_tokens", options.max_new_tokens));
+    asked.extend(number("min_length", Some(options.min_length).filter(|&n| n > 0)));
+    asked.extend(number("no_repeat_ngram_size", options.no_repeat_ngram));
+    if options.repetition_penalty != 1.0 {
+        asked.push(format!("repetition_penalty {}", options.repetition_penalty));
+    }
+    asked.extend(number("bad_words", Some(options.bad_words.len()).filter(|&n| n > 0)));
+    asked.join(", ")
+}

@@ -1,0 +1,200 @@
+//! The files of a checkpoint's directory.
+
+use crate::error::TextError;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The largest tokenizer file that is read.
+const LARGEST: u64 = 512 << 20;
+
+/// A directory, and the settings in it.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// `config.json`; empty if there is none.
+    pub(crate) config: Settings,
+    /// `tokenizer_config.json`; empty if there is none.
+    pub(crate) tokenizer: Settings,
+}
+
+/// A JSON object of settings.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    path: PathBuf,
+    keys: Map<String, Value>,
+}
+
+impl Directory {
+    pub(crate) fn open(path: &Path) -> Result<Self, TextError> {
+        let mut directory = Self {
+            path: path.to_owned(),
+            config: Settings { path: path.join("config.json"), keys: Map::new() },
+            tokenizer: Settings { path: path.join("tokenizer_config.json"), keys: Map::new() },
+        };
+        directory.config = directory.settings("config.json")?;
+        directory.tokenizer = directory.settings("tokenizer_config.json")?;
+        Ok(directory)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).is_file()
+    }
+
+    /// None of the files that a family could have.
+    pub(crate) fn missing(&self, expected: &[&str]) -> TextError {
+        TextError::Missing {
+            directory: self.path.clone(),
+            expected: expected.iter().map(|&names| names.to_owned()).collect(),
+        }
+    }
+
+    /// A whole file.
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, TextError> {
+        self.optional(name)?.ok_or_else(|| {
+            let error = std::io::Error::from(ErrorKind::NotFound);
+            TextError::Io { path: self.path(name), error }
+        })
+    }
+
+    /// A whole file, if it is there.
+    pub(crate) fn optional(&self, name: &str) -> Result<Option<Vec<u8>>, TextError> {
+        let path = self.path(name);
+        let io = |error| TextError::Io { path: path.clone(), error };
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(self.wrong(name, &format!("expected at most {LARGEST} bytes, found more")));
+        }
+        // What a download leaves that went wrong.
+        if bytes.starts_with(b"version https://git-lfs") {
+            let reason = "a Git-LFS pointer, not the file: `git lfs pull` fetches it";
+            return Err(self.wrong(name, reason));
+        }
+        let begin = bytes[..bytes.len().min(15)].to_ascii_lowercase();
+        if begin.starts_with(b"<!doctype html") || begin.starts_with(b"<html") {
+            return Err(self.wrong(name, "a web page, not the file: the download was refused"));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// A file of JSON.
+    pub(crate) fn json(&self, name: &str) -> Result<Value, TextError> {
+        let bytes = self.read(name)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| self.wrong(name, &format!("expected JSON: {error}")))
+    }
+
+    fn settings(&self, name: &str) -> Result<Settings, TextError> {
+        let keys = match self.optional(name)? {
+            None => Map::new(),
+            Some(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(Value::Object(keys)) => keys,
+                Ok(_) => return Err(self.wrong(name, "expected a JSON object")),
+                Err(error) => return Err(self.wrong(name, &format!("expected JSON: {error}"))),
+            },
+        };
+        Ok(Settings { path: self.path(name), keys })
+    }
+
+    /// A vocabulary: an object of texts to ids, which are dense or nearly so.
+    pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, TextError> {
+        let Value::Object(entries) = self.json(name)? else {
+            return Err(self.wrong(name, "expected an object of texts to ids"));
+        };
+        // What ids may reach: tables are indexed by them.
+        let limit = 2 * entries.len() as u64 + 1024;
+        entries
+            .into_iter()
+            .map(|(text, id)| match id.as_u64().filter(|&id| id < limit) {
+                Some(id) => Ok((text, id as u32)),
+                None => Err(self.wrong(
+                    name,
+                    &format!("expected ids from 0 to {}, found {id} for {text:?}", limit - 1),
+                )),
+            })
+            .collect()
+    }
+
+    pub(crate) fn wrong(&self, name: &str, reason: &str) -> TextError {
+        TextError::File { path: self.path(name), reason: reason.to_owned() }
+    }
+}
+
+impl Settings {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, TextError> {
+        let wrong = |value| self.wrong(key, "a text", value);
+        self.get(key).map(|value| value.as_str().ok_or_else(|| wrong(value))).transpose()
+    }
+
+    /// A token: its text, or an object that holds it.
+    pub(crate) fn token(&self, key: &str, default: &str) -> Result<String, TextError> {
+        match self.get(key) {
+            None => Ok(default.to_owned()),
+            Some(value) => match value.as_str().or_else(|| value.get("content")?.as_str()) {
+                Some(text) => Ok(text.to_owned()),
+                None => Err(self.wrong(key, "a token's text", value)),
+            },
+        }
+    }
+
+    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, TextError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(value) => Err(self.wrong(key, "true or false", value)),
+        }
+    }
+
+    /// A number from 0 to `most`.
+    pub(crate) fn number(&self, key: &str, most: u32) -> Result<Option<u32>, TextError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().filter(|&number| number <= u64::from(most)) {
+            Some(number) => Ok(Some(number as u32)),
+            None => Err(self.wrong(key, &format!("a number from 0 to {most}"), value)),
+        }
+    }
+
+    /// `added_tokens_decoder`: ids and their tokens' texts, and whether each takes the spaces before it.
+    pub(crate) fn added(&self) -> Result<Vec<(u32, String, bool)>, TextError> {
+        const KEY: &str = "added_tokens_decoder";
+        let Some(value) = self.get(KEY) else { return Ok(Vec::new()) };
+        let expected = "an object of ids to tokens";
+        let Some(tokens) = value.as_object() else { return Err(self.wrong(KEY, expected, value)) };
+        tokens
+            .iter()
+            .map(|(id, token)| {
+                let id = id.parse().ok().filter(|&id: &u32| id < 1 << 24);
+                let text = token.get("content").and_then(Value::as_str).filter(|t| !t.is_empty());
+                let left = token.get("lstrip").and_then(Value::as_bool).unwrap_or(false);
+                match (id, text) {
+                    (Some(id), Some(text)) => Ok((id, text.to_owned(), left)),
+                    _ => Err(self.wrong(KEY, expected, token)),
+                }
+            })
+            .collect()
+    }
+
+    pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> TextError {
+        let mut found = found.to_string();
+        if found.len() > 80 {
+            found = found.chars().take(80).collect::<String>() + "...";
+        }
+        let reason = format!("{key}: expected {expected}, found {found}");
+        TextError::File { path: self.path.clone(), reason }
+    }
+}

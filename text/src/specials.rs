@@ -1,0 +1,74 @@
+//! Tokens that are matched in the text before anything is segmented.
+
+use crate::trie::Trie;
+
+/// A token that stands for itself wherever its text occurs.
+#[derive(Clone, Debug)]
+pub(crate) struct Special {
+    pub(crate) text: String,
+    pub(crate) id: u32,
+    /// Takes the spaces before it with it.
+    pub(crate) left: bool,
+}
+
+/// All of them, found longest first at the leftmost place.
+#[derive(Debug)]
+pub(crate) struct Specials {
+    tokens: Vec<Special>,
+    trie: Trie,
+}
+
+/// A stretch of a text.
+pub(crate) enum Part<'t> {
+    Text(&'t str),
+    Token(u32),
+}
+
+impl Specials {
+    pub(crate) fn new(tokens: Vec<Special>) -> Self {
+        let trie = Trie::new(tokens.iter().enumerate().map(|(i, t)| (t.text.as_bytes(), i as u32)));
+        Self { tokens, trie }
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.tokens.iter().map(|token| token.id)
+    }
+
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().map(|token| token.text.as_str())
+    }
+
+    /// Calls `each` with the parts of `text` in order; texts are not empty.
+    pub(crate) fn split<'t, E>(
+        &self,
+        text: &'t str,
+        mut each: impl FnMut(Part<'t>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let bytes = text.as_bytes();
+        let (mut from, mut at) = (0, 0);
+        while at < bytes.len() {
+            let Some(len) = self.trie.longest(&bytes[at..]) else {
+                at += 1;
+                continue;
+            };
+            // Keys are whole characters, so a match begins and ends at one.
+            let found = self.trie.find(&bytes[at..at + len]);
+            if let Some(token) = found.and_then(|i| self.tokens.get(i as usize)) {
+                let mut before = text.get(from..at).unwrap_or_default();
+                if token.left {
+                    before = before.trim_end();
+                }
+                if !before.is_empty() {
+                    each(Part::Text(before))?;
+                }
+                each(Part::Token(token.id))?;
+            }
+            at += len;
+            from = at;
+        }
+        match text.get(from..) {
+            Some(rest) if !rest.is_empty() => each(Part::Text(rest)),
+            _ => Ok(()),
+        }
+    }
+}

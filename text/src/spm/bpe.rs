@@ -1,0 +1,168 @@
+//! Neighbours merge, the best score first, the leftmost of equal ones, until no two make a piece.
+
+use super::file::Kind;
+use super::letters::character_len;
+use super::model::{Segment, SentencePiece};
+use crate::trie::ROOT;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+const NONE: u32 = u32::MAX;
+
+/// A stretch of text between merges; empty once it went into its left neighbour.
+#[derive(Clone, Copy)]
+struct Symbol {
+    start: u32,
+    len: u32,
+    previous: u32,
+    next: u32,
+    /// Where it leads to in the trie, from where its right neighbour goes on.
+    node: u32,
+    /// User-defined: never merged.
+    frozen: bool,
+}
+
+/// Two neighbours whose text is a piece.
+struct Pair {
+    score: f32,
+    left: u32,
+    right: u32,
+    len: u32,
+    node: u32,
+}
+
+impl Ord for Pair {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
+    }
+}
+
+impl PartialOrd for Pair {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Pair {}
+
+struct Merging<'m, 't> {
+    model: &'m SentencePiece,
+    text: &'t [u8],
+    symbols: Vec<Symbol>,
+    agenda: BinaryHeap<Pair>,
+    /// How an unused piece came to be: the length of its left part.
+    unused: HashMap<&'t [u8], u32>,
+}
+
+impl SentencePiece {
+    pub(super) fn bpe(&self, text: &[u8]) -> Vec<Segment> {
+        let mut merging = Merging {
+            model: self,
+            text,
+            symbols: Vec::with_capacity(text.len()),
+            agenda: BinaryHeap::new(),
+            unused: HashMap::new(),
+        };
+        merging.split();
+        for right in 1..merging.symbols.len() as u32 {
+            merging.consider(right - 1, right);
+        }
+        merging.merge();
+        merging.segments()
+    }
+}
+
+impl Merging<'_, '_> {
+    /// Into characters and user-defined symbols.
+    fn split(&mut self) {
+        let (mut start, mut index) = (0, 0);
+        while start < self.text.len() {
+            let rest = &self.text[start..];
+            let symbol = self.model.normalizer.symbol(rest);
+            let len = symbol.unwrap_or_else(|| character_len(rest));
+            let node = self.model.trie.walk(ROOT, &rest[..len]).unwrap_or(NONE);
+            start += len;
+            self.symbols.push(Symbol {
+                start: (start - len) as u32,
+                len: len as u32,
+                previous: if index == 0 { NONE } else { index - 1 },
+                next: if start == self.text.len() { NONE } else { index + 1 },
+                node,
+                frozen: symbol.is_some(),
+            });
+            index += 1;
+        }
+    }
+
+    /// Puts two neighbours on the agenda if together they are a piece.
+    fn consider(&mut self, left: u32, right: u32) {
+        let text = self.text;
+        let (Some(a), Some(b)) =
+            (self.symbols.get(left as usize), self.symbols.get(right as usize))
+        else {
+            return;
+        };
+        if a.frozen || b.frozen || a.node == NONE {
+            return;
+        }
+        let trie = &self.model.trie;
+        let (from, to) = (b.start as usize, (b.start + b.len) as usize);
+        let Some(node) = trie.walk(a.node, &text[from..to]) else { return };
+        let Some(id) = trie.id(node) else { return };
+        let score = self.model.pieces.score(id);
+        self.agenda.push(Pair { score, left, right, len: a.len + b.len, node });
+        if self.model.pieces.kind(id) == Kind::Unused {
+            self.unused.insert(&text[a.start as usize..to], a.len);
+        }
+    }
+
+    fn merge(&mut self) {
+        while let Some(pair) = self.agenda.pop() {
+            let (left, right) = (pair.left as usize, pair.right as usize);
+            let (a, b) = (self.symbols[left], self.symbols[right]);
+            if a.len == 0 || b.len == 0 || a.len + b.len != pair.len {
+                continue;
+            }
+            self.symbols[left] = Symbol { len: pair.len, next: b.next, node: pair.node, ..a };
+            if let Some(after) = self.symbols.get_mut(b.next as usize) {
+                after.previous = pair.left;
+            }
+            self.symbols[right].len = 0;
+            self.consider(a.previous, pair.left);
+            self.consider(pair.left, b.next);
+        }
+    }
+
+    /// What is left, unused pieces taken apart again.
+    fn segments(&self) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        let mut apart = Vec::new();
+        for symbol in self.symbols.iter().filter(|symbol| symbol.len > 0) {
+            apart.push((symbol.start, symbol.start + symbol.len));
+            while let Some((start, end)) = apart.pop() {
+                let piece = &self.text[start as usize..end as usize];
+                let id = self.id_of(piece);
+                let left = match self.model.pieces.kind(id) {
+                    Kind::Unused => self.unused.get(piece),
+                    _ => None,
+                };
+                match left {
+                    Some(&left) => apart.extend([(start + left, end), (start, start + left)]),
+                    None => segments.push(Segment { start, end, id }),
+                }
+            }
+        }
+        segments
+    }
+
+    fn id_of(&self, piece: &[u8]) -> u32 {
+        let id = str::from_utf8(piece).ok().and_then(|piece| self.model.id(piece));
+        id.unwrap_or(self.model.unknown)
+    }
+}

@@ -1,0 +1,245 @@
+//! The file: a protobuf message `ModelProto`, read without a schema compiler.
+//!
+//! Only the fields that change ids or text are looked at. A message inside that comes twice is merged, as
+//! protobuf says; of a number that comes twice the last one counts.
+
+use super::error::SpmError;
+
+/// What a piece is for: `SentencePiece.Type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    /// Matched before everything else.
+    UserDefined,
+    /// In the vocabulary, and in no segmentation.
+    Unused,
+    Byte,
+}
+
+/// The algorithm: `TrainerSpec.ModelType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Unigram,
+    Bpe,
+}
+
+/// The vocabulary: the text of all pieces end to end.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    text: String,
+    ends: Vec<u32>,
+    pub(super) scores: Vec<f32>,
+    pub(super) kinds: Vec<Kind>,
+}
+
+impl Pieces {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&str> {
+        let id = id as usize;
+        let end = *self.ends.get(id)? as usize;
+        let start = match id.checked_sub(1) {
+            Some(before) => *self.ends.get(before)? as usize,
+            None => 0,
+        };
+        self.text.get(start..end)
+    }
+
+    pub(super) fn kind(&self, id: u32) -> Kind {
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unknown)
+    }
+
+    pub(super) fn score(&self, id: u32) -> f32 {
+        self.scores.get(id as usize).copied().unwrap_or(0.0)
+    }
+
+    fn push(&mut self, text: &str, score: f32, kind: Kind) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len() as u32);
+        self.scores.push(score);
+        self.kinds.push(kind);
+    }
+}
+
+/// The parts of `ModelProto` that say how text becomes ids, with protobuf's defaults.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) pieces: Pieces,
+    pub(super) algorithm: Algorithm,
+    pub(super) byte_fallback: bool,
+    pub(super) whitespace_as_suffix: bool,
+    pub(super) unk_surface: String,
+    pub(super) rules: Vec<u8>,
+    pub(super) add_dummy_prefix: bool,
+    pub(super) remove_extra_whitespaces: bool,
+    pub(super) escape_whitespaces: bool,
+}
+
+impl File {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, SpmError> {
+        let mut file = Self {
+            pieces: Pieces::default(),
+            algorithm: Algorithm::Unigram,
+            byte_fallback: false,
+            whitespace_as_suffix: false,
+            unk_surface: " \u{2047} ".to_owned(),
+            rules: Vec::new(),
+            add_dummy_prefix: true,
+            remove_extra_whitespaces: true,
+            escape_whitespaces: true,
+        };
+        let mut message = Message { bytes };
+        while let Some((field, value)) = message.next()? {
+            match (field, value) {
+                (1, Value::Bytes(piece)) => file.piece(piece)?,
+                (2, Value::Bytes(trainer)) => file.trainer(trainer)?,
+                (3, Value::Bytes(normalizer)) => file.normalizer(normalizer)?,
+                (5, Value::Bytes(denormalizer)) => {
+                    let mut message = Message { bytes: denormalizer };
+                    while let Some((field, value)) = message.next()? {
+                        if matches!((field, value), (2, Value::Bytes(rules)) if !rules.is_empty()) {
+                            return Err(SpmError::Denormalizer);
+                        }
+                    }
+                }
+                _ => (),
+            }
+        }
+        Ok(file)
+    }
+
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+        let id = self.pieces.len();
+        let (mut text, mut score, mut kind) = ("", 0.0, Kind::Normal);
+        let mut message = Message { bytes };
+        while let Some((field, value)) = message.next()? {
+            match (field, value) {
+                (1, Value::Bytes(bytes)) => {
+                    text = str::from_utf8(bytes).map_err(|_| SpmError::PieceText { id })?;
+                }
+                (2, Value::Word(bits)) => score = f32::from_bits(bits),
+                (3, Value::Varint(number)) => {
+                    kind = match number {
+                        1 => Kind::Normal,
+                        2 => Kind::Unknown,
+                        3 => Kind::Control,
+                        4 => Kind::UserDefined,
+                        5 => Kind::Unused,
+                        6 => Kind::Byte,
+                        found => return Err(SpmError::PieceKind { id, found }),
+                    }
+                }
+                _ => (),
+            }
+        }
+        if text.is_empty() {
+            return Err(SpmError::PieceText { id });
+        }
+        if !score.is_finite() {
+            return Err(SpmError::Score { id, found: score });
+        }
+        // Minus zero is zero where scores are ordered.
+        self.pieces.push(text, score + 0.0, kind);
+        Ok(())
+    }
+
+    fn trainer(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+        let mut message = Message { bytes };
+        while let Some((field, value)) = message.next()? {
+            match (field, value) {
+                (3, Value::Varint(number)) => {
+                    self.algorithm = match number {
+                        1 => Algorithm::Unigram,
+                        2 => Algorithm::Bpe,
+                        found => return Err(SpmError::Algorithm { found }),
+                    }
+                }
+                (24, Value::Varint(flag)) => self.whitespace_as_suffix = flag != 0,
+                (35, Value::Varint(flag)) => self.byte_fallback = flag != 0,
+                (44, Value::Bytes(surface)) => {
+                    self.unk_surface = String::from_utf8_lossy(surface).into_owned();
+                }
+                _ => (),
+            }
+        }
+        Ok(())
+    }
+
+    fn normalizer(&mut self, bytes: &[u8]) -> Result<(), SpmError> {
+        let mut message = Message { bytes };
+        while let Some((field, value)) = message.next()? {
+            match (field, value) {
+                (2, Value::Bytes(rules)) => self.rules = rules.to_vec(),
+                (3, Value::Varint(flag)) => self.add_dummy_prefix = flag != 0,
+                (4, Value::Varint(flag)) => self.remove_extra_whitespaces = flag != 0,
+                (5, Value::Varint(flag)) => self.escape_whitespaces = flag != 0,
+                _ => (),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a message that are left to read.
+struct Message<'b> {
+    bytes: &'b [u8],
+}
+
+enum Value<'b> {
+    Varint(u64),
+    Word(u32),
+    /// Eight bytes; no field that matters has them.
+    Long,
+    Bytes(&'b [u8]),
+}
+
+impl<'b> Message<'b> {
+    /// The next field's number and value; `None` at the end.
+    fn next(&mut self) -> Result<Option<(u64, Value<'b>)>, SpmError> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => {
+                self.take(8)?;
+                Value::Long
+            }
+            2 => {
+                let len = usize::try_from(self.varint()?).map_err(|_| SpmError::Truncated)?;
+                Value::Bytes(self.take(len)?)
+            }
+            5 => {
+                let mut word = [0; 4];
+                word.copy_from_slice(self.take(4)?);
+                Value::Word(u32::from_le_bytes(word))
+            }
+            found => return Err(SpmError::Wire { found: found as u8 }),
+        };
+        Ok(Some((tag >> 3, value)))
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'b [u8], SpmError> {
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or(SpmError::Truncated)?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Result<u64, SpmError> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.bytes.split_first().ok_or(SpmError::Truncated)?;
+            self.bytes = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(SpmError::Truncated)
+    }
+}

@@ -1,0 +1,197 @@
+//! A model: what was read, ready to segment.
+
+use super::error::SpmError;
+use super::file::{Algorithm, File, Kind, Pieces};
+use super::letters::byte_of;
+use super::normalizer::Normalizer;
+use crate::trie::Trie;
+use std::collections::HashMap;
+
+/// The longest text that is segmented, in bytes after normalisation: positions are `u32`.
+const LONGEST_TEXT: usize = u32::MAX as usize / 2;
+/// The largest file that is read.
+const LARGEST_FILE: usize = 1 << 30;
+
+/// A SentencePiece model.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let file = "tests/golden/spm/bpe_bytes.spm";
+/// let model = simdformer_text::SentencePiece::from_bytes(&std::fs::read(file)?)?;
+/// let ids = model.encode("The quick brown fox.")?;
+/// assert_eq!(model.decode(&ids), "The quick brown fox.");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct SentencePiece {
+    pub(super) pieces: Pieces,
+    /// Pieces that a segmentation may consist of, and unused ones.
+    pub(super) trie: Trie,
+    /// Unknown, control and byte pieces.
+    reserved: HashMap<String, u32>,
+    /// The id of each byte, with byte fallback.
+    bytes: Option<Box<[u32; 256]>>,
+    pub(super) unknown: u32,
+    pub(super) unk_surface: String,
+    pub(super) normalizer: Normalizer,
+    algorithm: Algorithm,
+    pub(super) lowest: f32,
+    pub(super) highest: f32,
+}
+
+/// A range of the normalised text and the id of its piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) id: u32,
+}
+
+impl SentencePiece {
+    /// The model in `bytes`, the whole file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, where reading it as SentencePiece does would be an error there too or
+    /// undefined; and models of words and of single characters, which no published translator has.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SpmError> {
+        if bytes.len() > LARGEST_FILE {
+            return Err(SpmError::Large { limit: LARGEST_FILE, found: bytes.len() });
+        }
+        let file = File::read(bytes)?;
+        let mut unknown = None;
+        let mut reserved = HashMap::new();
+        let mut byte_ids = [u32::MAX; 256];
+        let segmentable = |kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
+        let pieces = &file.pieces;
+        let all = || (0..pieces.len() as u32).filter_map(|id| Some((id, pieces.get(id)?)));
+        for (id, text) in all() {
+            let kind = pieces.kind(id);
+            if !segmentable(kind) && reserved.insert(text.to_owned(), id).is_some() {
+                return Err(SpmError::Twice { piece: text.to_owned() });
+            }
+            match kind {
+                Kind::Unknown if unknown.replace(id).is_some() => return Err(SpmError::Unknowns),
+                Kind::Byte => {
+                    let byte = byte_of(text).filter(|_| file.byte_fallback);
+                    let byte = byte.ok_or_else(|| SpmError::Byte { piece: text.to_owned() })?;
+                    byte_ids[usize::from(byte)] = id;
+                }
+                _ => (),
+            }
+        }
+        let unknown = unknown.ok_or(SpmError::Unknowns)?;
+        if file.byte_fallback && byte_ids.contains(&u32::MAX) {
+            return Err(SpmError::BytesMissing);
+        }
+        let of = |wanted: fn(Kind) -> bool| {
+            all().filter(move |&(id, _)| wanted(pieces.kind(id))).map(|(id, t)| (t.as_bytes(), id))
+        };
+        let trie =
+            Trie::new(of(|kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused)));
+        // Two pieces of one text are one key: the second is what the trie does not answer with.
+        for (id, text) in all().filter(|&(id, _)| segmentable(pieces.kind(id))) {
+            let found = trie.find(text.as_bytes());
+            if found != Some(id) {
+                return Err(SpmError::Twice { piece: text.to_owned() });
+            }
+        }
+        let normalizer = Normalizer::new(&file, Trie::new(of(|kind| kind == Kind::UserDefined)))?;
+        let normal = || all().filter(|&(id, _)| pieces.kind(id) == Kind::Normal);
+        // Where C++ begins to look for the highest: the least positive number.
+        let highest = normal().fold(f32::MIN_POSITIVE, |most, (id, _)| most.max(pieces.score(id)));
+        let lowest = normal().fold(f32::MAX, |least, (id, _)| least.min(pieces.score(id)));
+        Ok(Self {
+            trie,
+            reserved,
+            bytes: file.byte_fallback.then(|| Box::new(byte_ids)),
+            unknown,
+            unk_surface: file.unk_surface,
+            normalizer,
+            algorithm: file.algorithm,
+            lowest,
+            highest,
+            pieces: file.pieces,
+        })
+    }
+
+    /// How many pieces there are; ids are below it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Whether there are no pieces. A model that was read has at least the unknown one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.len() == 0
+    }
+
+    /// The text of a piece, with `▁` for a space.
+    #[must_use]
+    pub fn piece(&self, id: u32) -> Option<&str> {
+        self.pieces.get(id)
+    }
+
+    /// The id of a piece; `None` where SentencePiece answers with that of the unknown one.
+    #[must_use]
+    pub fn id(&self, piece: &str) -> Option<u32> {
+        let reserved = self.reserved.get(piece).copied();
+        reserved.or_else(|| self.trie.find(piece.as_bytes()))
+    }
+
+    /// The id of the unknown piece.
+    #[must_use]
+    pub fn unknown(&self) -> u32 {
+        self.unknown
+    }
+
+    /// The ids of `text`.
+    ///
+    /// # Errors
+    /// [`SpmError::Text`] for gigabytes of text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, SpmError> {
+        let mut ids = Vec::new();
+        self.segment(text, &mut |_, id| ids.push(id))?;
+        Ok(ids)
+    }
+
+    /// Calls `each` with every piece as it stands in the normalised text, and its id. A piece that is not in
+    /// the vocabulary comes with the id of the unknown one, or byte by byte.
+    pub(crate) fn segment(
+        &self,
+        text: &str,
+        each: &mut dyn FnMut(&[u8], u32),
+    ) -> Result<(), SpmError> {
+        let mut normalized = Vec::with_capacity(text.len() + text.len() / 4 + 8);
+        if text.len() > LONGEST_TEXT {
+            return Err(SpmError::Text { limit: LONGEST_TEXT, found: text.len() });
+        }
+        self.normalizer.normalize(text, &mut normalized);
+        if normalized.len() > LONGEST_TEXT {
+            return Err(SpmError::Text { limit: LONGEST_TEXT, found: normalized.len() });
+        }
+        let segments = match self.algorithm {
+            Algorithm::Unigram => self.unigram(&normalized),
+            Algorithm::Bpe => self.bpe(&normalized),
+        };
+        let mut unknown: Option<Segment> = None;
+        for segment in segments {
+            let text = |of: Segment| &normalized[of.start as usize..of.end as usize];
+            if segment.id != self.unknown {
+                if let Some(run) = unknown.take() {
+                    each(text(run), self.unknown);
+                }
+                each(text(segment), segment.id);
+            } else if let Some(bytes) = &self.bytes {
+                text(segment).iter().for_each(|&byte| each(&[byte], bytes[usize::from(byte)]));
+            } else {
+                // Neighbours that nobody knows are one piece.
+                unknown = Some(Segment { end: segment.end, ..unknown.unwrap_or(segment) });
+            }
+        }
+        if let Some(run) = unknown {
+            each(&normalized[run.start as usize..run.end as usize], self.unknown);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Text to the text that is segmented: rules of replacement, spaces, and what no rule may touch.
+//!
+//! The rules are a Darts double array of `u32` units, then the replacements, each ended by a zero byte. At
+//! each position the longest rule wins; the whole is not normalised again.
+
+use super::error::SpmError;
+use crate::trie::{ROOT, Trie};
+
+/// A space where pieces are cut.
+pub(super) const SPACE: &str = "\u{2581}";
+
+/// The longest replacement that a file may hold. Those of NFKC reach 33 bytes; a file with a longer one
+/// could make a megabyte of every letter.
+const LONGEST_REPLACEMENT: usize = 1024;
+
+/// Units are looked at in blocks of this many bytes.
+const UNITS: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Normalizer {
+    units: Vec<u32>,
+    replacements: Vec<u8>,
+    symbols: Trie,
+    /// ASCII that no rule and no symbol begins with.
+    plain: Box<[bool; 256]>,
+    pub(super) add_dummy_prefix: bool,
+    pub(super) remove_extra_whitespaces: bool,
+    escape_whitespaces: bool,
+    whitespace_as_suffix: bool,
+}
+
+impl Normalizer {
+    pub(super) fn new(file: &super::file::File, symbols: Trie) -> Result<Self, SpmError> {
+        let (units, replacements) = rules(&file.rules)?;
+        let mut normalizer = Self {
+            units,
+            replacements,
+            symbols,
+            plain: Box::new([false; 256]),
+            add_dummy_prefix: file.add_dummy_prefix,
+            remove_extra_whitespaces: file.remove_extra_whitespaces,
+            escape_whitespaces: file.escape_whitespaces,
+            whitespace_as_suffix: file.whitespace_as_suffix,
+        };
+        for byte in 0..0x80 {
+            let begins_rule =
+                normalizer.root().is_some_and(|at| normalizer.next(at, byte).is_some());
+            let begins_symbol = normalizer.symbols.child(ROOT, byte).is_some();
+            normalizer.plain[usize::from(byte)] = byte != b' ' && !begins_rule && !begins_symbol;
+        }
+        Ok(normalizer)
+    }
+
+    /// What is segmented, in `out`. Well-formed unless the rules are not.
+    pub(super) fn normalize(&self, text: &str, out: &mut Vec<u8>) {
+        out.clear();
+        let mut rest = text.as_bytes();
+        if self.remove_extra_whitespaces {
+            while !rest.is_empty()
+                && let (b" ", taken) = self.prefix(rest)
+            {
+                rest = &rest[taken..];
+            }
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let space = if self.escape_whitespaces { SPACE.as_bytes() } else { b" " };
+        if self.add_dummy_prefix && !self.whitespace_as_suffix {
+            out.extend_from_slice(space);
+        }
+        let mut after_space = self.remove_extra_whitespaces;
+        while let Some(&first) = rest.first() {
+            if self.plain[usize::from(first)] {
+                out.push(first);
+                rest = &rest[1..];
+                after_space = false;
+                continue;
+            }
+            let (mut written, taken) = self.prefix(rest);
+            while after_space && let Some(after) = written.strip_prefix(b" ") {
+                written = after;
+            }
+            for &byte in written {
+                match byte {
+                    b' ' => out.extend_from_slice(space),
+                    byte => out.push(byte),
+                }
+            }
+            if let Some(last) = written.last() {
+                after_space = self.remove_extra_whitespaces && *last == b' ';
+            }
+            rest = &rest[taken..];
+        }
+        if self.remove_extra_whitespaces {
+            while out.ends_with(space) {
+                out.truncate(out.len() - space.len());
+            }
+        }
+        if self.add_dummy_prefix && self.whitespace_as_suffix {
+            out.extend_from_slice(space);
+        }
+    }
+
+    /// The length of the user-defined symbol that `text` begins with.
+    pub(super) fn symbol(&self, text: &[u8]) -> Option<usize> {
+        self.symbols.longest(text)
+    }
+
+    /// What the beginning of `text`, which is not empty, becomes, and how many bytes that takes.
+    fn prefix<'t>(&'t self, text: &'t [u8]) -> (&'t [u8], usize) {
+        if let Some(len) = self.symbol(text) {
+            return (&text[..len], len);
+        }
+        if let Some((replacement, len)) = self.rule(text) {
+            return (replacement, len);
+        }
+        match character(text) {
+            Some(len) => (&text[..len], len),
+            None => ("\u{fffd}".as_bytes(), 1),
+        }
+    }
+
+    /// The longest rule's replacement and length.
+    fn rule(&self, text: &[u8]) -> Option<(&[u8], usize)> {
+        let mut at = self.root()?;
+        let mut found = None;
+        for (before, &byte) in text.iter().enumerate() {
+            let Some((next, value)) = self.next(at, byte) else { break };
+            at = next;
+            if let Some(value) = value {
+                found = Some((value, before + 1));
+            }
+        }
+        let (value, len) = found?;
+        let from = self.replacements.get(value as usize..)?;
+        let end = from.iter().position(|&byte| byte == 0).unwrap_or(from.len());
+        Some((&from[..end], len))
+    }
+
+    /// Where the root's children are.
+    fn root(&self) -> Option<u32> {
+        self.units.first().map(|&unit| offset(unit))
+    }
+
+    /// From where the children of a node are to where those of its child under `byte` are, and the value
+    /// that is stored there.
+    fn next(&self, children: u32, byte: u8) -> Option<(u32, Option<u32>)> {
+        let at = children ^ u32::from(byte);
+        let unit = *self.units.get(at as usize)?;
+        // The highest bit is set in units that hold a value.
+        if unit & (1 << 31 | 0xff) != u32::from(byte) {
+            return None;
+        }
+        let children = at ^ offset(unit);
+        let value = if unit >> 8 & 1 == 1 {
+            self.units.get(children as usize).map(|unit| unit & !(1 << 31))
+        } else {
+            None
+        };
+        Some((children, value))
+    }
+}
+
+fn offset(unit: u32) -> u32 {
+    unit >> 10 << ((unit & 1 << 9) >> 6)
+}
+
+/// The length of the character at the beginning, if it is one.
+fn character(text: &[u8]) -> Option<usize> {
+    let len = super::letters::character_len(text);
+    str::from_utf8(&text[..len]).is_ok().then_some(len)
+}
+
+/// The units and the replacements of precompiled rules.
+fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), SpmError> {
+    if bytes.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let broken = SpmError::Rules { bytes: bytes.len() };
+    let Some((size, rest)) = bytes.split_first_chunk() else { return Err(broken) };
+    let size = u32::from_le_bytes(*size) as usize;
+    let Some((units, replacements)) = rest.split_at_checked(size) else { return Err(broken) };
+    if !size.is_multiple_of(UNITS) || replacements.is_empty() {
+        return Err(broken);
+    }
+    let longest = replacements.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0);
+    if longest > LONGEST_REPLACEMENT {
+        return Err(SpmError::Replacement { limit: LONGEST_REPLACEMENT, found: longest });
+    }
+    let units = units.as_chunks::<UNITS>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
+    Ok((units, replacements.to_vec()))
+}
+
+/// Whether every walk through precompiled rules stays inside of them, and every replacement is text: what a
+/// reader that does not look again relies on.
+#[cfg(feature = "json")]
+pub(crate) fn sound(bytes: &[u8]) -> bool {
+    let Ok((units, replacements)) = rules(bytes) else { return false };
+    let Ok(replacements) = str::from_utf8(&replacements) else { return false };
+    let Some(&root) = units.first() else { return bytes.is_empty() };
+    let mut seen = vec![false; units.len()];
+    let mut open = vec![offset(root) as usize];
+    while let Some(children) = open.pop() {
+        // All children of a node are in one block of 256 units.
+        if children | 0xff >= units.len() {
+            return false;
+        }
+        if std::mem::replace(&mut seen[children], true) {
+            continue;
+        }
+        for byte in 1..256 {
+            let unit = units[children ^ byte];
+            if unit & (1 << 31 | 0xff) != byte as u32 {
+                continue;
+            }
+            let next = children ^ byte ^ offset(unit) as usize;
+            if unit >> 8 & 1 == 1 {
+                let value = units.get(next).map(|unit| (unit & !(1 << 31)) as usize);
+                let inside = value.and_then(|value| replacements.get(value..));
+                if !inside.is_some_and(|rest| rest.contains('\0')) {
+                    return false;
+                }
+            }
+            open.push(next);
+        }
+    }
+    true
+}

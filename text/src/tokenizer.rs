@@ -1,0 +1,269 @@
+//! The tokenizer of a directory: its family's files, special tokens and languages.
+
+use crate::directory::Directory;
+use crate::encoded::Encoded;
+#[cfg(feature = "json")]
+use crate::engine::Engine;
+use crate::error::TextError;
+use crate::families::{self, Parts};
+use crate::family::Family;
+use crate::languages::{Direction, Language};
+use crate::nearest;
+use crate::stream::DecodeStream;
+use std::path::Path;
+
+/// Text to the ids that a model was trained on, and back.
+///
+/// Immutable: any number of threads may share it.
+#[derive(Debug)]
+pub struct Tokenizer {
+    /// Languages are sorted by code.
+    parts: Parts,
+    /// Languages where the caller names none.
+    source: Option<String>,
+    target: Option<String>,
+    /// Whether the text's language comes last.
+    legacy: bool,
+    max_tokens: Option<usize>,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a checkpoint's directory, as it is published.
+    ///
+    /// The family is that of `tokenizer_config.json` or `config.json`. Where a SentencePiece file is there it
+    /// is the truth, whatever a `tokenizer.json` beside it says.
+    ///
+    /// # Errors
+    /// A family that is not known, files that are missing, cut short or contradict themselves: with the
+    /// file's name, what was expected and what was found.
+    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
+        let directory = Directory::open(path.as_ref())?;
+        let family = Family::of(&directory)?;
+        let parts = match family {
+            Family::Marian => families::marian(&directory)?,
+            Family::M2m100 => families::m2m100(&directory)?,
+            Family::Nllb | Family::Mbart25 | Family::Mbart50 | Family::XlmRoberta
+                if directory.has("sentencepiece.bpe.model") =>
+            {
+                families::fairseq(&directory, family)?
+            }
+            Family::T5 if directory.has("spiece.model") => families::t5(&directory)?,
+            _ => families::json(&directory, family)?,
+        };
+        let legacy = family == Family::Mbart25;
+        let mut tokenizer = Self { parts, source: None, target: None, legacy, max_tokens: None };
+        tokenizer.settings(&directory)?;
+        Ok(tokenizer)
+    }
+
+    /// What all families read from their settings.
+    fn settings(&mut self, directory: &Directory) -> Result<(), TextError> {
+        let (config, tokenizer) = (&directory.config, &directory.tokenizer);
+        let parts = &mut self.parts;
+        parts.languages.sort_unstable();
+        parts.languages.dedup_by(|a, b| a.code() == b.code());
+        let keys = [
+            (["src_lang", "source_lang"], &mut self.source),
+            (["tgt_lang", "target_lang"], &mut self.target),
+        ];
+        for ([key, older], language) in keys {
+            *language = tokenizer.text(key)?.or(tokenizer.text(older)?).map(str::to_owned);
+        }
+        self.legacy |= tokenizer.flag("legacy_behaviour", false)?;
+        let start = config.number("decoder_start_token_id", u32::MAX)?;
+        // A decoder that is not told otherwise begins with the end: fairseq's families.
+        let fairseq = matches!(parts.family, Family::M2m100 | Family::Nllb | Family::Mbart50);
+        parts.start = start.or(parts.start).or(parts.end.filter(|_| fairseq));
+        let positions = config.number("max_position_embeddings", u32::MAX)?.filter(|_| {
+            // Relative positions have no end, and what Whisper's encoder takes is no text.
+            !matches!(parts.family, Family::T5 | Family::Whisper)
+        });
+        // RoBERTa's tables have two rows before the first position, and count them.
+        let model_type = config.text("model_type")?.unwrap_or_default();
+        let before = if matches!(model_type, "roberta" | "xlm-roberta" | "mpnet") { 2 } else { 0 };
+        let positions = positions.map(|rows| rows.saturating_sub(before) as usize);
+        // What is not known is written as 1e30.
+        let most = tokenizer.get("model_max_length").and_then(serde_json::Value::as_f64);
+        let most = most.filter(|&most| (1.0..1e9).contains(&most)).map(|most| most as usize);
+        self.max_tokens = match (positions, most) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Ok(())
+    }
+
+    /// The family that the directory is of.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.parts.family
+    }
+
+    /// The languages to choose from, sorted by code; `None` for a model of one direction.
+    #[must_use]
+    pub fn languages(&self) -> Option<&[Language]> {
+        (!self.parts.languages.is_empty()).then_some(&self.parts.languages)
+    }
+
+    /// The most tokens of a text, special ones included, where the directory says.
+    #[must_use]
+    pub fn max_tokens(&self) -> Option<usize> {
+        self.max_tokens
+    }
+
+    /// The same with another limit; `None` cuts nothing.
+    #[must_use]
+    pub fn with_max_tokens(self, max_tokens: Option<usize>) -> Self {
+        Self { max_tokens, ..self }
+    }
+
+    /// `text` as the encoder wants it, and what the decoder is to begin with.
+    ///
+    /// Special tokens that stand in the text as they are written, `</s>`, `<pad>`, `>>fra<<`, are what they
+    /// say, as in transformers.
+    ///
+    /// # Errors
+    /// A language that the model does not have, with the most similar ones that it has; none where it needs
+    /// one; a language where it has none.
+    pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
+        let prompt = self.prompt(direction)?;
+        let mut content = Vec::new();
+        #[cfg(feature = "json")]
+        if let Engine::Json(json) = &self.parts.engine
+            && json.has_template(self.parts.family)
+        {
+            return json.encode_whole(text, self.max_tokens, prompt.decoder);
+        }
+        self.parts.engine.encode(text, false, &mut content)?;
+        let blank = content.is_empty();
+        let around = prompt.before.iter().chain(&prompt.after).count();
+        let tokens = content.len() + around;
+        let truncated = self.max_tokens.is_some_and(|most| tokens > most);
+        if let Some(most) = self.max_tokens {
+            content.truncate(most.saturating_sub(around));
+        }
+        let ids = [prompt.before, content, prompt.after].concat();
+        let (prefix, forced_bos) = prompt.decoder;
+        Ok(Encoded { ids, prefix, forced_bos, truncated, tokens, blank })
+    }
+
+    /// The ids of a target, without any special token: to score it, or to begin a translation with it.
+    ///
+    /// # Errors
+    /// [`TextError::Text`] for a text that cannot be segmented.
+    pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut ids = Vec::new();
+        self.parts.engine.encode(text, true, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// The text of `ids`. Special tokens and ids outside the vocabulary, which models padded to a round
+    /// number may produce, have none.
+    #[must_use]
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let mut stream = self.stream();
+        let mut text = String::new();
+        for &id in ids {
+            text.extend(stream.push(id));
+        }
+        text.push_str(stream.finish());
+        text
+    }
+
+    /// The text of ids that come one at a time.
+    #[must_use]
+    pub fn stream(&self) -> DecodeStream<'_> {
+        // What transformers strips of these, it does not of others.
+        let trims = matches!(self.parts.family, Family::Marian | Family::M2m100);
+        DecodeStream::new(&self.parts.engine, trims)
+    }
+
+    /// The tokens about a text and at the decoder's beginning.
+    fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
+        let language = |code: Option<&str>, default: &Option<String>, side| match code {
+            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            None => match default {
+                Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+                None => Err(TextError::LanguageNeeded {
+                    side,
+                    languages: self.parts.languages.len(),
+                    some: self
+                        .parts
+                        .languages
+                        .iter()
+                        .take(4)
+                        .map(|l| l.code().to_owned())
+                        .collect(),
+                }),
+            },
+        };
+        let chosen = |code: Option<&str>| match code {
+            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            None => Ok(None),
+        };
+        let start: Vec<u32> = self.parts.start.into_iter().collect();
+        let list = |ids: [Option<u32>; 2]| ids.into_iter().flatten().collect::<Vec<u32>>();
+        Ok(match self.parts.family {
+            Family::M2m100 | Family::Nllb | Family::Mbart50 | Family::Mbart25 => {
+                let source = language(direction.source, &self.source, "source")?;
+                let target = language(direction.target, &self.target, "target")?;
+                let (before, after) = if self.legacy {
+                    (Vec::new(), list([self.parts.end, source]))
+                } else {
+                    (list([source, None]), list([self.parts.end, None]))
+                };
+                let decoder = match self.parts.family {
+                    Family::Mbart25 => (list([target, None]), None),
+                    _ => (start, target),
+                };
+                Prompt { before, after, decoder }
+            }
+            Family::Whisper => {
+                let source = chosen(direction.source)?;
+                let [transcribe, translate, silent] = self.parts.tasks;
+                let task = match direction.target {
+                    Some(target) if direction.source != Some(target) => translate,
+                    _ => transcribe,
+                };
+                let spoken = source.into_iter().chain(task.filter(|_| source.is_some()));
+                let prefix = start.into_iter().chain(spoken).chain(silent).collect();
+                Prompt { before: Vec::new(), after: Vec::new(), decoder: (prefix, None) }
+            }
+            _ => {
+                let one_direction = self.parts.languages.is_empty();
+                if let Some(code) = direction.source
+                    && (one_direction || self.source.is_some())
+                {
+                    same(code, self.source.as_deref())?;
+                }
+                let target = match direction.target {
+                    Some(code) if one_direction => {
+                        same(code, self.target.as_deref())?;
+                        None
+                    }
+                    target => chosen(target)?,
+                };
+                let before = list([self.parts.begin, target]);
+                Prompt { before, after: list([self.parts.end, None]), decoder: (start, None) }
+            }
+        })
+    }
+}
+
+/// A model of one direction has the languages that its directory names, and no others.
+fn same(code: &str, known: Option<&str>) -> Result<(), TextError> {
+    match known {
+        Some(known) if known == code => Ok(()),
+        Some(known) => {
+            Err(TextError::Language { code: code.to_owned(), nearest: vec![known.to_owned()] })
+        }
+        None => Err(TextError::NoLanguages { code: code.to_owned() }),
+    }
+}
+
+/// What stands about a text.
+struct Prompt {
+    before: Vec<u32>,
+    after: Vec<u32>,
+    /// The decoder's prefix and the token forced after it.
+    decoder: (Vec<u32>, Option<u32>),
+}

@@ -1,0 +1,10 @@
+//! The integration tests: one program, its parts in files of their own.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+
+mod attacks;
+mod command;
+mod directories;
+mod golden;
+mod languages;
+mod streams;

@@ -1,0 +1,255 @@
+//! The command as a user runs it.
+
+use crate::directories::{Temporary, full, golden};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The small trained model with SentencePiece files for its words.
+fn french() -> Temporary {
+    let place = Temporary::new("fr-en");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
+    let files = |folder: PathBuf, names: &[&str]| {
+        for name in names {
+            fs::copy(folder.join(name), place.0.join(name)).unwrap();
+        }
+    };
+    files(model, &["config.json", "generation_config.json", "model.safetensors"]);
+    files(golden("fr-en"), &["source.spm", "target.spm", "vocab.json", "tokenizer_config.json"]);
+    place
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails at once does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn out(output: &Output) -> &str {
+    str::from_utf8(&output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> &str {
+    str::from_utf8(&output.stderr).unwrap()
+}
+
+fn translate(place: &Temporary, more: &[&str], input: &str) -> Output {
+    let model = place.0.to_str().unwrap();
+    run(&[&["translate", "--model", model], more].concat(), input)
+}
+
+#[test]
+fn sentences_are_translated() {
+    let place = french();
+    let output = translate(&place, &["Je suis étudiant", "Où est-ce qu'elle habite ?"], "");
+    assert_eq!(out(&output), "i am a student\nwhere does she live ?\n", "{}", err(&output));
+    assert_eq!((output.status.code(), err(&output)), (Some(0), ""));
+}
+
+#[test]
+fn lines_come_out_in_order_and_blank_ones_blank() {
+    let place = french();
+    let input = "la vieille maison blanche est belle\n\n   \nquel mois\r\nje suis étudiant";
+    let output = translate(&place, &[], input);
+    let expected = "the old white house is beautiful\n\n\nwhat month\ni am a student\n";
+    assert_eq!(out(&output), expected, "{}", err(&output));
+    // Whatever the number of threads and slots, and from a file.
+    place.write("lines.txt", input);
+    let file = place.0.join("lines.txt");
+    let more = ["--file", file.to_str().unwrap(), "--threads", "2", "--slots", "1"];
+    assert_eq!(out(&translate(&place, &more, "")), expected);
+    // And streamed.
+    assert_eq!(out(&translate(&place, &["--stream", "--beams", "1"], input)), expected);
+}
+
+#[test]
+fn json_lines_say_more() {
+    let place = french();
+    let output = translate(&place, &["--json", "--beams", "2"], "quel mois\n\n");
+    let lines: Vec<serde_json::Value> =
+        out(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{}", err(&output));
+    assert_eq!(lines[0]["text"], "what month");
+    assert_eq!(lines[0]["finish"], "end");
+    assert_eq!(lines[0]["truncated"], false);
+    assert!(lines[0]["score"].as_f64().unwrap() < 0.0);
+    assert_eq!(lines[1]["text"], "");
+    assert_eq!(lines[1]["finish"], serde_json::Value::Null);
+}
+
+#[test]
+fn what_is_too_long_is_reported() {
+    let place = french();
+    let long = "la maison ".repeat(400);
+    let input = format!("quel mois\n{long}\nquel mois\n");
+    let output = translate(&place, &[], &input);
+    assert_eq!(out(&output), "what month\n\nwhat month\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("text 2: 801 tokens, the model takes "), "{}", err(&output));
+    let output = translate(&place, &["--json"], &input);
+    let second: serde_json::Value =
+        serde_json::from_str(out(&output).lines().nth(1).unwrap()).unwrap();
+    assert!(
+        second["text"].is_null() && second["error"].as_str().unwrap().starts_with("801 tokens")
+    );
+    // Cut on request, and said so.
+    place.write(
+        "tokenizer_config.json",
+        r#"{"tokenizer_class": "MarianTokenizer", "model_max_length": 16}"#,
+    );
+    let output = translate(&place, &["--truncate", "--json"], &input);
+    let second: serde_json::Value =
+        serde_json::from_str(out(&output).lines().nth(1).unwrap()).unwrap();
+    assert_eq!(second["truncated"], true, "{second}");
+    assert!(err(&output).contains("text 2 has 801 tokens and was cut"), "{}", err(&output));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_file_is_one_text_where_it_is_summarized() {
+    let place = french();
+    let model = place.0.to_str().unwrap();
+    let output = run(&["summarize", "--model", model], "je suis étudiant\n");
+    assert_eq!(out(&output), "i am a student\n", "{}", err(&output));
+    let output = run(&["summarize", "--lines", "--model", model], "quel mois\nquel mois\n");
+    assert_eq!(out(&output), "what month\nwhat month\n");
+}
+
+#[test]
+fn what_was_loaded_is_shown() {
+    let place = french();
+    let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    let text = out(&output);
+    for part in [
+        "marian, d_model 128, ",
+        " parameters",
+        "text: Marian, 0 languages",
+        "asks for: ",
+        "max_length 40",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}{}", err(&output));
+    }
+    let output = translate(&place, &["--summary", "quel mois"], "");
+    assert!(err(&output).contains("text: Marian"), "{}", err(&output));
+}
+
+#[test]
+fn languages_are_listed_and_checked_before_weights_are_read() {
+    // There are no weights in this directory.
+    let place = full("nllb");
+    let model = place.0.to_str().unwrap();
+    let output = run(&["languages", "--model", model], "");
+    assert_eq!(out(&output).lines().count(), 202);
+    assert_eq!(out(&output).lines().next(), Some("ace_Arab"));
+    let output = translate(&place, &["--from", "eng_Latn", "--to", "french", "x"], "");
+    assert_eq!(output.status.code(), Some(1));
+    let message = "simdformer: the model has no language \"french\"; nearest: f";
+    assert!(err(&output).starts_with(message), "{}", err(&output));
+}
+
+#[test]
+fn wrong_command_lines_are_told() {
+    for (arguments, message) in [
+        (&["translate"][..], "simdformer: expected --model DIR\n"),
+        (&["fly"], "simdformer: expected translate, summarize, languages or show, found \"fly\"\n"),
+    ] {
+        let output = run(arguments, "");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(err(&output).starts_with(message), "{}", err(&output));
+    }
+    assert!(out(&run(&["--help"], "")).starts_with("Runs a published encoder-decoder on text."));
+}
+
+/// A directory of NLLB's: its tokenizer, and a small model of random weights.
+fn nllb() -> Temporary {
+    let place = full("nllb");
+    let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16, "vocab_size": 1904, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "decoder_start_token_id": 2, "activation_function": "relu", "max_position_embeddings": 64,
+        "scale_embedding": true, "max_length": 12}"#;
+    place.write("config.json", config);
+    let config = simdformer::config::Config::from_hugging_face(config).unwrap();
+    let mut state = 1u64;
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    for role in simdformer::checkpoint::Role::all(&config) {
+        // What a formula makes is in no file.
+        let names = role.names(&config);
+        let (Some(shape), Some(name)) = (role.shape(&config), names.first()) else { continue };
+        let floats = shape.iter().product::<usize>();
+        let mut bytes = Vec::new();
+        for _ in 0..floats {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let number = ((state >> 40) as f32 / (1u32 << 24) as f32 - 0.5) * 0.6;
+            bytes.extend(number.to_le_bytes());
+        }
+        let name = name.to_string();
+        if tensors.iter().all(|(known, ..)| *known != name) {
+            tensors.push((name, shape, bytes));
+        }
+    }
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        let f32 = safetensors::Dtype::F32;
+        (name, safetensors::tensor::TensorView::new(f32, shape.clone(), bytes).unwrap())
+    });
+    let bytes = safetensors::serialize(views, None).unwrap();
+    place.write("model.safetensors", bytes);
+    place
+}
+
+#[test]
+fn a_model_of_many_languages_is_told_which() {
+    let place = nllb();
+    let to = |code: &str| {
+        let output = translate(
+            &place,
+            &["--from", "eng_Latn", "--to", code, "--json", "The fox.", "", "Jumps"],
+            "",
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        out(&output).to_owned()
+    };
+    let french = to("fra_Latn");
+    assert_eq!(french.lines().count(), 3);
+    // Other first tokens, other scores: the target was forced.
+    assert_ne!(french, to("deu_Latn"));
+    assert_eq!(french, to("fra_Latn"));
+    let blank: serde_json::Value = serde_json::from_str(french.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(blank["text"], "");
+}
+
+/// The first token of every target is its language's.
+#[test]
+fn the_target_is_forced() {
+    use simdformer::search::{Hooks, SearchOptions};
+    use simdformer::{Event, Limits, Model, Session, Source};
+    let place = nllb();
+    let tokenizer = simdformer_text::Tokenizer::from_dir(&place.0).unwrap();
+    let model = Model::open(&place.0).unwrap();
+    let mut session = Session::new(&model, Limits::new(1, 16, 16)).unwrap();
+    for code in ["fra_Latn", "zul_Latn"] {
+        let direction = simdformer_text::Direction { source: Some("eng_Latn"), target: Some(code) };
+        let encoded = tokenizer.encode("The fox.", &direction).unwrap();
+        let options = SearchOptions { start: encoded.prefix[0], ..session.search_options() };
+        let source = Source { forced_bos: encoded.forced_bos, ..Source::new(&encoded.ids) };
+        let mut first = None;
+        session
+            .generate(&[source], &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    first = done.hypotheses().next().map(|best| best.tokens[0]);
+                }
+            })
+            .unwrap();
+        let languages = tokenizer.languages().unwrap();
+        let language = languages.iter().find(|language| language.code() == code).unwrap();
+        assert_eq!(first, Some(language.id()), "{code}");
+    }
+}

@@ -1,0 +1,120 @@
+//! The directories of `golden/dirs` with everything in them, in a temporary place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub fn golden(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(path)
+}
+
+/// A directory that goes when it is dropped.
+pub struct Temporary(pub PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Temporary {
+    pub fn new(name: &str) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("simdformer-text-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.0.join(name), bytes).unwrap();
+    }
+}
+
+fn varint(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// A model as it was trained: its rules are kept once for all models, and merged into it again.
+pub fn model(name: &str, rules: &str) -> Vec<u8> {
+    let mut bytes = fs::read(golden(&format!("spm/{name}.spm"))).unwrap();
+    if rules != "-" {
+        let rules = fs::read(golden(&format!("spm/{rules}.rules"))).unwrap();
+        let mut field = vec![0x12];
+        varint(rules.len(), &mut field);
+        field.extend(rules);
+        bytes.push(0x1a);
+        varint(field.len(), &mut bytes);
+        bytes.extend(field);
+    }
+    bytes
+}
+
+/// `golden/dirs/NAME` as it would be published.
+pub fn full(name: &str) -> Temporary {
+    let place = Temporary::new(name);
+    for entry in fs::read_dir(golden(&format!("dirs/{name}"))).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut bytes = fs::read(&path).unwrap();
+        if file == "spm.txt" {
+            for line in String::from_utf8(bytes).unwrap().lines() {
+                let words: Vec<&str> = line.split(' ').collect();
+                place.write(words[0], model(words[1], words[2]));
+            }
+            continue;
+        }
+        if file == "tokenizer.json" {
+            let mut text = String::from_utf8(bytes).unwrap();
+            for rules in ["nmt_nfkc", "nmt_nfkc_cf"] {
+                let mark = format!("\"@{rules}\"");
+                if text.contains(&mark) {
+                    let rules = fs::read(golden(&format!("spm/{rules}.rules"))).unwrap();
+                    text = text.replace(&mark, &format!("\"{}\"", base64(&rules)));
+                }
+            }
+            bytes = text.into_bytes();
+        }
+        place.write(&file, bytes);
+    }
+    place
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits =
+            three.iter().fold(0u32, |bits, &b| bits << 8 | u32::from(b)) << (8 * (3 - three.len()));
+        for i in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+/// The 500 lines.
+pub fn lines() -> Vec<String> {
+    let text = fs::read_to_string(golden("lines.jsonl")).unwrap();
+    let lines: Vec<String> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.len(), 500);
+    lines
+}
+
+/// The numbers that `make.py` draws.
+pub fn random_ids(number: u64, vocabulary: u64) -> Vec<u32> {
+    let mut state = number + 1;
+    let mut draw = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 33
+    };
+    // Python evaluates the length after the element's function is bound, before the elements.
+    let len = 1 + draw() % 20;
+    (0..len).map(|_| (draw() % vocabulary) as u32).collect()
+}
