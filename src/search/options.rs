@@ -117,6 +117,7 @@ pub enum Strategy {
 /// let limits = SearchLimits {
 ///     sentences: 1,
 ///     sequences: 2,
+///     source_tokens: 32,
 ///     max_target_length: 64,
 ///     vocabulary: 1000,
 ///     end_tokens: 1,

@@ -15,5 +15,6 @@ pub(super) const BERT: Spelling = Spelling {
     inner: "intermediate.dense",
     outer: "output.dense",
     feed_forward_norm: "output.LayerNorm",
+    token_types: true,
     relative_bias: None,
 };

@@ -10,5 +10,6 @@ pub(super) const DISTILBERT: Spelling = Spelling {
     inner: "ffn.lin1",
     outer: "ffn.lin2",
     feed_forward_norm: "output_layer_norm",
+    token_types: false,
     relative_bias: None,
 };

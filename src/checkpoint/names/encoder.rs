@@ -18,6 +18,8 @@ pub(super) struct Spelling {
     pub(super) inner: &'static str,
     pub(super) outer: &'static str,
     pub(super) feed_forward_norm: &'static str,
+    /// Whether there is a table of token types.
+    pub(super) token_types: bool,
     /// The table of relative positions, where there is one.
     pub(super) relative_bias: Option<&'static str>,
 }
@@ -28,7 +30,9 @@ impl Spelling {
         match role {
             Role::SourceEmbedding => whole("embeddings.word_embeddings.weight"),
             Role::Positions(Side::Encoder) => whole("embeddings.position_embeddings.weight"),
-            Role::TokenTypes => whole("embeddings.token_type_embeddings.weight"),
+            Role::TokenTypes if self.token_types => {
+                whole("embeddings.token_type_embeddings.weight")
+            }
             Role::EmbeddingNorm(Side::Encoder, of) => self.norm("embeddings.LayerNorm", of),
             Role::RelativeBias(Side::Encoder) => self.relative_bias.map(whole).unwrap_or_default(),
             Role::Layer(Side::Encoder, layer, part) => self.layer(layer, part),

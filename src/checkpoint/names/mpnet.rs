@@ -10,5 +10,6 @@ pub(super) const MPNET: Spelling = Spelling {
     inner: "intermediate.dense",
     outer: "output.dense",
     feed_forward_norm: "output.LayerNorm",
+    token_types: false,
     relative_bias: Some("encoder.relative_attention_bias.weight"),
 };
