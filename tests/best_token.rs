@@ -363,3 +363,15 @@ fn what_advance_best_refuses() {
     let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rule];
     assert!(!search.wants_best(&Hooks { processors: &mut rules, ..Hooks::default() }));
 }
+
+#[test]
+fn rows_by_hand_end_with_the_shortest_slice() {
+    let rows = simdformer::search::Rows {
+        tokens: &[5, 6, 7],
+        sentences: &[0, 1],
+        parents: &[u32::MAX, 3, 4, 5],
+        positions: &[0, 1, 2],
+    };
+    let read: Vec<_> = rows.iter().map(|row| (row.sentence, row.token, row.parent)).collect();
+    assert_eq!(read, [(0, 5, None), (1, 6, Some(3))]);
+}

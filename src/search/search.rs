@@ -150,15 +150,18 @@ impl<'s> Rows<'s> {
         self.tokens.is_empty()
     }
 
-    /// The rows one by one, in the order of the logits.
+    /// The rows one by one, in the order of the logits; of slices of different lengths, which no search
+    /// gives, as many as the shortest has.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RowInput> + use<'s> {
         let Self { tokens, sentences, parents, positions } = *self;
-        (0..tokens.len()).map(move |i| RowInput {
-            sentence: sentences[i],
-            token: tokens[i],
-            parent: (parents[i] != NONE).then_some(parents[i]),
-            position: positions[i],
-        })
+        tokens.iter().zip(sentences).zip(parents).zip(positions).map(
+            |(((&token, &sentence), &parent), &position)| RowInput {
+                sentence,
+                token,
+                parent: (parent != NONE).then_some(parent),
+                position,
+            },
+        )
     }
 }
 
