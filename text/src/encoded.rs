@@ -6,6 +6,8 @@
 pub struct Encoded {
     /// The source's ids, special tokens included.
     pub ids: Vec<u32>,
+    /// The type of each id: 1 for the second text of a pair where the family says so (BERT), otherwise 0.
+    pub types: Vec<u32>,
     /// What the decoder begins with: its start token, or a prompt that begins with it. Empty if the
     /// directory does not say.
     pub prefix: Vec<u32>,

@@ -1,5 +1,6 @@
 //! Why there is no tokenizer, or no ids.
 
+use crate::family::Family;
 use crate::spm::SpmError;
 use core::fmt;
 use std::path::PathBuf;
@@ -64,6 +65,11 @@ pub enum TextError {
         /// Some of them.
         some: Vec<String>,
     },
+    /// Two texts for a family that takes one.
+    NoPairs {
+        /// The family.
+        family: Family,
+    },
     /// A text that cannot be segmented.
     Text {
         /// Why.
@@ -93,6 +99,10 @@ impl fmt::Display for TextError {
                 f,
                 "the model has {languages} languages and needs to know the {side} language: {}, ...",
                 some.join(", ")
+            ),
+            Self::NoPairs { family } => write!(
+                f,
+                "expected a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R), found {family:?}"
             ),
             Self::Text { reason } => write!(f, "the text cannot be segmented: {reason}"),
         }

@@ -9,10 +9,11 @@ use crate::encoded::Encoded;
 use crate::error::TextError;
 use crate::family::Family;
 use crate::languages::Language;
+use crate::pairs::longest_first;
 use crate::spm;
 use serde_json::{Value, json};
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::{PostProcessor, Tokenizer, TruncationDirection};
+use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection};
 
 const FILE: &str = "tokenizer.json";
 
@@ -97,7 +98,44 @@ impl Json {
         }
         let encoding = self.tokenizer.post_process(encoding, None, true).map_err(wrong)?;
         let ids = encoding.get_ids().to_vec();
-        Ok(Encoded { ids, prefix, forced_bos, truncated, tokens, blank })
+        let types = self.types(&encoding);
+        Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
+    }
+
+    /// Two texts with what the file puts about them and between.
+    pub(crate) fn encode_pair(
+        &self,
+        texts: [&str; 2],
+        most: Option<usize>,
+        prefix: Vec<u32>,
+    ) -> Result<Encoded, TextError> {
+        let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
+        let [first, second] = texts.map(|text| self.tokenizer.encode_fast(text, false));
+        let (mut first, mut second) = (first.map_err(wrong)?, second.map_err(wrong)?);
+        let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(true));
+        let blank = first.is_empty() && second.is_empty();
+        let tokens = first.len() + second.len() + added;
+        let truncated = most.is_some_and(|most| tokens > most);
+        if let Some(most) = most.filter(|_| truncated) {
+            let most = most.saturating_sub(added);
+            let (a, b) = longest_first(first.len(), second.len(), most);
+            first.truncate(a, 0, TruncationDirection::Right);
+            second.truncate(b, 0, TruncationDirection::Right);
+        }
+        // Some processors take the types as they find them.
+        second.set_type_ids(vec![1; second.len()]);
+        let encoding = self.tokenizer.post_process(first, Some(second), true).map_err(wrong)?;
+        let ids = encoding.get_ids().to_vec();
+        let types = self.types(&encoding);
+        Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
+    }
+
+    /// Only BERT's tokenizers give types to a model, whatever the file of another says.
+    fn types(&self, encoding: &Encoding) -> Vec<u32> {
+        match self.family {
+            Family::WordPiece => encoding.get_type_ids().to_vec(),
+            _ => vec![0; encoding.len()],
+        }
     }
 
     /// Appends the ids of a text, without what stands about it.
@@ -276,6 +314,11 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
     let (cls, sep) = (&names[3], &names[1]);
     let token = |name: &str, kind: u32| json!({"SpecialToken": {"id": name, "type_id": kind}});
     let sequence = |name: &str, kind: u32| json!({"Sequence": {"id": name, "type_id": kind}});
+    // MPNet's pairs are RoBERTa's: two separators, no types.
+    let kind = u32::from(!mpnet);
+    let mut pair = vec![token(cls, 0), sequence("A", 0), token(sep, 0)];
+    pair.extend(mpnet.then(|| token(sep, 0)));
+    pair.extend([sequence("B", kind), token(sep, kind)]);
     Ok(json!({
         "version": "1.0",
         "added_tokens": added(&names, &vocabulary, mpnet.then_some(4)),
@@ -287,7 +330,7 @@ fn word_piece(directory: &Directory) -> Result<Value, TextError> {
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [token(cls, 0), sequence("A", 0), token(sep, 0)],
-            "pair": [token(cls, 0), sequence("A", 0), token(sep, 0), sequence("B", 1), token(sep, 1)],
+            "pair": pair,
             "special_tokens": {cls.as_str(): around(cls), sep.as_str(): around(sep)},
         },
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},

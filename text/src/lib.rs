@@ -42,6 +42,7 @@ mod family;
 mod json;
 mod languages;
 mod nearest;
+mod pairs;
 mod pieces;
 mod specials;
 mod spm;

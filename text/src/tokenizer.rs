@@ -9,6 +9,7 @@ use crate::families::{self, Parts};
 use crate::family::Family;
 use crate::languages::{Direction, Language};
 use crate::nearest;
+use crate::pairs::longest_first;
 use crate::stream::DecodeStream;
 use std::path::Path;
 
@@ -143,7 +144,48 @@ impl Tokenizer {
         }
         let ids = [prompt.before, content, prompt.after].concat();
         let (prefix, forced_bos) = prompt.decoder;
-        Ok(Encoded { ids, prefix, forced_bos, truncated, tokens, blank })
+        let types = vec![0; ids.len()];
+        Ok(Encoded { ids, types, prefix, forced_bos, truncated, tokens, blank })
+    }
+
+    /// Two texts as a cross-encoder wants them: `[CLS] first [SEP] second [SEP]`, with types, or
+    /// `<s> first </s></s> second </s>`. What is too long is cut from the longer one.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tokenizer = simdformer_text::Tokenizer::from_dir("ms-marco-MiniLM-L6-v2")?;
+    /// let pair = tokenizer.encode_pair("how many people live in Berlin?", "3.5 million people")?;
+    /// assert_eq!(pair.ids.len(), pair.types.len());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TextError::NoPairs`] for a family that takes one text; [`TextError::Text`] for a text that cannot be segmented.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, TextError> {
+        let family = self.parts.family;
+        if !matches!(family, Family::WordPiece | Family::ByteLevel | Family::XlmRoberta) {
+            return Err(TextError::NoPairs { family });
+        }
+        let prefix: Vec<u32> = self.parts.start.into_iter().collect();
+        #[cfg(feature = "json")]
+        if let Engine::Json(json) = &self.parts.engine {
+            return json.encode_pair([first, second], self.max_tokens, prefix);
+        }
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        self.parts.engine.encode(first, false, &mut a)?;
+        self.parts.engine.encode(second, false, &mut b)?;
+        let begin: Vec<u32> = self.parts.begin.into_iter().collect();
+        let end: Vec<u32> = self.parts.end.into_iter().collect();
+        let (blank, around) = (a.is_empty() && b.is_empty(), begin.len() + 3 * end.len());
+        let tokens = a.len() + b.len() + around;
+        if let Some(most) = self.max_tokens {
+            let (first, second) = longest_first(a.len(), b.len(), most.saturating_sub(around));
+            a.truncate(first);
+            b.truncate(second);
+        }
+        let ids = [&begin[..], &a, &end, &end, &b, &end].concat();
+        let (types, truncated) = (vec![0; ids.len()], ids.len() < tokens);
+        Ok(Encoded { ids, types, prefix, forced_bos: None, truncated, tokens, blank })
     }
 
     /// The ids of a target, without any special token: to score it, or to begin a translation with it.

@@ -5,6 +5,8 @@
 mod attacks;
 mod command;
 mod directories;
+#[cfg(feature = "json")]
+mod encoders;
 mod golden;
 mod languages;
 mod streams;

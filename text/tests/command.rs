@@ -20,7 +20,7 @@ fn french() -> Temporary {
     place
 }
 
-fn run(arguments: &[&str], input: &str) -> Output {
+pub fn run(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
         .args(arguments)
         .stdin(Stdio::piped())
@@ -33,11 +33,11 @@ fn run(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn out(output: &Output) -> &str {
+pub fn out(output: &Output) -> &str {
     str::from_utf8(&output.stdout).unwrap()
 }
 
-fn err(output: &Output) -> &str {
+pub fn err(output: &Output) -> &str {
     str::from_utf8(&output.stderr).unwrap()
 }
 
@@ -159,13 +159,16 @@ fn languages_are_listed_and_checked_before_weights_are_read() {
 fn wrong_command_lines_are_told() {
     for (arguments, message) in [
         (&["translate"][..], "simdformer: expected --model DIR\n"),
-        (&["fly"], "simdformer: expected translate, summarize, languages or show, found \"fly\"\n"),
+        (
+            &["fly"],
+            "simdformer: expected translate, summarize, embed, languages or show, found \"fly\"\n",
+        ),
     ] {
         let output = run(arguments, "");
         assert_eq!(output.status.code(), Some(2));
         assert!(err(&output).starts_with(message), "{}", err(&output));
     }
-    assert!(out(&run(&["--help"], "")).starts_with("Runs a published encoder-decoder on text."));
+    assert!(out(&run(&["--help"], "")).starts_with("Runs a published model on text."));
 }
 
 /// A directory of NLLB's: its tokenizer, and a small model of random weights.

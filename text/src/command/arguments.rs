@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "\
-Runs a published encoder-decoder on text.
+Runs a published model on text.
 
     simdformer translate --model DIR [--from CODE] [--to CODE] [OPTIONS] [TEXT...]
     simdformer summarize --model DIR [OPTIONS] [TEXT...]
+    simdformer embed --model DIR [OPTIONS] [TEXT...]
     simdformer languages --model DIR
     simdformer show --model DIR
 
@@ -17,18 +18,24 @@ DIR is a directory as it is published: config.json, *.safetensors, tokenizer fil
 Texts are the arguments, or what the files hold, or standard input. translate takes a line as one text,
 summarize a whole file; every text becomes one line of output, in order. Blank texts become blank lines.
 
+embed takes a line as one text and writes its vector as a line of JSON, made as modules.json says (the mean of
+its tokens where there is none). Blank texts have one as well: that of their special tokens.
+
     --from CODE, --to CODE    languages; `simdformer languages` lists them
     --file FILE               read texts from FILE; may come several times
     --lines                   summarize: a line is one text
-    --whole                   translate: a file is one text
+    --whole                   translate, embed: a file is one text
     --beams N                 hypotheses of the search, if not what the checkpoint asks for; 1 is greedy
     --max-new-tokens N        the longest output
     --truncate                cut texts that are longer than the model takes, and say so; without it they
-                              are not run, and said so
+                              are not run, and said so; embed cuts, and says so, where the directory's
+                              max_seq_length wants it
     --stream                  greedy only: write the text while it comes, one text at a time
     --json                    one JSON object a text: text, score, tokens, finish, truncated, or error
     --threads N               1 unless said otherwise; the output is the same on any number
-    --slots N                 texts that are decoded at a time, 32
+    --slots N                 texts that are run at a time, 32
+    --table                   embed: the cosine of every text with every other, instead of vectors
+    --npy FILE                embed: vectors into FILE, for NumPy: float32, [texts, numbers]
     --summary                 what was loaded, on standard error
     --quiet                   no progress
 
@@ -42,9 +49,10 @@ pub(crate) enum Command {
     Languages(PathBuf),
     Show(PathBuf),
     Generate(Box<Arguments>),
+    Embed(Box<Arguments>),
 }
 
-/// What `translate` and `summarize` take.
+/// What the commands that run texts take.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
@@ -63,6 +71,9 @@ pub(crate) struct Arguments {
     pub(crate) slots: usize,
     pub(crate) summary: bool,
     pub(crate) quiet: bool,
+    /// A table of cosines.
+    pub(crate) table: bool,
+    pub(crate) npy: Option<PathBuf>,
 }
 
 /// What is wrong with a command line.
@@ -80,9 +91,12 @@ pub(crate) enum ArgumentError {
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCommand => write!(f, "expected translate, summarize, languages or show"),
+            Self::NoCommand => write!(f, "expected translate, summarize, embed, languages or show"),
             Self::Command(found) => {
-                write!(f, "expected translate, summarize, languages or show, found {found:?}")
+                write!(
+                    f,
+                    "expected translate, summarize, embed, languages or show, found {found:?}"
+                )
             }
             Self::Option { command, option } => write!(f, "{command} has no option {option}"),
             Self::NoValue(option) => write!(f, "{option} needs a value"),
@@ -105,7 +119,7 @@ pub(crate) fn parse(
     let command = command.to_string_lossy().into_owned();
     let whole = match command.as_str() {
         "--help" | "-h" | "help" => return Ok(Command::Help),
-        "translate" | "languages" | "show" => false,
+        "translate" | "embed" | "languages" | "show" => false,
         "summarize" => true,
         _ => return Err(ArgumentError::Command(command)),
     };
@@ -125,13 +139,17 @@ pub(crate) fn parse(
         slots: 32,
         summary: false,
         quiet: false,
+        table: false,
+        npy: None,
     };
     let generates = matches!(command.as_str(), "translate" | "summarize");
+    let embeds = command == "embed";
+    let runs = generates || embeds;
     let mut only_texts = false;
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
         if only_texts || !text.starts_with("--") {
-            if !generates {
+            if !runs {
                 return Err(ArgumentError::Option { command, option: text });
             }
             wanted.texts.push(text);
@@ -148,22 +166,25 @@ pub(crate) fn parse(
         match text.as_str() {
             "--help" => return Ok(Command::Help),
             "--model" => wanted.model = value("--model")?.into(),
-            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
+            _ if !runs => return Err(ArgumentError::Option { command, option: text }),
             "--" => only_texts = true,
-            "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
-            "--to" => wanted.to = Some(value("--to")?.to_string_lossy().into_owned()),
+            "--table" if embeds => wanted.table = true,
+            "--npy" if embeds => wanted.npy = Some(value("--npy")?.into()),
             "--file" => wanted.files.push(value("--file")?.into()),
             "--lines" => wanted.whole = false,
             "--whole" => wanted.whole = true,
-            "--beams" => wanted.beams = Some(number("--beams")?),
-            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--truncate" => wanted.truncate = true,
-            "--stream" => wanted.stream = true,
-            "--json" => wanted.json = true,
             "--threads" => wanted.threads = number("--threads")?,
             "--slots" => wanted.slots = number("--slots")?,
             "--summary" => wanted.summary = true,
             "--quiet" => wanted.quiet = true,
+            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
+            "--beams" => wanted.beams = Some(number("--beams")?),
+            "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
+            "--to" => wanted.to = Some(value("--to")?.to_string_lossy().into_owned()),
+            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
+            "--stream" => wanted.stream = true,
+            "--json" => wanted.json = true,
             _ => return Err(ArgumentError::Option { command, option: text }),
         }
     }
@@ -173,12 +194,16 @@ pub(crate) fn parse(
     if wanted.stream && wanted.json {
         return Err(ArgumentError::Both("--stream", "--json"));
     }
+    if wanted.table && wanted.npy.is_some() {
+        return Err(ArgumentError::Both("--table", "--npy"));
+    }
     if !wanted.texts.is_empty() && !wanted.files.is_empty() {
         return Err(ArgumentError::Both("--file", "texts"));
     }
     Ok(match command.as_str() {
         "languages" => Command::Languages(wanted.model),
         "show" => Command::Show(wanted.model),
+        "embed" => Command::Embed(Box::new(wanted)),
         _ => Command::Generate(Box::new(wanted)),
     })
 }
@@ -194,12 +219,18 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (line, error) in [
-            ("", "expected translate, summarize, languages or show"),
-            ("translat", "expected translate, summarize, languages or show, found \"translat\""),
+            ("", "expected translate, summarize, embed, languages or show"),
+            (
+                "translat",
+                "expected translate, summarize, embed, languages or show, found \"translat\"",
+            ),
             ("translate", "expected --model DIR"),
             ("translate --model", "--model needs a value"),
             ("translate --model x --beams 0", "--beams: expected a number above 0, found \"0\""),
             ("translate --model x --bogus", "translate has no option --bogus"),
+            ("embed --model x --json", "embed has no option --json"),
+            ("translate --model x --table", "translate has no option --table"),
+            ("embed --model x --table --npy y", "expected --table or --npy, found both"),
             ("show --model x --json", "show has no option --json"),
             ("translate --model x --stream --json", "expected --stream or --json, found both"),
             ("translate --model x --file y z", "expected --file or texts, found both"),

@@ -2,6 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::inputs::Inputs;
+use crate::progress::Progress;
 use crate::{Failure, Streams, show};
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
@@ -11,14 +12,12 @@ use simdformer::search::{BeamOptions, Finish, Hooks, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use simdformer_text::{Direction, Encoded, Family, Tokenizer};
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Texts that are read, run and written together.
 const BLOCK: usize = 512;
 /// The longest output where neither the checkpoint nor the caller says.
 const LONGEST: usize = 256;
-/// Between two lines of progress.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What became of a text.
 #[derive(Clone, Debug, Default)]
@@ -106,12 +105,8 @@ impl Runner<'_> {
             if texts.is_empty() {
                 break;
             }
-            let progress = Progress {
-                started,
-                said: started,
-                before: done,
-                watched: *watched && !self.arguments.quiet && !self.arguments.stream,
-            };
+            let watched = *watched && !self.arguments.quiet && !self.arguments.stream;
+            let progress = Progress::new(started, done, watched);
             let answers = self.block(&texts, progress, *notes, *out)?;
             for answer in &answers {
                 done += 1;
@@ -162,7 +157,7 @@ impl Runner<'_> {
             .map(|(i, one)| Source {
                 prefix: one.prefix.get(1..).unwrap_or_default(),
                 forced_bos: one.forced_bos,
-                stream: (progress.before + i) as u64,
+                stream: (progress.before() + i) as u64,
                 ..Source::new(&one.ids)
             })
             .collect();
@@ -267,37 +262,5 @@ impl Runner<'_> {
             writeln!(out, "{line}")?;
         }
         Ok(())
-    }
-}
-
-/// A line that says how far it is, rewritten now and then.
-struct Progress {
-    started: Instant,
-    said: Instant,
-    before: usize,
-    watched: bool,
-}
-
-impl Progress {
-    /// One more text is done.
-    fn done(&mut self, notes: &mut dyn Write) {
-        self.before += 1;
-        let now = Instant::now();
-        if !self.watched || now - self.said < PATIENCE {
-            return;
-        }
-        self.said = now;
-        let seconds = (now - self.started).as_secs_f64();
-        let rate = self.before as f64 / seconds.max(1e-9);
-        // Who cannot be told of progress is not told of that either.
-        let _ = write!(notes, "\r{} texts, {rate:.1} a second", self.before);
-        let _ = notes.flush();
-    }
-
-    /// The line goes.
-    fn end(&self, notes: &mut dyn Write) {
-        if self.watched && self.said != self.started {
-            let _ = write!(notes, "\r{:40}\r", "");
-        }
     }
 }

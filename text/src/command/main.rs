@@ -1,11 +1,15 @@
-//! `simdformer`: a checkpoint's directory and text in, text out.
+//! `simdformer`: a checkpoint's directory and text in; text, vectors or scores out.
 //!
-//! `simdformer --help` tells the commands. Text goes to standard output; everything else to standard error.
+//! `simdformer --help` tells the commands. Answers go to standard output; everything else to standard error.
 
 mod arguments;
+mod embed;
+mod encoder;
 mod generate;
 mod inputs;
+mod progress;
 mod show;
+mod vectors;
 
 use arguments::{Command, HELP};
 use std::error::Error;
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Languages(model) => show::languages(&model, streams.out).map(|()| 0),
         Command::Show(model) => show::model(&model, streams.out).map(|()| 0),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
+        Command::Embed(arguments) => embed::run(&arguments, &mut streams),
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),

@@ -1,0 +1,154 @@
+//! `embed`: a vector for each text, as the directory says that it is made of hidden states.
+
+use crate::arguments::Arguments;
+use crate::encoder;
+use crate::inputs::Inputs;
+use crate::progress::Progress;
+use crate::vectors::{Npy, Vectors};
+use crate::{Failure, Streams, show};
+use simdformer::Model;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::heads::SentenceHead;
+use simdformer::kernels::Isa;
+use simdformer_text::{Direction, Encoded, Tokenizer};
+use std::io::Write;
+use std::time::Instant;
+
+/// Texts that are read, run and written together.
+const BLOCK: usize = 512;
+
+/// Runs all texts; returns the exit code.
+pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model))?;
+    // Before gigabytes are read: is this a model of one text, and what is made of its states?
+    tokenizer.encode("", &Direction::default())?;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let head = SentenceHead::open(&arguments.model, checkpoint.config().d_model)?;
+    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    if arguments.summary {
+        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+        let names: Vec<&str> = head.pooling().iter().map(|pooling| pooling.name()).collect();
+        let unit = if head.normalizes() { ", of length 1" } else { "" };
+        let (names, width) = (names.join(", "), head.width());
+        writeln!(streams.notes, "vectors: {names}, {width} numbers{unit}")?;
+    }
+    drop(checkpoint);
+    if head.assumed() {
+        let what = "no modules.json: a vector is the mean of its text's tokens";
+        writeln!(streams.notes, "simdformer: {what}")?;
+    }
+    let (most, cut) = longest(&tokenizer, &head, &model);
+    let tokenizer = tokenizer.with_max_tokens(most);
+    let cut = cut || arguments.truncate;
+    let runner = Runner { arguments, tokenizer: &tokenizer, model: &model, head: &head, cut };
+    if arguments.threads == 1 {
+        return runner.run(streams);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
+    pool.install(|| runner.run(streams))
+}
+
+/// The most tokens of a text, and whether the directory wants longer ones cut: then it has said how long they may be, and
+/// the model has positions for so many.
+fn longest(tokenizer: &Tokenizer, head: &SentenceHead, model: &Model) -> (Option<usize>, bool) {
+    let positions = model.config().max_positions(Side::Encoder);
+    let least = |a: Option<usize>| a.into_iter().chain(positions).min();
+    match head.max_tokens() {
+        Some(wanted) => (least(Some(wanted)), positions.is_none_or(|most| wanted <= most)),
+        None => (least(tokenizer.max_tokens()), false),
+    }
+}
+
+struct Runner<'r> {
+    arguments: &'r Arguments,
+    tokenizer: &'r Tokenizer,
+    model: &'r Model,
+    head: &'r SentenceHead,
+    /// Texts that are too long are cut.
+    cut: bool,
+}
+
+impl Runner<'_> {
+    fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+        let Streams { input, out, notes, watched } = streams;
+        let mut inputs = Inputs::new(self.arguments, *input)?;
+        let mut vectors = match &self.arguments.npy {
+            Some(path) => Vectors::Npy(Npy::new(path, self.head.width())?),
+            None if self.arguments.table => Vectors::Table(Vec::new()),
+            None => Vectors::Lines,
+        };
+        let (mut done, mut failed) = (0, 0);
+        let started = Instant::now();
+        loop {
+            let texts = inputs.take(BLOCK)?;
+            if texts.is_empty() {
+                break;
+            }
+            let watched = *watched && !self.arguments.quiet;
+            let progress = Progress::new(started, done, watched);
+            for (text, answer) in texts.iter().zip(self.block(&texts, progress, *notes)?) {
+                done += 1;
+                let vector = match answer {
+                    Answer { error: Some(error), .. } => {
+                        failed += 1;
+                        writeln!(notes, "simdformer: text {done}: {error}")?;
+                        None
+                    }
+                    Answer { too_long: Some(tokens), vector, .. } => {
+                        writeln!(notes, "simdformer: text {done} has {tokens} tokens and was cut")?;
+                        Some(vector)
+                    }
+                    Answer { vector, .. } => Some(vector),
+                };
+                vectors.add(text, vector, *out)?;
+            }
+            out.flush()?;
+        }
+        vectors.end(*out)?;
+        if failed > 0 {
+            writeln!(notes, "simdformer: {failed} of {done} texts were not run")?;
+        }
+        Ok(u8::from(failed > 0))
+    }
+
+    /// The answer to each text. A blank one is run as well: its special tokens have a vector.
+    fn block(
+        &self,
+        texts: &[String],
+        mut progress: Progress,
+        notes: &mut (dyn Write + Send),
+    ) -> Result<Vec<Answer>, Failure> {
+        let mut answers = vec![Answer::default(); texts.len()];
+        let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let one = self.tokenizer.encode(text, &Direction::default())?;
+            answers[i].too_long = one.truncated.then_some(one.tokens);
+            answers[i].error = encoder::refused(&one, self.model, self.cut);
+            if answers[i].error.is_none() {
+                encoded.push((i, one));
+            }
+        }
+        let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
+        let mut scratch = vec![0.0; self.head.scratch_floats()];
+        encoder::run(self.model, self.arguments, &run, &mut |number, hidden| {
+            let mut vector = vec![0.0; self.head.width()];
+            self.head.apply(hidden, &mut scratch, &mut vector)?;
+            answers[encoded[number].0].vector = vector;
+            progress.done(notes);
+            Ok(())
+        })?;
+        progress.end(notes);
+        Ok(answers)
+    }
+}
+
+/// What became of a text.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    vector: Vec<f32>,
+    /// It was longer than the model takes: how long.
+    too_long: Option<usize>,
+    /// Why there is no vector.
+    error: Option<String>,
+}

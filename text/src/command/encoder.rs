@@ -1,0 +1,92 @@
+//! Texts through an encoder: many at a time, each with the bits that it has alone.
+
+use crate::Failure;
+use crate::arguments::Arguments;
+use serde_json::Value;
+use simdformer::config::Side;
+use simdformer::{Limits, Model, Session, Threads};
+use simdformer_text::Encoded;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// Tokens that are run together, if no text has more.
+const TOGETHER: usize = 4096;
+
+/// Where the tokenizer of a directory is: with the transformer, which sentence-transformers may keep in a folder.
+pub(crate) fn folder(directory: &Path) -> PathBuf {
+    let inside = || {
+        if directory.join("config.json").exists() {
+            return None;
+        }
+        let text = fs::read_to_string(directory.join("modules.json")).ok()?;
+        let modules: Value = serde_json::from_str(&text).ok()?;
+        let is = |module: &&Value| {
+            module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
+        };
+        let path = modules.as_array()?.iter().find(is)?["path"].as_str()?;
+        let mut parts = Path::new(path).components();
+        let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        one.then(|| directory.join(path))
+    };
+    inside().unwrap_or_else(|| directory.to_owned())
+}
+
+/// Why a text is not run, if it is not: it is longer than the model takes and not to be cut, or it has no tokens.
+pub(crate) fn refused(one: &Encoded, model: &Model, cut: bool) -> Option<String> {
+    let positions = model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
+    if one.ids.is_empty() {
+        return Some("there are no tokens in it".to_owned());
+    }
+    if one.ids.len() > positions || (one.truncated && !cut) {
+        let most = one.ids.len().min(positions);
+        return Some(format!("{} tokens, the model takes {most}; --truncate cuts it", one.tokens));
+    }
+    None
+}
+
+/// Calls `each` with the number and the hidden states, `[tokens, d_model]`, of every text, in order.
+pub(crate) fn run(
+    model: &Model,
+    arguments: &Arguments,
+    texts: &[&Encoded],
+    each: &mut dyn FnMut(usize, &[f32]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let config = model.config();
+    let Some(longest) = texts.iter().map(|one| one.ids.len()).max() else { return Ok(()) };
+    let slots = arguments.slots.min(texts.len());
+    let limits = Limits::encoder(slots, longest);
+    let limits = Limits {
+        batch_tokens: limits.batch_tokens.min(TOGETHER).max(longest),
+        // A decoder that is there is planned for, if only just.
+        target_tokens: usize::from(config.decoder.is_some()),
+        ..limits
+    };
+    let mut session = Session::new(model, limits)?;
+    if arguments.threads > 1 {
+        session.set_threads(Threads::Rayon);
+    }
+    let mut from = 0;
+    while from < texts.len() {
+        let mut tokens = 0;
+        let fits = texts[from..].iter().take(slots).take_while(|one| {
+            tokens += one.ids.len();
+            tokens <= limits.batch_tokens
+        });
+        let batch = &texts[from..from + fits.count().max(1)];
+        let ids: Vec<&[u32]> = batch.iter().map(|one| &one.ids[..]).collect();
+        let hidden = if config.token_types > 1 {
+            let types: Vec<&[u32]> = batch.iter().map(|one| &one.types[..]).collect();
+            session.memory_of_types(&ids, &types)?
+        } else {
+            session.memory(&ids)?
+        };
+        let mut rest = hidden;
+        for (i, one) in batch.iter().enumerate() {
+            let (own, after) = rest.split_at(one.ids.len() * config.d_model);
+            each(from + i, own)?;
+            rest = after;
+        }
+        from += batch.len();
+    }
+    Ok(())
+}

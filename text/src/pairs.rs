@@ -1,0 +1,36 @@
+//! Two texts in one sequence: how much of each is left where they are too long together.
+
+/// Lengths of two texts of `first` and `second` tokens that have room for `most`: the longer one is cut, to no less than
+/// the other; both to half where that is not enough. So does `longest_first` of transformers.
+pub(crate) fn longest_first(first: usize, second: usize, most: usize) -> (usize, usize) {
+    if first.saturating_add(second) <= most {
+        return (first, second);
+    }
+    let (short, long) = (first.min(second), first.max(second));
+    let (short, long) = match most.saturating_sub(short) {
+        left if left >= short => (short, left.min(long)),
+        _ => (most / 2, most - most / 2),
+    };
+    if first <= second { (short, long) } else { (long, short) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest_first;
+
+    #[test]
+    fn the_longer_is_cut() {
+        for (first, second, most, expected) in [
+            (3, 4, 7, (3, 4)),
+            (3, 9, 8, (3, 5)),
+            (9, 3, 8, (5, 3)),
+            (9, 8, 7, (4, 3)),
+            (8, 9, 7, (3, 4)),
+            (8, 8, 7, (3, 4)),
+            (0, 5, 3, (0, 3)),
+            (5, 5, 0, (0, 0)),
+        ] {
+            assert_eq!(longest_first(first, second, most), expected, "{first} {second} {most}");
+        }
+    }
+}
