@@ -1,6 +1,5 @@
 //! Why there is no tokenizer, or no ids.
 
-use crate::family::Family;
 use crate::spm::SpmError;
 use core::fmt;
 use std::path::PathBuf;
@@ -68,7 +67,7 @@ pub enum TextError {
     /// Two texts for a family that takes one.
     NoPairs {
         /// The family.
-        family: Family,
+        found: String,
     },
     /// A text that cannot be segmented.
     Text {
@@ -100,9 +99,9 @@ impl fmt::Display for TextError {
                 "the model has {languages} languages and needs to know the {side} language: {}, ...",
                 some.join(", ")
             ),
-            Self::NoPairs { family } => write!(
+            Self::NoPairs { found } => write!(
                 f,
-                "expected a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R), found {family:?}"
+                "expected a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R), found {found}"
             ),
             Self::Text { reason } => write!(f, "the text cannot be segmented: {reason}"),
         }

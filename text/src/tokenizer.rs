@@ -164,7 +164,7 @@ impl Tokenizer {
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, TextError> {
         let family = self.parts.family;
         if !matches!(family, Family::WordPiece | Family::ByteLevel | Family::XlmRoberta) {
-            return Err(TextError::NoPairs { family });
+            return Err(TextError::NoPairs { found: format!("{family:?}") });
         }
         let prefix: Vec<u32> = self.parts.start.into_iter().collect();
         #[cfg(feature = "json")]

@@ -9,4 +9,5 @@ mod directories;
 mod encoders;
 mod golden;
 mod languages;
+mod rerank;
 mod streams;

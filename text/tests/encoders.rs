@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// `golden/encoders/NAME` as it would be published.
-fn encoder(name: &str) -> Temporary {
+pub fn encoder(name: &str) -> Temporary {
     let files = golden(&format!("encoders/{name}"));
     let tokenizer = fs::read_to_string(files.join("from")).unwrap();
     let place = full(tokenizer.trim());
@@ -28,7 +28,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn expected(name: &str) -> Vec<Value> {
+pub fn expected(name: &str) -> Vec<Value> {
     let text = fs::read_to_string(golden(&format!("encoders/{name}/expected.jsonl"))).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -37,7 +37,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-fn embed(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {
+pub fn embed(place: &Temporary, more: &[&str], input: &str) -> std::process::Output {
     run(&[&["embed", "--model", place.0.to_str().unwrap()], more].concat(), input)
 }
 
@@ -63,7 +63,7 @@ fn vectors_are_those_of_transformers() {
             let largest = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
             for (found, expected) in found.iter().zip(&expected) {
                 let error = (found - expected).abs();
-                assert!(!(error > 2e-5 * largest), "{name} {i}: {found}, {expected}");
+                assert!(error <= 2e-5 * largest, "{name} {i}: {found}, {expected}");
             }
             let tokens = row["tokens"].as_u64().unwrap();
             if tokens > most {
@@ -185,7 +185,7 @@ fn a_directory_without_modules_gives_the_mean_and_says_so() {
     let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt();
     assert!((length - 1.0).abs() > 0.01, "{length}");
     for (unit, mean) in unit.iter().zip(&mean) {
-        assert!(!((unit - mean / length).abs() > 1e-6), "{unit}, {mean}, {length}");
+        assert!((unit - mean / length).abs() <= 1e-6, "{unit}, {mean}, {length}");
     }
 }
 

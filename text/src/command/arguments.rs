@@ -10,6 +10,7 @@ Runs a published model on text.
     simdformer translate --model DIR [--from CODE] [--to CODE] [OPTIONS] [TEXT...]
     simdformer summarize --model DIR [OPTIONS] [TEXT...]
     simdformer embed --model DIR [OPTIONS] [TEXT...]
+    simdformer rerank --model DIR --query QUERY [OPTIONS] [TEXT...]
     simdformer languages --model DIR
     simdformer show --model DIR
 
@@ -21,10 +22,13 @@ summarize a whole file; every text becomes one line of output, in order. Blank t
 embed takes a line as one text and writes its vector as a line of JSON, made as modules.json says (the mean of
 its tokens where there is none). Blank texts have one as well: that of their special tokens.
 
+rerank takes a line as one text and scores it beside the query with a cross-encoder; the best come first, each
+a JSON object of the text's index, from 0, and its score, as the classifier gives it.
+
     --from CODE, --to CODE    languages; `simdformer languages` lists them
     --file FILE               read texts from FILE; may come several times
     --lines                   summarize: a line is one text
-    --whole                   translate, embed: a file is one text
+    --whole                   translate, embed, rerank: a file is one text
     --beams N                 hypotheses of the search, if not what the checkpoint asks for; 1 is greedy
     --max-new-tokens N        the longest output
     --truncate                cut texts that are longer than the model takes, and say so; without it they
@@ -34,6 +38,7 @@ its tokens where there is none). Blank texts have one as well: that of their spe
     --json                    one JSON object a text: text, score, tokens, finish, truncated, or error
     --threads N               1 unless said otherwise; the output is the same on any number
     --slots N                 texts that are run at a time, 32
+    --query QUERY             rerank: what the texts are to answer
     --table                   embed: the cosine of every text with every other, instead of vectors
     --npy FILE                embed: vectors into FILE, for NumPy: float32, [texts, numbers]
     --summary                 what was loaded, on standard error
@@ -50,6 +55,7 @@ pub(crate) enum Command {
     Show(PathBuf),
     Generate(Box<Arguments>),
     Embed(Box<Arguments>),
+    Rerank(Box<Arguments>),
 }
 
 /// What the commands that run texts take.
@@ -74,6 +80,8 @@ pub(crate) struct Arguments {
     /// A table of cosines.
     pub(crate) table: bool,
     pub(crate) npy: Option<PathBuf>,
+    /// What texts are to answer.
+    pub(crate) query: String,
 }
 
 /// What is wrong with a command line.
@@ -85,17 +93,20 @@ pub(crate) enum ArgumentError {
     NoValue(&'static str),
     Number { option: &'static str, found: String },
     NoModel,
+    NoQuery,
     Both(&'static str, &'static str),
 }
 
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCommand => write!(f, "expected translate, summarize, embed, languages or show"),
+            Self::NoCommand => {
+                write!(f, "expected translate, summarize, embed, rerank, languages or show")
+            }
             Self::Command(found) => {
                 write!(
                     f,
-                    "expected translate, summarize, embed, languages or show, found {found:?}"
+                    "expected translate, summarize, embed, rerank, languages or show, found {found:?}"
                 )
             }
             Self::Option { command, option } => write!(f, "{command} has no option {option}"),
@@ -104,6 +115,7 @@ impl fmt::Display for ArgumentError {
                 write!(f, "{option}: expected a number above 0, found {found:?}")
             }
             Self::NoModel => write!(f, "expected --model DIR"),
+            Self::NoQuery => write!(f, "expected --query QUERY"),
             Self::Both(a, b) => write!(f, "expected {a} or {b}, found both"),
         }
     }
@@ -119,7 +131,7 @@ pub(crate) fn parse(
     let command = command.to_string_lossy().into_owned();
     let whole = match command.as_str() {
         "--help" | "-h" | "help" => return Ok(Command::Help),
-        "translate" | "embed" | "languages" | "show" => false,
+        "translate" | "embed" | "rerank" | "languages" | "show" => false,
         "summarize" => true,
         _ => return Err(ArgumentError::Command(command)),
     };
@@ -141,10 +153,13 @@ pub(crate) fn parse(
         quiet: false,
         table: false,
         npy: None,
+        query: String::new(),
     };
     let generates = matches!(command.as_str(), "translate" | "summarize");
     let embeds = command == "embed";
-    let runs = generates || embeds;
+    let reranks = command == "rerank";
+    let runs = generates || embeds || reranks;
+    let mut query = None;
     let mut only_texts = false;
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
@@ -168,6 +183,7 @@ pub(crate) fn parse(
             "--model" => wanted.model = value("--model")?.into(),
             _ if !runs => return Err(ArgumentError::Option { command, option: text }),
             "--" => only_texts = true,
+            "--query" if reranks => query = Some(value("--query")?.to_string_lossy().into_owned()),
             "--table" if embeds => wanted.table = true,
             "--npy" if embeds => wanted.npy = Some(value("--npy")?.into()),
             "--file" => wanted.files.push(value("--file")?.into()),
@@ -191,6 +207,11 @@ pub(crate) fn parse(
     if wanted.model.as_os_str().is_empty() {
         return Err(ArgumentError::NoModel);
     }
+    match query {
+        Some(query) => wanted.query = query,
+        None if reranks => return Err(ArgumentError::NoQuery),
+        None => (),
+    }
     if wanted.stream && wanted.json {
         return Err(ArgumentError::Both("--stream", "--json"));
     }
@@ -203,6 +224,7 @@ pub(crate) fn parse(
     Ok(match command.as_str() {
         "languages" => Command::Languages(wanted.model),
         "show" => Command::Show(wanted.model),
+        "rerank" => Command::Rerank(Box::new(wanted)),
         "embed" => Command::Embed(Box::new(wanted)),
         _ => Command::Generate(Box::new(wanted)),
     })
@@ -219,10 +241,10 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (line, error) in [
-            ("", "expected translate, summarize, embed, languages or show"),
+            ("", "expected translate, summarize, embed, rerank, languages or show"),
             (
                 "translat",
-                "expected translate, summarize, embed, languages or show, found \"translat\"",
+                "expected translate, summarize, embed, rerank, languages or show, found \"translat\"",
             ),
             ("translate", "expected --model DIR"),
             ("translate --model", "--model needs a value"),
@@ -231,6 +253,10 @@ mod tests {
             ("embed --model x --json", "embed has no option --json"),
             ("translate --model x --table", "translate has no option --table"),
             ("embed --model x --table --npy y", "expected --table or --npy, found both"),
+            ("rerank --model x", "expected --query QUERY"),
+            ("rerank --model x --query", "--query needs a value"),
+            ("embed --model x --query y", "embed has no option --query"),
+            ("rerank --model x --query y --beams 2", "rerank has no option --beams"),
             ("show --model x --json", "show has no option --json"),
             ("translate --model x --stream --json", "expected --stream or --json, found both"),
             ("translate --model x --file y z", "expected --file or texts, found both"),

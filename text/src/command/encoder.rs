@@ -44,12 +44,15 @@ pub(crate) fn refused(one: &Encoded, model: &Model, cut: bool) -> Option<String>
     None
 }
 
+/// What is done with a text's number and hidden states.
+type Each<'e> = dyn FnMut(usize, &[f32]) -> Result<(), Failure> + 'e;
+
 /// Calls `each` with the number and the hidden states, `[tokens, d_model]`, of every text, in order.
 pub(crate) fn run(
     model: &Model,
     arguments: &Arguments,
     texts: &[&Encoded],
-    each: &mut dyn FnMut(usize, &[f32]) -> Result<(), Failure>,
+    each: &mut Each<'_>,
 ) -> Result<(), Failure> {
     let config = model.config();
     let Some(longest) = texts.iter().map(|one| one.ids.len()).max() else { return Ok(()) };

@@ -8,6 +8,7 @@ mod encoder;
 mod generate;
 mod inputs;
 mod progress;
+mod rerank;
 mod show;
 mod vectors;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Show(model) => show::model(&model, streams.out).map(|()| 0),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
+        Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),

@@ -91,9 +91,10 @@ def pairs(folder, net, tokenizer):
     with torch.no_grad():
         score = lambda inputs: kept(net(**inputs).logits[0])[0]
         for query, text in [(query, text) for text in TEXTS] + [("", text) for text in TEXTS[:3]] + [(LONG, query), (query, LONG), (LONG, LONG)]:
-            whole = tokenizer(query, text, return_tensors="pt")
+            # Lists, as cross-encoders are called: of two texts by themselves an empty second one is taken for none.
+            whole = tokenizer([query], [text], return_tensors="pt")
             tokens = whole.input_ids.shape[1]
-            cut = tokenizer(query, text, truncation="longest_first", max_length=POSITIONS, return_tensors="pt")
+            cut = tokenizer([query], [text], truncation="longest_first", max_length=POSITIONS, return_tensors="pt")
             row = {"query": query, "text": text, "tokens": tokens}
             rows.append(row | ({"score": score(whole)} if tokens <= POSITIONS else {"cut": score(cut)}))
     lines(folder, rows)

@@ -1,0 +1,113 @@
+//! `rerank`: how well each text answers a query, by a cross-encoder, the best first.
+
+use crate::arguments::Arguments;
+use crate::encoder;
+use crate::inputs::Inputs;
+use crate::progress::Progress;
+use crate::{Failure, Streams, show};
+use serde_json::json;
+use simdformer::Model;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Side;
+use simdformer::heads::Classifier;
+use simdformer::kernels::Isa;
+use simdformer_text::{Encoded, Tokenizer};
+use std::io::Write;
+use std::time::Instant;
+
+/// Texts that are read and run together.
+const BLOCK: usize = 512;
+
+/// Runs all texts; returns the exit code.
+pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model))?;
+    // Before gigabytes are read: does the model take pairs, and give a score?
+    tokenizer.encode_pair("", "")?;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let Some(head) = Classifier::read(&checkpoint)? else {
+        return Err("expected a model with a classifier, as cross-encoders have, found none".into());
+    };
+    if head.labels() != 1 {
+        let found = head.labels();
+        return Err(format!("expected a classifier of one score to sort by, found {found}").into());
+    }
+    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    if arguments.summary {
+        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+    }
+    drop(checkpoint);
+    let positions = model.config().max_positions(Side::Encoder);
+    let most = tokenizer.max_tokens().into_iter().chain(positions).min();
+    let tokenizer = tokenizer.with_max_tokens(most);
+    let runner = Runner { arguments, tokenizer: &tokenizer, model: &model, head: &head };
+    if arguments.threads == 1 {
+        return runner.run(streams);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
+    pool.install(|| runner.run(streams))
+}
+
+struct Runner<'r> {
+    arguments: &'r Arguments,
+    tokenizer: &'r Tokenizer,
+    model: &'r Model,
+    head: &'r Classifier,
+}
+
+impl Runner<'_> {
+    fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+        let Streams { input, out, notes, watched } = streams;
+        let mut inputs = Inputs::new(self.arguments, *input)?;
+        // The number of each text, and its score or why it has none.
+        let mut scores: Vec<(usize, f32)> = Vec::new();
+        let mut failed: Vec<(usize, String)> = Vec::new();
+        let mut before = 0;
+        let started = Instant::now();
+        loop {
+            let texts = inputs.take(BLOCK)?;
+            if texts.is_empty() {
+                break;
+            }
+            let mut progress = Progress::new(started, before, *watched && !self.arguments.quiet);
+            let mut encoded: Vec<(usize, Encoded)> = Vec::new();
+            for (number, text) in (before..).zip(&texts) {
+                let one = self.tokenizer.encode_pair(&self.arguments.query, text)?;
+                let (tokens, name) = (one.tokens, number + 1);
+                if let Some(error) = encoder::refused(&one, self.model, self.arguments.truncate) {
+                    writeln!(notes, "simdformer: text {name}: {error}")?;
+                    failed.push((number, error));
+                    continue;
+                }
+                if one.truncated {
+                    let cut = format!("text {name} and the query have {tokens} tokens");
+                    writeln!(notes, "simdformer: {cut} and were cut")?;
+                }
+                encoded.push((number, one));
+            }
+            let run: Vec<&Encoded> = encoded.iter().map(|(_, one)| one).collect();
+            encoder::run(self.model, self.arguments, &run, &mut |at, hidden| {
+                let score = self.head.scores(hidden)?.first().copied().unwrap_or(f32::NAN);
+                scores.push((encoded[at].0, score));
+                progress.done(*notes);
+                Ok(())
+            })?;
+            progress.end(*notes);
+            before += texts.len();
+        }
+        // Texts of one score keep their order.
+        scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        for (index, score) in scores {
+            // The shortest decimals that give the same bits.
+            let score = serde_json::to_string(&score)?;
+            writeln!(out, "{{\"index\":{index},\"score\":{score}}}")?;
+        }
+        for (index, error) in &failed {
+            writeln!(out, "{}", json!({"index": index, "score": null, "error": error}))?;
+        }
+        if !failed.is_empty() {
+            let failed = failed.len();
+            writeln!(notes, "simdformer: {failed} of {before} texts were not run")?;
+        }
+        Ok(u8::from(!failed.is_empty()))
+    }
+}

@@ -1,0 +1,174 @@
+//! Pairs of texts: their ids, and their scores beside transformers'.
+
+use crate::command::{err, out, run};
+#[cfg(feature = "json")]
+use crate::directories::full;
+use crate::directories::{Temporary, model};
+#[cfg(feature = "json")]
+use crate::encoders::{embed, encoder, expected};
+#[cfg(feature = "json")]
+use serde_json::Value;
+use simdformer_text::{Direction, Tokenizer};
+
+#[cfg(feature = "json")]
+fn rerank(place: &Temporary, query: &str, more: &[&str], input: &str) -> std::process::Output {
+    let model = place.0.to_str().unwrap();
+    run(&[&["rerank", "--model", model, "--query", query], more].concat(), input)
+}
+
+/// Index and score of each line.
+#[cfg(feature = "json")]
+fn scores(output: &std::process::Output) -> Vec<(usize, f64)> {
+    let lines = out(output).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .map(|line| (line["index"].as_u64().unwrap() as usize, line["score"].as_f64().unwrap()))
+        .collect()
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn scores_are_those_of_transformers() {
+    for name in ["bert_cross", "roberta_cross"] {
+        let place = encoder(name);
+        let rows = expected(name);
+        let mut queries: Vec<&str> =
+            rows.iter().map(|row| row["query"].as_str().unwrap()).collect();
+        queries.sort();
+        queries.dedup();
+        let mut cut = 0;
+        for query in queries {
+            let rows: Vec<&Value> = rows.iter().filter(|row| row["query"] == query).collect();
+            let input: String =
+                rows.iter().map(|row| format!("{}\n", row["text"].as_str().unwrap())).collect();
+            let output = rerank(&place, query, &["--truncate"], &input);
+            assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+            let found = scores(&output);
+            assert_eq!(found.len(), rows.len(), "{name}");
+            assert!(found.is_sorted_by(|(_, a), (_, b)| a >= b), "{found:?}");
+            for (index, score) in found {
+                let row = rows[index];
+                let expected = row.get("score").or(row.get("cut")).unwrap().as_f64().unwrap();
+                assert!((score - expected).abs() <= 1e-5, "{name} {row}: {score}");
+            }
+            // What was cut is said, and without leave it is not run, and comes last.
+            let long = rows.iter().filter(|row| row.get("cut").is_some()).count();
+            assert_eq!(err(&output).lines().count(), long, "{}", err(&output));
+            assert_eq!(err(&output).matches(" tokens and were cut\n").count(), long);
+            let output = rerank(&place, query, &[], &input);
+            let lines: Vec<Value> =
+                out(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(lines.len(), rows.len());
+            for (i, line) in lines.iter().enumerate() {
+                let last = i + long >= rows.len();
+                assert_eq!((line["score"].is_null(), line.get("error").is_some()), (last, last));
+                let index = line["index"].as_u64().unwrap() as usize;
+                assert_eq!(rows[index].get("cut").is_some(), last);
+            }
+            assert_eq!(output.status.code(), Some(i32::from(long > 0)), "{}", err(&output));
+            cut += long;
+        }
+        assert!(cut > 5, "{name}: {cut}");
+    }
+}
+
+/// Alone, in a batch of all, three at a time, and on any number of threads: the same bits.
+#[cfg(feature = "json")]
+#[test]
+fn a_score_is_the_same_in_any_company() {
+    for name in ["bert_cross", "roberta_cross"] {
+        let place = encoder(name);
+        let rows = expected(name);
+        let query = "who lives in the old house?";
+        let texts: Vec<&str> = rows.iter().map(|row| row["text"].as_str().unwrap()).collect();
+        let input: String = texts.iter().map(|text| format!("{text}\n")).collect();
+        let all = rerank(&place, query, &["--truncate"], &input);
+        assert_eq!(out(&all).lines().count(), rows.len(), "{}", err(&all));
+        for more in [&["--slots", "1"][..], &["--slots", "3"], &["--threads", "2"]] {
+            let other = rerank(&place, query, &[&["--truncate"], more].concat(), &input);
+            assert_eq!(out(&all), out(&other), "{name} {more:?}");
+        }
+        for line in out(&all).lines().step_by(5) {
+            let index = serde_json::from_str::<Value>(line).unwrap()["index"].as_u64().unwrap();
+            let alone = rerank(&place, query, &["--truncate", "--", texts[index as usize]], "");
+            let alone = out(&alone).replace("\"index\":0,", &format!("\"index\":{index},"));
+            assert_eq!(alone.trim_end(), line, "{name}");
+        }
+    }
+    // Equal scores keep the order of their texts.
+    let place = encoder("bert_cross");
+    let output = rerank(&place, "a", &["same", "other", "same", "same"], "");
+    let order: Vec<usize> = scores(&output).iter().map(|(index, _)| *index).collect();
+    assert!(order == [1, 0, 2, 3] || order == [0, 2, 3, 1], "{order:?}");
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn a_model_without_a_score_is_refused() {
+    let place = encoder("roberta");
+    let output = rerank(&place, "a", &["b"], "");
+    let message =
+        "simdformer: expected a model with a classifier, as cross-encoders have, found none\n";
+    assert_eq!((err(&output), output.status.code()), (message, Some(1)));
+    let output = embed(&encoder("roberta_cross"), &["b"], "");
+    assert!(err(&output).starts_with("simdformer: no modules.json"), "{}", err(&output));
+    let output = rerank(&full("t5_json"), "a", &["b"], "");
+    let message = "simdformer: expected a tokenizer of pairs (BERT, DistilBERT, MPNet, RoBERTa, XLM-R), found T5\n";
+    assert_eq!((err(&output), output.status.code()), (message, Some(1)));
+}
+
+/// `[CLS] a [SEP] b [SEP]` with types; two separators without types.
+#[cfg(feature = "json")]
+#[test]
+fn pairs_are_those_of_the_family() {
+    let place = Temporary::new("mpnet");
+    place.write("config.json", r#"{"model_type": "mpnet", "max_position_embeddings": 12}"#);
+    place.write("tokenizer_config.json", r#"{"tokenizer_class": "MPNetTokenizer"}"#);
+    place.write("vocab.txt", "<s>\n<pad>\n</s>\n[UNK]\n<mask>\na\nb\n");
+    let pair = Tokenizer::from_dir(&place.0).unwrap().encode_pair("a a", "b").unwrap();
+    assert_eq!(pair.ids, [0, 5, 5, 2, 2, 6, 2]);
+    assert_eq!(pair.types, [0; 7]);
+    place.write("config.json", r#"{"model_type": "bert", "max_position_embeddings": 6}"#);
+    place.write("tokenizer_config.json", r#"{"tokenizer_class": "BertTokenizer"}"#);
+    place.write("vocab.txt", "[CLS]\n[PAD]\n[SEP]\n[UNK]\n[MASK]\na\nb\n");
+    let bert = Tokenizer::from_dir(&place.0).unwrap();
+    let pair = bert.encode_pair("a a", "b").unwrap();
+    assert_eq!(
+        (&pair.ids[..], &pair.types[..]),
+        (&[0, 5, 5, 2, 6, 2][..], &[0, 0, 0, 0, 1, 1][..])
+    );
+    assert_eq!((pair.truncated, pair.tokens, pair.blank), (false, 6, false));
+    let pair = bert.encode_pair("a", "b b b b").unwrap();
+    assert_eq!(
+        (&pair.ids[..], &pair.types[..]),
+        (&[0, 5, 2, 6, 6, 2][..], &[0, 0, 0, 1, 1, 1][..])
+    );
+    assert_eq!((pair.truncated, pair.tokens), (true, 8));
+    assert!(bert.encode_pair("", " ").unwrap().blank);
+}
+
+/// XLM-R from its SentencePiece file.
+#[test]
+fn pairs_of_pieces_have_two_separators() {
+    let place = Temporary::new("xlmr");
+    place.write("config.json", r#"{"model_type": "xlm-roberta", "max_position_embeddings": 22}"#);
+    place.write("tokenizer_config.json", r#"{"tokenizer_class": "XLMRobertaTokenizer"}"#);
+    place.write("sentencepiece.bpe.model", model("unigram", "nmt_nfkc"));
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let one = |text: &str| tokenizer.encode(text, &Direction::default()).unwrap().ids;
+    let pair = tokenizer.encode_pair("the house", "a river").unwrap();
+    let (a, b) = (one("the house"), one("a river"));
+    assert_eq!(pair.ids, [&a[..], &[2], &b[1..]].concat());
+    assert_eq!((pair.ids[0], pair.types.len(), pair.truncated), (0, pair.ids.len(), false));
+    assert!(pair.types.iter().all(|&kind| kind == 0));
+    // Twenty tokens: the longer text is cut.
+    let long = "the old house by the river ".repeat(9);
+    for (first, second) in [("the house", &long[..]), (&long, "the house")] {
+        let pair = tokenizer.encode_pair(first, second).unwrap();
+        assert_eq!((pair.ids.len(), pair.truncated), (20, true));
+        let short = &a[1..a.len() - 1];
+        assert!(pair.ids.windows(short.len()).any(|part| part == short), "{:?}", pair.ids);
+    }
+    // No model in it: the command says what is missing, not what it would do with pairs.
+    let output = run(&["rerank", "--model", place.0.to_str().unwrap(), "--query", "a", "b"], "");
+    assert_eq!((out(&output), output.status.code()), ("", Some(1)), "{}", err(&output));
+}
