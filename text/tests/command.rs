@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The small trained model with SentencePiece files for its words.
-fn french() -> Temporary {
+pub fn french() -> Temporary {
     let place = Temporary::new("fr-en");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/fr-en");
     let files = |folder: PathBuf, names: &[&str]| {

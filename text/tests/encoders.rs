@@ -1,6 +1,6 @@
 //! Vectors beside transformers', and that they do not depend on who is run with them.
 
-use crate::command::{err, out, run};
+use crate::command::{err, french, out, run};
 use crate::directories::{Temporary, full, golden};
 use serde_json::Value;
 use std::fs;
@@ -207,4 +207,43 @@ fn a_transformer_in_a_folder_is_run() {
     let folder = embed(&place, &["a house"], "");
     assert_eq!(out(&flat), out(&folder), "{}", err(&folder));
     assert!(out(&flat).starts_with('['));
+    let shown = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    assert!(out(&shown).contains("text: ByteLevel"), "{}", err(&shown));
+}
+
+/// Of an encoder-decoder the decoder is left alone.
+#[test]
+fn the_encoder_of_a_translator_is_run() {
+    use simdformer::{Limits, Model, Session};
+    let place = french();
+    let output = embed(&place, &["quel mois", "je suis étudiant"], "");
+    let tokenizer = simdformer_text::Tokenizer::from_dir(&place.0).unwrap();
+    let model = Model::open(&place.0).unwrap();
+    let width = model.config().d_model;
+    let mut session = Session::new(&model, Limits::new(1, 16, 1)).unwrap();
+    let lines: Vec<&str> = out(&output).lines().collect();
+    assert_eq!(lines.len(), 2, "{}", err(&output));
+    for (text, line) in ["quel mois", "je suis étudiant"].iter().zip(lines) {
+        let ids = tokenizer.encode(text, &Default::default()).unwrap().ids;
+        let hidden = session.memory(&[&ids]).unwrap();
+        let vector: Vec<f32> = serde_json::from_str(line).unwrap();
+        assert_eq!(vector.len(), width);
+        for (column, &found) in vector.iter().enumerate() {
+            let sum: f64 = hidden[column..].iter().step_by(width).map(|&x| f64::from(x)).sum();
+            assert_eq!(found, (sum / ids.len() as f64) as f32);
+        }
+    }
+}
+
+#[test]
+fn what_was_loaded_is_shown() {
+    for (name, line) in [
+        ("bert", "vectors: mean, 6 numbers, of length 1\n"),
+        ("roberta", "vectors: cls, 5 numbers\n"),
+    ] {
+        let place = encoder(name);
+        let output = embed(&place, &["--summary", "a"], "");
+        assert!(err(&output).contains(line), "{}", err(&output));
+        assert!(!err(&output).contains("asks for"), "{}", err(&output));
+    }
 }

@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     let model = Model::load(&checkpoint, Isa::detect()?)?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+        writeln!(streams.notes, "classifier: one score a pair")?;
     }
     drop(checkpoint);
     let positions = model.config().max_positions(Side::Encoder);
@@ -94,8 +95,9 @@ impl Runner<'_> {
             progress.end(*notes);
             before += texts.len();
         }
-        // Texts of one score keep their order.
-        scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        // Texts of one score keep their order; what is no number is the worst.
+        let rank = |score: f32| if score.is_nan() { f32::NEG_INFINITY } else { score };
+        scores.sort_by(|(_, a), (_, b)| rank(*b).total_cmp(&rank(*a)));
         for (index, score) in scores {
             // The shortest decimals that give the same bits.
             let score = serde_json::to_string(&score)?;

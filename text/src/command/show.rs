@@ -1,6 +1,6 @@
 //! What a directory holds: languages, and what was loaded.
 
-use crate::Failure;
+use crate::{Failure, encoder};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
@@ -21,7 +21,7 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure
 }
 
 pub(crate) fn model(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-    let tokenizer = Tokenizer::from_dir(path)?;
+    let tokenizer = Tokenizer::from_dir(encoder::folder(path))?;
     let checkpoint = Checkpoint::open(path)?;
     let model = Model::load(&checkpoint, Isa::detect()?)?;
     loaded(&tokenizer, &checkpoint, &model, out)
@@ -51,7 +51,10 @@ pub(crate) fn loaded(
     for default in model.defaults() {
         writeln!(out, "not in config.json: {}, taken as {}", default.key, default.value)?;
     }
-    writeln!(out, "asks for: {}", asked(&model.config().search_options()))?;
+    // What only encodes is not searched.
+    if model.config().decoder.is_some() {
+        writeln!(out, "asks for: {}", asked(&model.config().search_options()))?;
+    }
     let ignored = &model.config().generation.unsupported;
     if !ignored.is_empty() {
         writeln!(out, "asks for and does not get: {}", ignored.join(", "))?;
