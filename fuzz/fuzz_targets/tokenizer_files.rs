@@ -79,6 +79,7 @@ fuzz_target!(|input: Input<'_>| {
     if let Ok(encoded) = tokenizer.encode(input.text, &direction) {
         let _ = tokenizer.decode(&encoded.ids);
     }
+    let _ = tokenizer.encode_pair(input.text, input.settings);
     // What a stream says, joined, is the whole.
     let mut stream = tokenizer.stream();
     let mut said = String::new();

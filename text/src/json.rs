@@ -237,7 +237,39 @@ fn check(value: &Value) -> Result<(), String> {
             ));
         }
     }
+    templates(&value["post_processor"])?;
     rules(&value["normalizer"])
+}
+
+/// How many templates there are, if there is at most one. Refuses one that names a token it does not have, or the second
+/// text of one: its reader looks up neither. Nor does it know what to do with what another one has made.
+fn templates(processor: &Value) -> Result<usize, String> {
+    if processor.is_array() {
+        return Err("expected a post_processor that is an object, found a list".to_owned());
+    }
+    let mut count = usize::from(["single", "pair"].iter().any(|key| !processor[key].is_null()));
+    for inside in processor["processors"].as_array().into_iter().flatten() {
+        count += templates(inside)?;
+    }
+    if count > 1 {
+        return Err(format!("expected at most one template in the post_processor, found {count}"));
+    }
+    for (key, texts) in [("single", &["A"][..]), ("pair", &["A", "B"])] {
+        for piece in processor[key].as_array().into_iter().flatten() {
+            let id = |kind: &str| piece[kind]["id"].as_str();
+            let known = match (id("SpecialToken"), id("Sequence")) {
+                (Some(token), None) => processor["special_tokens"].get(token).is_some(),
+                (None, Some(text)) => texts.contains(&text),
+                _ => false,
+            };
+            if !known {
+                return Err(format!(
+                    "expected a template of its own tokens and of the texts that there are, found {piece}"
+                ));
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// Refuses precompiled rules that are missing or point outside of themselves, wherever they are.

@@ -357,6 +357,40 @@ fn tokenizer_json_files() {
         rules,
     );
     let bert = ("config.json", r#"{"model_type": "bert"}"#);
+    // Templates, also inside of a sequence of processors, whose reader looks up nothing.
+    let a = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
+    let b = r#"{"Sequence": {"id": "B", "type_id": 1}}"#;
+    let sep = r#"{"SpecialToken": {"id": "[SEP]", "type_id": 0}}"#;
+    let list = r#"{"Sequence": ["A", 0]}"#;
+    for (what, single, pair) in [
+        ("a token that the template does not have", format!("{a}, {sep}"), a.to_owned()),
+        ("such a token between two texts", a.to_owned(), format!("{a}, {sep}, {b}")),
+        ("a second text of one", format!("{a}, {b}"), format!("{a}, {b}")),
+        ("a list for an object", list.to_owned(), a.to_owned()),
+    ] {
+        let template = format!(
+            r#"{{"type": "TemplateProcessing", "single": [{single}], "pair": [{pair}], "special_tokens": {{}}}}"#
+        );
+        let sequence = format!(r#"{{"type": "Sequence", "processors": [{template}]}}"#);
+        for processor in [template, sequence] {
+            let words = r#"{"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "", "max_input_chars_per_word": 9, "vocab": {"a": 0}}"#;
+            let file = format!(
+                r#"{{"version": "1.0", "added_tokens": [], "post_processor": {processor}, "model": {words}}}"#
+            );
+            let message = "expected a template of its own tokens and of the texts that there are";
+            refused(what, &[bert, ("tokenizer.json", &file)], message);
+        }
+    }
+    let template = format!(
+        r#"{{"type": "TemplateProcessing", "single": [{a}], "pair": [{a}, {b}], "special_tokens": {{}}}}"#
+    );
+    let two = format!(
+        r#"{{"post_processor": {{"type": "Sequence", "processors": [{template}, {template}]}}}}"#
+    );
+    let message = "expected at most one template in the post_processor, found 2";
+    refused("two templates", &[bert, ("tokenizer.json", &two)], message);
+    let list = r#"{"post_processor": []}"#;
+    refused("a list", &[bert, ("tokenizer.json", list)], "expected a post_processor that is");
     refused(
         "no [CLS]",
         &[bert, ("vocab.txt", "[UNK]\n[SEP]\n[PAD]\n")],

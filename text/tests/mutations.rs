@@ -251,6 +251,7 @@ fn directory(name: &'static str, files: &[(&'static str, Vec<u8>)], count: u64) 
             for direction in [direction, Direction::default()] {
                 for text in TEXTS {
                     let _ = tokenizer.encode_target(text);
+                    let _ = tokenizer.encode_pair(text, "the fox");
                     if let Ok(encoded) = tokenizer.encode(text, &direction) {
                         let _ = tokenizer.decode(&encoded.ids);
                     }
