@@ -95,7 +95,7 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
         .zip(expected)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0f32, |m, x| if x.is_nan() { f32::INFINITY } else { m.max(x) });
-    assert!(!(worst > TOLERANCE * largest), "{what}: off by {worst}, largest {largest}");
+    assert!(worst <= TOLERANCE * largest, "{what}: off by {worst}, largest {largest}");
 }
 
 fn borrowed(sources: &[Vec<u32>]) -> Vec<&[u32]> {
@@ -205,7 +205,7 @@ fn check_searches(what: &str, model: &Model, expected: &Expected, sources: &[Vec
         assert_eq!(sequences, expected.rows(&format!("beam.{i}")), "{what} beam.{i}");
         let scores = expected.floats(&format!("beam_scores.{i}"));
         for ((_, found), expected) in found.iter().zip(scores) {
-            assert!(!((found - expected).abs() > SCORE), "{what} beam.{i}: {found}, {expected}");
+            assert!((found - expected).abs() <= SCORE, "{what} beam.{i}: {found}, {expected}");
         }
     }
 }

@@ -51,7 +51,7 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
         .zip(expected)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0f32, |m, x| if x.is_nan() { f32::INFINITY } else { m.max(x) });
-    assert!(!(worst > TOLERANCE * largest), "{what}: off by {worst}, largest {largest}");
+    assert!(worst <= TOLERANCE * largest, "{what}: off by {worst}, largest {largest}");
 }
 
 fn check(folder: &str) {

@@ -38,7 +38,7 @@ fn classifiers_score_as_transformers_has_it() {
             assert_eq!((found.len(), head.labels()), (expected.len(), expected.len()), "{name}");
             for (found, expected) in found.iter().zip(expected.into_iter().map(f32::from_le_bytes))
             {
-                assert!(!((found - expected).abs() > 1e-5), "{name} {i}: {found}, {expected}");
+                assert!((found - expected).abs() <= 1e-5, "{name} {i}: {found}, {expected}");
                 checked += 1;
             }
         }
@@ -80,7 +80,7 @@ fn vector(folder: &Path) -> Vec<f32> {
 fn close(found: &[f32], expected: &[f64], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (found, expected) in found.iter().zip(expected) {
-        assert!(!((f64::from(*found) - expected).abs() > 1e-6), "{what}: {found}, {expected}");
+        assert!((f64::from(*found) - expected).abs() <= 1e-6, "{what}: {found}, {expected}");
     }
 }
 

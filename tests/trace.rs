@@ -140,13 +140,13 @@ fn check_context(what: &str, weights: &Seen, value: &[Vec<f32>], context: &Seen,
     assert_eq!(weights.data.len(), context.data.len(), "{what}");
     for (weights, context) in weights.data.iter().zip(&context.data) {
         let sum: f64 = weights.iter().map(|&w| f64::from(w)).sum();
-        assert!(!(((sum - 1.0).abs()) > 1e-6), "{what}: weights sum to {sum}");
+        assert!(((sum - 1.0).abs()) <= 1e-6, "{what}: weights sum to {sum}");
         for c in head * width..(head + 1) * width {
             let exact: f64 =
                 (0..keys).map(|j| f64::from(weights[j]) * f64::from(value[j][c])).sum();
             let most = value.iter().fold(0.0f32, |m, row| m.max(row[c].abs()));
             let error = (exact - f64::from(context[c])).abs();
-            assert!(!(error > 1e-5 * f64::from(most)), "{what}: off by {error}, value {most}");
+            assert!(error <= 1e-5 * f64::from(most), "{what}: off by {error}, value {most}");
         }
     }
 }
@@ -213,7 +213,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
                 for (i, row) in part(Stage::Input).iter().enumerate() {
                     for (c, x) in row.iter().enumerate() {
                         let error = (a[i][c] + b[i][c] - x).abs();
-                        assert!(!(error > 1e-6 * (a[i][c].abs() + b[i][c].abs())), "{error}");
+                        assert!(error <= 1e-6 * (a[i][c].abs() + b[i][c].abs()), "{error}");
                     }
                 }
             }
@@ -374,7 +374,7 @@ fn alignments_are_cross_attention() {
                 keep.find(Stage::Weights, place, sentences[0].slot()).expect("weights").data[i][j]
             };
             let mean = (of(heads[0]) + of(heads[1])) / 2.0;
-            assert!(!((mean - weight).abs() > 1e-6), "{i} {j}: {mean} {weight}");
+            assert!((mean - weight).abs() <= 1e-6, "{i} {j}: {mean} {weight}");
         }
     }
     assert!(out[28..].iter().all(|x| x.is_nan()), "nothing past the alignment is written");
