@@ -37,10 +37,12 @@ pub struct GenerationDefaults {
     pub length_penalty: f32,
     /// When beam search stops.
     pub early_stopping: EarlyStopping,
-    /// Sample instead of taking the best. With more than one beam it has no effect.
+    /// Sample instead of taking the best; with more than one beam, draw the beams.
     pub do_sample: bool,
     /// Divides logits before sampling.
     pub temperature: f32,
+    /// Share of the entropy that the tokens sampled among may hold; `None` for all.
+    pub top_h: Option<f32>,
     /// Sample among this many best; 0 for all.
     pub top_k: usize,
     /// Sample among the fewest tokens whose probabilities reach this sum; 1 for all.
@@ -55,12 +57,13 @@ pub struct GenerationDefaults {
     pub eta_cutoff: f32,
     /// Repeated ids: logits divided by it if positive, multiplied if negative; 1 for none.
     pub repetition_penalty: f32,
-    /// The same for ids of the source, inverted; 1 for none. Read, and without effect: no search here has this rule.
+    /// The same for ids of the source, inverted; 1 for none. For vocabularies that both sides
+    /// share.
     pub encoder_repetition_penalty: f32,
     /// No sequence of this many tokens comes twice; 0 for no such rule.
     pub no_repeat_ngram_size: usize,
-    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. Read, and without effect:
-    /// no search here has this rule.
+    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. For vocabularies that both sides
+    /// share.
     pub encoder_no_repeat_ngram_size: usize,
     /// Sequences of two or more tokens that must not come. Single ones are [`SpecialTokens::banned`].
     pub bad_words: Vec<Vec<u32>>,
@@ -96,6 +99,7 @@ impl Default for GenerationDefaults {
             early_stopping: EarlyStopping::default(),
             do_sample: false,
             temperature: 1.0,
+            top_h: None,
             top_k: 50,
             top_p: 1.0,
             min_p: None,
@@ -119,7 +123,7 @@ impl Default for GenerationDefaults {
 }
 
 /// Keys that change what is generated and that nothing here implements, with the number that leaves them neutral.
-const UNSUPPORTED: [(&str, f64); 12] = [
+const UNSUPPORTED: [(&str, f64); 11] = [
     ("constraints", 0.0),
     ("dola_layers", 0.0),
     ("force_words_ids", 0.0),
@@ -129,7 +133,6 @@ const UNSUPPORTED: [(&str, f64); 12] = [
     ("prompt_lookup_num_tokens", 0.0),
     ("stop_strings", 0.0),
     ("token_healing", 0.0),
-    ("top_h", 0.0),
     ("use_mtp", 0.0),
     ("watermarking_config", 0.0),
 ];
@@ -151,6 +154,7 @@ impl GenerationDefaults {
             early_stopping: early_stopping(fields)?,
             do_sample: fields.flag_or_null("do_sample", d.do_sample)?,
             temperature: fields.number_or_null("temperature", d.temperature)?,
+            top_h: fields.optional_number("top_h")?,
             top_k: fields.size_or_null("top_k", d.top_k)?,
             top_p: fields.number_or_null("top_p", d.top_p)?,
             min_p: fields.optional_number("min_p")?,
