@@ -327,7 +327,23 @@ impl Head {
         lines: &mut Lines,
     ) -> [S::F32; MR] {
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
-        for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
+        let vectors = vectors.min(KEY_BLOCK / S::LANES);
+        // Vectors that every query of the tile sees whole need no counting.
+        let whole = if self.bias_whole { vectors.min(seen[0] / S::LANES) } else { 0 };
+        for i in 0..MR {
+            let line = lines.0.as_mut_ptr().wrapping_add(i * KEY_BLOCK);
+            let bias = self.bias_at(row + i, key);
+            for v in 0..whole {
+                let first = v * S::LANES;
+                // SAFETY: inside line `i`; the query sees these keys, which have a bias.
+                unsafe {
+                    let x = s.add(s.load(line.add(first)), s.load(bias.add(first)));
+                    highest[i] = s.max(x, highest[i]);
+                    s.store(line.add(first), x);
+                }
+            }
+        }
+        for v in whole..vectors {
             let first = v * S::LANES;
             for i in 0..MR {
                 let count = seen[i].saturating_sub(first).min(S::LANES);
