@@ -1,5 +1,7 @@
 //! What an encoder reads in place of ids.
 
+use core::fmt;
+
 /// Features of one source: frames of numbers, such as the mel spectrogram of sound, for a model whose configuration has a
 /// [`Stem`](crate::config::Stem).
 ///
@@ -15,7 +17,7 @@
 /// let features = Features::new(&mel, 80);
 /// assert_eq!((features.frames(), features.positions()), (3000, 1500));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub struct Features<'f> {
     /// `[frames, bins]`, row-major; finite.
     pub values: &'f [f32],
@@ -43,5 +45,13 @@ impl<'f> Features<'f> {
     /// Positions that the encoder makes of them: half as many as frames, rounded up.
     pub const fn positions(&self) -> usize {
         self.frames().div_ceil(Self::STRIDE)
+    }
+}
+
+impl fmt::Debug for Features<'_> {
+    /// How many, and not the numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bins, .. } = self;
+        f.debug_struct("Features").field("frames", &self.frames()).field("bins", bins).finish()
     }
 }

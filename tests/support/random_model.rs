@@ -264,7 +264,7 @@ impl Dims {
                     [_] | [1, _] => (0.0, 0.2),
                     _ if name.contains("relative") => (0.0, 1.0),
                     _ if name.contains("embed") || name.contains("shared") => (0.0, 0.5),
-                    _ => (0.0, 2.0 / (shape[shape.len() - 1] as f32).sqrt()),
+                    _ => (0.0, 2.0 / (shape[1..].iter().product::<usize>() as f32).sqrt()),
                 };
                 let number = |_| (centre + spread * random.symmetric()).to_le_bytes();
                 (name, shape, (0..len).flat_map(number).collect())
