@@ -281,12 +281,7 @@ impl Batch<'_> {
             .iter()
             .zip(prefixes.clone())
             .enumerate()
-            .map(|(i, (tokens, prefix))| Source {
-                tokens,
-                prefix,
-                stream: i as u64,
-                forced_bos: None,
-            })
+            .map(|(i, (tokens, prefix))| Source { prefix, stream: i as u64, ..Source::new(tokens) })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
         let mut outputs: Vec<Output> = sources

@@ -35,6 +35,7 @@ mod error_chains;
 mod events;
 mod executor;
 mod families;
+mod features;
 mod first_hour;
 mod generate;
 mod golden_models;

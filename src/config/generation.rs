@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::choices::SpecialTokens;
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
+use super::transcription::Transcription;
 use crate::search::EarlyStopping;
 
 /// Search settings that come with a checkpoint, by the names of transformers' `GenerationConfig`. Lengths are in tokens
@@ -79,6 +80,8 @@ pub struct GenerationDefaults {
     pub remove_invalid_values: bool,
     /// Make the scores log-probabilities again after the other rules.
     pub renormalize_logits: bool,
+    /// The prompt of a model that transcribes.
+    pub transcription: Transcription,
     /// Keys that are set to something that changes results and that this crate has no field for, as
     /// `generation_config.json` spells them.
     pub unsupported: Vec<String>,
@@ -117,6 +120,7 @@ impl Default for GenerationDefaults {
             exponential_decay_length_penalty: None,
             remove_invalid_values: false,
             renormalize_logits: false,
+            transcription: Transcription::default(),
             unsupported: Vec::new(),
         }
     }
@@ -177,6 +181,7 @@ impl GenerationDefaults {
             remove_invalid_values: fields
                 .flag_or_null("remove_invalid_values", d.remove_invalid_values)?,
             renormalize_logits: fields.flag_or_null("renormalize_logits", d.renormalize_logits)?,
+            transcription: Transcription::read(fields)?,
             unsupported: UNSUPPORTED
                 .into_iter()
                 .filter(|&(key, neutral)| fields.get(key).is_some_and(|v| changes(v, neutral)))
@@ -202,7 +207,7 @@ impl GenerationDefaults {
         for (words, _) in &self.sequence_bias {
             ids_inside("sequence_bias", words, vocabulary)?;
         }
-        Ok(())
+        self.transcription.validate(vocabulary)
     }
 }
 

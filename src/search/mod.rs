@@ -98,6 +98,7 @@ mod scoring;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
 mod sequences;
+mod timestamps;
 
 pub use best::{Bans, UNDECIDED};
 pub use error::SearchError;
@@ -114,3 +115,4 @@ pub use processors::{
 };
 pub use scoring::score_targets;
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub use timestamps::Timestamps;

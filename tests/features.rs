@@ -1,0 +1,530 @@
+//! Encoders that read features: the convolutions against a plain sum, the same bits alone and in company, the rule about
+//! timestamps against transformers, and what is refused.
+
+use crate::random_model::{Dims, Random};
+use serde_json::Value;
+use simdformer::config::{Config, Family, Side};
+use simdformer::kernels::Isa;
+use simdformer::search::{
+    BeamOptions, Context, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
+};
+use simdformer::trace::{Probe, Stage, View};
+use simdformer::{
+    Event, Features, Limits, Model, Plan, Sentence, Session, SessionError, Source, SourceError,
+    StepRow,
+};
+
+const BINS: usize = 7;
+
+fn dims(positions: usize) -> Dims {
+    Dims { positions, layers: [1, 2], ..Dims::small(Family::Whisper) }
+}
+
+fn random_frames(random: &mut Random, frames: usize) -> Vec<f32> {
+    (0..frames * BINS).map(|_| random.symmetric()).collect()
+}
+
+/// What a probe is shown of one stage.
+struct Look(Stage, Vec<f32>);
+
+impl Probe for Look {
+    fn wants(&self, stage: Stage) -> bool {
+        stage == self.0
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        view.iter().for_each(|row| self.1.extend_from_slice(row));
+    }
+}
+
+fn gelu(x: f64) -> f64 {
+    // The error function by its series, which loses digits only where it is 1 to more than are asked for.
+    let z = x / core::f64::consts::SQRT_2;
+    if z.abs() > 4.0 {
+        return x.max(0.0);
+    }
+    let (mut term, mut sum) = (z, z);
+    for n in 1..200 {
+        term *= -z * z / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    0.5 * x * (1.0 + 2.0 / core::f64::consts::PI.sqrt() * sum)
+}
+
+/// `gelu(convolution)` of width 3 over `x`, `[frames, inputs]`, by its definition; also the largest sum of magnitudes.
+fn convolve(
+    x: &[f64],
+    inputs: usize,
+    stride: usize,
+    weight: &[f32],
+    bias: &[f32],
+) -> (Vec<f64>, f64) {
+    let (frames, mut out, mut largest) = (x.len() / inputs, Vec::new(), 0.0f64);
+    for t in (0..frames).step_by(stride) {
+        for (weight, bias) in weight.chunks(inputs * 3).zip(bias) {
+            let (mut sum, mut magnitude) = (f64::from(*bias), f64::from(bias.abs()));
+            for (input, taps) in weight.chunks(3).enumerate() {
+                for (tap, &w) in taps.iter().enumerate() {
+                    let Some(frame) = (t + tap).checked_sub(1).filter(|&frame| frame < frames)
+                    else {
+                        continue;
+                    };
+                    let product = f64::from(w) * x[frame * inputs + input];
+                    sum += product;
+                    magnitude += product.abs();
+                }
+            }
+            out.push(gelu(sum));
+            largest = largest.max(magnitude);
+        }
+    }
+    (out, largest)
+}
+
+/// Odd and even numbers of frames, one alone, and so many that the convolutions take them in several parts.
+#[test]
+fn convolutions_are_their_definition() {
+    let dims = dims(600);
+    let checkpoint = dims.checkpoint(5);
+    let read = |name: &str| checkpoint.named(name).expect(name).to_vec().expect("numbers");
+    let [first, second] = ["conv1", "conv2"].map(|name| {
+        let part = |part: &str| read(&format!("model.encoder.{name}.{part}"));
+        (part("weight"), part("bias"))
+    });
+    let positions = read("model.encoder.embed_positions.weight");
+    let mut random = Random(9);
+    for frames in [1, 2, 3, 8, 511, 512, 513, 514, 1025, 1199] {
+        let values = random_frames(&mut random, frames);
+        let exact: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+        let (below, magnitude) = convolve(&exact, BINS, 1, &first.0, &first.1);
+        let (above, larger) = convolve(&below, dims.d_model, 2, &second.0, &second.1);
+        let expected: Vec<f64> =
+            above.iter().zip(&positions).map(|(x, &p)| x + f64::from(p)).collect();
+        // Sums of at most 127 and 22 terms, each off by half an ulp of the largest sum of magnitudes; the activation
+        // does not stretch by more than 1.13, and what the first is off by, the second adds up.
+        let eps = f64::from(f32::EPSILON);
+        let bound = 2.0 * eps * (127.0 * larger + 22.0 * magnitude * larger);
+        for isa in Isa::available() {
+            let model = Model::load(&checkpoint, isa).expect("a model");
+            let limits = Limits::new(1, frames.div_ceil(2), 1);
+            let mut session = Session::new(&model, limits).expect("a session");
+            let mut scratch = vec![0.0; session.plan().trace_floats()];
+            let mut look = Look(Stage::Input, Vec::new());
+            let mut watched = session.watch(&mut look, &mut scratch).expect("room");
+            watched.memory_of_features(&[Features::new(&values, BINS)]).expect("a memory");
+            assert_eq!(look.1.len(), expected.len(), "{isa}, {frames} frames");
+            for (at, (found, expected)) in look.1.iter().zip(&expected).enumerate() {
+                let error = (f64::from(*found) - expected).abs();
+                assert!(error <= bound, "{isa}, {frames} frames, {at}: {found}, {expected}");
+            }
+            assert!(bound < 2e-3, "{bound}");
+        }
+    }
+}
+
+type Answers = Vec<Vec<(Vec<u32>, u32)>>;
+
+fn generate(
+    session: &mut Session<'_>,
+    requests: &[Source<'_>],
+    options: &SearchOptions,
+) -> Answers {
+    let mut rule = Timestamps { no_timestamps: 60, eos: 50, max_initial: Some(20) };
+    let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rule];
+    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+    let mut answers = vec![Vec::new(); requests.len()];
+    let mut on_event = |event: Event<'_>| {
+        if let Event::Done(done) = event {
+            let one = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score.to_bits()));
+            answers[done.source] = one.collect();
+        }
+    };
+    session.generate(requests, options, &mut hooks, &mut on_event).expect("generated");
+    answers
+}
+
+/// Alone in a session of its own size, in a batch, in another order, on three threads, by greedy search and by beams,
+/// prefilled and stepped: the same bits.
+#[test]
+fn features_give_the_same_bits_alone_and_in_a_batch() {
+    let dims = dims(300);
+    let checkpoint = dims.checkpoint(8);
+    let mut random = Random(4);
+    let values = [14, 1, 560, 3, 25].map(|frames| random_frames(&mut random, frames));
+    let prefixes = [2, 1, 3, 1, 4].map(|len| random.ids(len, 50));
+    let sources: Vec<Features<'_>> = values.iter().map(|x| Features::new(x, BINS)).collect();
+    let request = |i: usize| Source { prefix: &prefixes[i], ..Source::of_features(sources[i]) };
+    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let mut timed = 0;
+    for isa in Isa::available() {
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let greedy = SearchOptions { max_new_tokens: Some(9), ..model.config().search_options() };
+        let beams = BeamOptions { beams: 3, ..BeamOptions::default() };
+        let beam = SearchOptions {
+            strategy: Strategy::Beam(beams),
+            num_return_sequences: 3,
+            ..greedy.clone()
+        };
+        let with = |count, positions| Limits { beams: 3, ..Limits::new(count, positions, 16) };
+        let searches = [&greedy, &beam];
+        let alone: Vec<(Vec<u32>, [Answers; 2])> = (0..sources.len())
+            .map(|i| {
+                let limits = with(1, sources[i].positions());
+                let mut session = Session::new(&model, limits).expect("a session");
+                let memory = bits(session.memory_of_features(&sources[i..=i]).expect("a memory"));
+                (memory, searches.map(|options| generate(&mut session, &[request(i)], options)))
+            })
+            .collect();
+        let mut session = Session::new(&model, with(4, 280)).expect("a session");
+        for order in [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1]] {
+            let some: Vec<Features<'_>> = order[..4].iter().map(|&i| sources[i]).collect();
+            let expected: Vec<u32> = order[..4].iter().flat_map(|&i| alone[i].0.clone()).collect();
+            let requests = order.map(request);
+            let mut check = |session: &mut Session<'_>, how: &str| {
+                let memory = bits(session.memory_of_features(&some).expect("a memory"));
+                assert!(memory == expected, "{isa} {order:?}, {how}");
+                for (which, options) in searches.into_iter().enumerate() {
+                    let found = generate(session, &requests, options);
+                    for (&i, found) in order.iter().zip(&found) {
+                        assert_eq!(found, &alone[i].1[which][0], "{isa} {order:?} {i}, {how}");
+                        timed += found.iter().flat_map(|h| &h.0).filter(|&&id| id > 60).count();
+                    }
+                }
+            };
+            check(&mut session, "one thread");
+            #[cfg(feature = "rayon")]
+            {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build();
+                session.set_threads(simdformer::Threads::Rayon);
+                pool.expect("a pool").install(|| check(&mut session, "three threads"));
+                session.set_threads(simdformer::Threads::Serial);
+            }
+        }
+        prefilled_and_stepped(&model, &sources);
+    }
+    assert!(timed > 50, "{timed}");
+}
+
+fn prefilled_and_stepped(model: &Model, sources: &[Features<'_>]) {
+    let mut session =
+        Session::new(model, Limits { beams: 2, ..Limits::new(2, 280, 12) }).expect("a session");
+    let mut sentences = [Sentence::default(); 2];
+    session.encode_features(&sources[2..4], &mut sentences).expect("encoded");
+    for sentence in sentences {
+        let tokens = [2, 9, 61, 40, 77, 5];
+        let (whole, single) = (session.start(sentence), session.start(sentence));
+        let (whole, single) = (whole.expect("a row"), single.expect("a row"));
+        let mut expected = Vec::new();
+        let mut each = |_: usize, logits: &[f32]| expected.push(logits.to_vec());
+        session.prefill(whole, &tokens, Some(&mut each)).expect("prefilled");
+        for (token, expected) in tokens.into_iter().zip(&expected) {
+            let logits = session.step(&[StepRow { row: single, token }]).expect("stepped");
+            assert!(logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+}
+
+/// The language is told by the logits of one step, and the sentence stays as it was.
+#[test]
+fn a_language_is_the_best_of_those_named() {
+    let model = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
+    let mut session = Session::new(&model, Limits::new(1, 40, 5)).expect("a session");
+    let values = random_frames(&mut Random(1), 33);
+    let mut sentence = [Sentence::default()];
+    session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("a row");
+    let logits = session.step(&[StepRow { row, token: 2 }]).expect("stepped").to_vec();
+    session.release(row).expect("released");
+    let named = [90, 7, 44, 130, 61];
+    let best = named.into_iter().max_by(|&a, &b| logits[a as usize].total_cmp(&logits[b as usize]));
+    for _ in 0..3 {
+        assert_eq!(Ok(best.expect("one")), session.detect_language(sentence[0], 2, &named));
+    }
+    assert_eq!(session.detect_language(sentence[0], 2, &[44]), Ok(44));
+    let none = session.detect_language(sentence[0], 2, &[]);
+    assert_eq!(none, Err(SessionError::NoLanguages));
+    let outside = session.detect_language(sentence[0], 2, &[7, 131]);
+    let expected = SessionError::Token { index: 1, vocabulary: 131, found: 131 };
+    assert_eq!(outside, Err(expected));
+    let start = session.detect_language(sentence[0], 500, &[7]);
+    assert!(matches!(start, Err(SessionError::Token { found: 500, .. })), "{start:?}");
+    // A refusal has taken no row.
+    assert!(session.start(sentence[0]).is_ok());
+    let full = session.detect_language(sentence[0], 2, &named);
+    assert!(matches!(full, Err(SessionError::NoFreeRow { .. })), "{full:?}");
+}
+
+#[test]
+fn features_that_do_not_fit_are_refused() {
+    let model = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
+    let mut session = Session::new(&model, Limits::new(2, 5, 5)).expect("a session");
+    let values = random_frames(&mut Random(1), 12);
+    let odd = |at: usize, x: f32| {
+        let mut values = values[..10 * BINS].to_vec();
+        values[at] = x;
+        values
+    };
+    let (nan, infinite) = (odd(3 * BINS + 2, f32::NAN), odd(69, f32::NEG_INFINITY));
+    let options = session.search_options();
+    for (features, message) in [
+        (Features::new(&[], BINS), "expected at least one frame, found none"),
+        (
+            Features::new(&values, BINS),
+            "the session was planned with `source_tokens` = 5, which are 10 frames; found 12",
+        ),
+        (
+            Features::new(&values[..77], BINS),
+            "the session was planned with `source_tokens` = 5, which are 10 frames; found 11",
+        ),
+        (
+            Features::new(&values[..70], 10),
+            "the encoder reads frames of 7 numbers; found frames of 10",
+        ),
+        (
+            Features::new(&values[..70], 0),
+            "the encoder reads frames of 7 numbers; found frames of 0",
+        ),
+        (
+            Features::new(&values[..69], BINS),
+            "expected whole frames of 7 numbers, found 69 numbers",
+        ),
+        (Features::new(&nan, BINS), "expected finite features, found NaN at place 2 of frame 3"),
+        (
+            Features::new(&infinite, BINS),
+            "expected finite features, found -inf at place 6 of frame 9",
+        ),
+    ] {
+        let good = Features::new(&values[..70], BINS);
+        let expected = format!("source 1: {message}");
+        let said = |error: Option<SessionError>| error.map(|error| error.to_string());
+        let memory = session.memory_of_features(&[good, features]).err();
+        assert_eq!(said(memory), Some(expected.clone()));
+        let mut sentences = [Sentence::default(); 2];
+        let encoded = session.encode_features(&[good, features], &mut sentences).err();
+        assert_eq!(said(encoded), Some(expected.clone()));
+        let sources = [good, features].map(Source::of_features);
+        let mut hooks = Hooks::default();
+        let generated = session.generate(&sources, &options, &mut hooks, &mut |_| ()).err();
+        assert_eq!(said(generated), Some(expected));
+        let checked = session.check(&sources[1], &options).err();
+        assert_eq!(said(checked), Some(format!("source 0: {message}")));
+        assert_eq!(session.free_sentences(), 2);
+    }
+}
+
+/// Ids for a model of features, features for a model of ids, and both at once.
+#[test]
+fn ids_and_features_are_not_mistaken_for_each_other() {
+    let hears = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
+    let reads = Model::load(&Dims::small(Family::Marian).checkpoint(8), Isa::best()).expect("ok");
+    let values = [0.5; 2 * BINS];
+    let (ids, features) = (Source::new(&[3, 4]), Source::of_features(Features::new(&values, BINS)));
+    let both = Source { tokens: &[3, 4], ..features };
+    let refused = |model: &Model, source: &Source<'_>| {
+        let mut session = Session::new(model, Limits::new(1, 8, 8)).expect("a session");
+        let options = session.search_options();
+        let checked = session.check(source, &options);
+        let generated = session.generate(&[*source], &options, &mut Hooks::default(), &mut |_| ());
+        assert_eq!(checked.clone().err(), generated.err());
+        match checked {
+            Err(SessionError::Source { index: 0, error }) => Some(error),
+            other => other.err().map(|error| panic!("{error}")),
+        }
+    };
+    assert_eq!(refused(&hears, &ids), Some(SourceError::ExpectedFeatures { bins: BINS }));
+    assert_eq!(refused(&hears, &both), Some(SourceError::TokensAndFeatures));
+    assert_eq!(refused(&reads, &both), Some(SourceError::TokensAndFeatures));
+    assert_eq!(refused(&reads, &features), Some(SourceError::ExpectedTokens));
+    assert_eq!((refused(&hears, &features), refused(&reads, &ids)), (None, None));
+    let mut session = Session::new(&hears, Limits::new(1, 8, 8)).expect("a session");
+    let error = session.memory(&[&[3, 4]]).expect_err("ids").to_string();
+    let said = "source 0: the encoder reads features, frames of 7 numbers; found token ids";
+    assert_eq!(error, said);
+    let error = session.memory_of_types(&[&[3]], &[&[0]]).expect_err("ids").to_string();
+    assert!(error.contains("reads features"), "{error}");
+    let mut session = Session::new(&reads, Limits::new(1, 8, 8)).expect("a session");
+    let error = session.memory_of_features(&[Features::new(&values, BINS)]).expect_err("features");
+    assert_eq!(error.to_string(), "source 0: the encoder reads token ids; found features");
+}
+
+/// What is printed of a model and of a plan knows the convolutions, and adds up.
+#[test]
+fn convolutions_are_in_what_is_printed() {
+    let dims = dims(40);
+    let model = Model::load(&dims.checkpoint(8), Isa::best()).expect("a model");
+    let text = model.to_string();
+    assert!(text.contains("frames of 7 through two convolutions"), "{text}");
+    assert!(text.contains("%  convolutions"), "{text}");
+    // No file has a bias of the logits: it is zero, and counted.
+    let written = dims.tensors().iter().map(|(_, s)| s.iter().product::<usize>()).sum::<usize>();
+    let trained = written + dims.vocabulary;
+    assert!(text.contains(&format!(" {trained} parameters")), "{text}");
+    let plan = Plan::new(&model, Limits::new(2, 40, 8)).expect("a plan");
+    assert!(plan.to_string().contains("%  frames of features"), "{plan}");
+    let beyond = Plan::new(&model, Limits::new(1, 41, 8)).map(|_| ()).expect_err("too many");
+    let said = "the model allows a limit `source_tokens` of at most 40; found 41";
+    assert_eq!(beyond.to_string(), said);
+    let values = vec![0.25; 4000];
+    let printed = format!("{:?}", Source::of_features(Features::new(&values, 80)));
+    assert!(printed.len() < 200 && printed.contains("frames: 50"), "{printed}");
+}
+
+/// A random history, and scores: as `generate_timestamps.py` draws them.
+fn case(
+    random: &mut Random,
+    eos: usize,
+    first: u32,
+    vocabulary: usize,
+) -> (usize, Vec<u32>, Option<usize>, Vec<f32>) {
+    let prompt = 1 + random.below(4);
+    let mut history = random.ids(prompt, vocabulary);
+    let mut last = first;
+    for _ in 0..random.below(10) {
+        match random.below(5) {
+            0 => history.push(random.below(vocabulary) as u32),
+            1 | 2 => history.push(random.below(eos) as u32),
+            _ => {
+                last = (last + random.below(4) as u32).min(vocabulary as u32 - 1);
+                history.push(last);
+            }
+        }
+    }
+    let latest = Some(random.below(8)).filter(|&latest| latest < 7);
+    let lift = random.below(9) as f32 - 5.0;
+    let scores = (0..vocabulary as u32).map(|token| {
+        let score = (random.bits() >> 40) as f32 / (1 << 21) as f32 - 4.0;
+        let score = score + if token >= first { lift } else { 0.0 };
+        if random.below(8) == 0 { f32::NEG_INFINITY } else { score }
+    });
+    let scores = scores.collect();
+    (prompt, history, latest, scores)
+}
+
+#[test]
+fn timestamps_are_as_transformers_has_them() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/search/timestamps.json");
+    let golden: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("goldens")).expect("JSON");
+    let number = |key: &str| golden[key].as_u64().expect(key) as usize;
+    let (vocabulary, eos, no_timestamps) =
+        (number("vocabulary"), number("eos"), number("no_timestamps") as u32);
+    let mut random = Random(number("seed") as u64);
+    let allowed = golden["allowed"].as_array().expect("a list");
+    assert_eq!(allowed.len(), 2000);
+    for (index, expected) in allowed.iter().enumerate() {
+        let (prompt_len, history, max_initial, given) =
+            case(&mut random, eos, no_timestamps + 1, vocabulary);
+        let mut rule = Timestamps { no_timestamps, eos: eos as u32, max_initial };
+        let context =
+            Context { sentence: 0, source: &[], history: &history, prompt_len, max_length: 40 };
+        let mut scores = given.clone();
+        rule.process(&context, &mut scores, &mut []).expect("no scratch needed");
+        let expected = expected.as_str().expect("digits");
+        let expected = u64::from_str_radix(expected, 16).expect("digits");
+        for (token, (&found, given)) in scores.iter().zip(given).enumerate() {
+            let kept = if expected >> token & 1 == 1 { given } else { f32::NEG_INFINITY };
+            assert_eq!(found, kept, "case {index}, token {token}, after {history:?}");
+        }
+    }
+}
+
+/// Ids beyond the scores, no scores at all, a prompt longer than the history: no panic.
+#[test]
+fn timestamps_take_anything() {
+    let context = |history, prompt_len| Context {
+        sentence: 0,
+        source: &[],
+        history,
+        prompt_len,
+        max_length: 40,
+    };
+    for no_timestamps in [0, 3, 8, u32::MAX] {
+        for eos in [0, 5, u32::MAX] {
+            for max_initial in [None, Some(0), Some(usize::MAX)] {
+                let mut rule = Timestamps { no_timestamps, eos, max_initial };
+                for history in [&[][..], &[1, 2], &[u32::MAX, 1, u32::MAX], &[1, u32::MAX]] {
+                    for prompt_len in [0, 1, 9] {
+                        for len in [0, 1, 9] {
+                            let mut scores = vec![0.5; len];
+                            let context = context(history, prompt_len);
+                            rule.process(&context, &mut scores, &mut []).expect("never fails");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the files of Whisper checkpoints say: bins, positions of both sides, layers of both, biases, prompts.
+#[test]
+fn whisper_reads_its_files() {
+    let config = Config::from_hugging_face(r#"{"model_type": "whisper"}"#).expect("defaults");
+    let stem = config.stem.expect("a stem");
+    assert_eq!((stem.bins, config.source_vocab, config.target_vocab), (80, 0, 51_865));
+    assert_eq!(config.max_positions(Side::Encoder), Some(1500));
+    assert_eq!(config.max_positions(Side::Decoder), Some(448));
+    assert_eq!(
+        (config.embedding_scale, config.biases.key, config.biases.value),
+        (1.0, false, true)
+    );
+    assert_eq!(config.generation.begin_suppress_tokens, [220, 50_256]);
+    assert!(config.defaults.iter().any(|d| d.to_string() == "num_mel_bins = 80"));
+    assert!(
+        config.defaults.iter().any(|d| d.to_string() == "begin_suppress_tokens = [220, 50256]")
+    );
+    // distil-large-v3, and a key that nobody reads.
+    let distilled = r#"{"model_type": "whisper", "d_model": 1280, "num_mel_bins": 128,
+        "encoder_layers": 32, "decoder_layers": 2, "encoder_attention_heads": 20,
+        "decoder_attention_heads": 20, "vocab_size": 51866, "scale_embedding": true,
+        "begin_suppress_tokens": null, "suppress_tokens": [],
+        "forced_decoder_ids": [[1, 50259], [2, 50360], [3, 50364]]}"#;
+    let mut config = Config::from_hugging_face(distilled).expect("a configuration");
+    assert_eq!(config.stem.map(|stem| stem.bins), Some(128));
+    assert_eq!((config.encoder.layers, config.decoder.map(|stack| stack.layers)), (32, Some(2)));
+    assert_eq!((config.embedding_scale, config.generation.begin_suppress_tokens.len()), (1.0, 0));
+    let asked = &config.generation.transcription;
+    assert_eq!(asked.forced, [Some(50_259), Some(50_360), Some(50_364)]);
+    assert_eq!(asked.prefix(None, None, false), [50_259, 50_360, 50_364]);
+    assert!(!asked.wants_language());
+    // The newer file keeps the prompt of the older, and says which of its tokens is which.
+    let newer = r#"{"lang_to_id": {"<|en|>": 50259, "<|de|>": 50261}, "no_timestamps_token_id": 50364,
+        "task_to_id": {"transcribe": 50360, "translate": 50359}, "prev_sot_token_id": 50362}"#;
+    config.set_generation_config(newer).expect("settings");
+    let asked = &config.generation.transcription;
+    assert_eq!(asked.prefix(None, None, true), [50_259, 50_360]);
+    assert_eq!(
+        asked.prefix(Some(50_261), asked.task("translate"), false),
+        [50_261, 50_359, 50_364]
+    );
+    assert_eq!((asked.language("de"), asked.language("<|de|>")), (Some(50_261), Some(50_261)));
+    assert_eq!(
+        (asked.language("tlh"), asked.task("sing"), asked.previous),
+        (None, None, Some(50_362))
+    );
+    // A language that is to be detected.
+    config.set_generation_config(&newer.replace('}', "")[..]).expect_err("no JSON");
+    let detected = newer.replacen('{', r#"{"forced_decoder_ids": [[1, null], [2, 50360]], "#, 1);
+    config.set_generation_config(&detected).expect("settings");
+    let asked = &config.generation.transcription;
+    assert!(asked.wants_language());
+    assert_eq!(asked.prefix(Some(50_261), None, false), [50_261, 50_360, 50_364]);
+    assert_eq!(asked.prefix(None, None, false), [50_360, 50_364]);
+    for (more, said) in [
+        (r#""num_mel_bins": 0"#, "bins of a frame must be at least 1, found 0"),
+        (r#""forced_decoder_ids": [[2, 5]]"#, "from 1 on without a gap"),
+        (r#""forced_decoder_ids": [[1, 5], [1, 6]]"#, "from 1 on without a gap"),
+        (r#""forced_decoder_ids": [[1, -5]]"#, "from 1 on without a gap"),
+        (r#""forced_decoder_ids": [[1, 99999]]"#, "forced_decoder_ids must be below the target"),
+        (r#""lang_to_id": [1]"#, "an object of names and token ids"),
+        (r#""lang_to_id": {"a": -1}"#, "an object of names and token ids"),
+        (r#""task_to_id": {"a": 99999}"#, "task_to_id must be below the target vocabulary"),
+        (r#""no_timestamps_token_id": 51865"#, "no_timestamps_token_id must be below"),
+        (r#""max_source_positions": 0"#, "max positions of the encoder must be at least 1"),
+        (r#""is_encoder_decoder": false"#, "is_encoder_decoder is false"),
+    ] {
+        let text = format!(r#"{{"model_type": "whisper", {more}}}"#);
+        let error = Config::from_hugging_face(&text).expect_err(more).to_string();
+        assert!(error.contains(said), "{more}: {error}");
+    }
+}
