@@ -3,12 +3,13 @@
 
 use super::encode::SOURCES_PER_CALL;
 use super::error::{SessionError, SourceError};
-use super::event::{Answer, Counts, Event, Generated, OnEvent, Stop};
+use super::event::{Counts, Event, Generated, OnEvent, Stop};
 use super::plan::Plan;
 use super::screening::Stepped;
 use super::session::Session;
 use super::slots::Sentence;
 use crate::memory::{Buffer, cut, words_mut};
+use crate::model::Answer;
 use crate::model::tap::{NoTap, Tap};
 use crate::search::{Finish, Hooks, Request, Search, SearchError, SearchOptions, Token};
 use core::ops::ControlFlow;
@@ -106,7 +107,7 @@ impl Session<'_> {
     /// assert_eq!((streams[1].len(), counts.cancelled), (3, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn generate<A: Answer>(
+    pub fn generate<A: Answer<Stop>>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,
