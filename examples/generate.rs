@@ -27,7 +27,7 @@ use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source, 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -37,7 +37,9 @@ const SOURCES_PER_CALL: usize = 64;
 
 fn main() -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let result = run(std::env::args_os().skip(1), &mut io::stdin().lock(), &mut out)
+    let mut watched = io::stderr().is_terminal().then(io::stderr);
+    let watched = watched.as_mut().map(|notes| notes as &mut dyn Write);
+    let result = run(std::env::args_os().skip(1), &mut io::stdin().lock(), &mut out, watched)
         .and_then(|statistics| Ok((out.flush().map_err(Failure::from)?, statistics)));
     match result {
         Ok(((), None)) => ExitCode::SUCCESS,
@@ -78,11 +80,12 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
 }
 
 /// Does what `arguments` say with the requests of `input`, writes the answers to `out` and returns
-/// the statistics as a line of JSON; `None` after `--help`.
+/// the statistics as a line of JSON; `None` after `--help`. Somebody who looks on, at `watched`, sees the load.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = OsString>,
     input: &mut dyn Read,
     out: &mut dyn Write,
+    watched: Option<&mut dyn Write>,
 ) -> Result<Option<String>, Failure> {
     let arguments = match arguments::parse(arguments).map_err(Failure::usage)? {
         Command::Help => {
@@ -99,7 +102,7 @@ pub(crate) fn run(
     let isa = isa.unwrap_or_else(Isa::best);
 
     let start = Instant::now();
-    let model = Model::load(&Checkpoint::open(&arguments.model)?, isa)?;
+    let model = load(&Checkpoint::open(&arguments.model)?, isa, watched)?;
     let load_seconds = start.elapsed().as_secs_f64();
 
     let config = model.config();
@@ -137,6 +140,27 @@ pub(crate) fn run(
         unsupported: config.generation.unsupported.clone(),
     };
     Ok(Some(serde_json::to_string(&statistics)?))
+}
+
+/// Loads a model; says before it, and while it lasts, what it takes and how far it is.
+fn load(
+    checkpoint: &Checkpoint<'_>,
+    isa: Isa,
+    watched: Option<&mut dyn Write>,
+) -> Result<Model, Failure> {
+    let Some(notes) = watched else { return Ok(Model::load(checkpoint, isa)?) };
+    writeln!(notes, "needs {}", Model::requirements(checkpoint, isa)?)?;
+    let mut percent = 0;
+    let model = Model::load_with(checkpoint, isa, &mut |loading| {
+        let now = 100 * loading.done / loading.total.max(1);
+        if now > percent {
+            percent = now;
+            // Who cannot be told of progress is not told of that either.
+            let _ = write!(notes, "\rloading: {percent} %").and_then(|()| notes.flush());
+        }
+    });
+    writeln!(notes)?;
+    Ok(model?)
 }
 
 /// Runs `work` in a pool of so many threads, or right here for one.

@@ -55,7 +55,8 @@
 //!
 //! # What it says of itself
 //!
-//! A [`Model`] and a [`Plan`] print what takes how many bytes; [`Model::defaults`] lists what was assumed
+//! A [`Model`] and a [`Plan`] print what takes how many bytes, [`Model::requirements`] what a checkpoint will
+//! take before it is read; [`Model::defaults`] lists what was assumed
 //! for keys that a `config.json` lacks. Errors say what was expected and what came, in one sentence: what
 //! their text has said, [`source`](core::error::Error::source) does not say again. With the feature `log`
 //! one line tells, when a model is loaded, which instruction set it was packed for and why. Nothing else
@@ -105,9 +106,9 @@ pub mod trace;
 
 pub use error::KernelError;
 pub use features::Features;
-pub use model::{Form, Model, ModelError, Parameter};
+pub use model::{Answer, Form, Loading, Model, ModelError, Parameter, Requirements};
 pub use session::{
-    Answer, Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
+    Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
     SessionError, Source, SourceError, StepRow, Stop, Threads, Watched,
 };
 pub use simdformer_kernels as kernels;

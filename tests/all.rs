@@ -44,6 +44,7 @@ mod handles;
 mod heads;
 mod house;
 mod hypotheses;
+mod loading;
 mod misuses;
 mod navigate;
 mod parameters;

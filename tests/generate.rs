@@ -23,7 +23,7 @@ fn try_run(model: &str, options: &str, input: &str) -> Result<(Vec<Value>, Value
     let model = [OsString::from("--model"), folder(model).into()];
     let arguments = model.into_iter().chain(options.split_whitespace().map(OsString::from));
     let mut out = Vec::new();
-    let statistics = example::run(arguments, &mut input.as_bytes(), &mut out)?;
+    let statistics = example::run(arguments, &mut input.as_bytes(), &mut out, None)?;
     let statistics = serde_json::from_str(&statistics.expect("statistics")).expect("JSON");
     let out = String::from_utf8(out).expect("text");
     Ok((out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), statistics))

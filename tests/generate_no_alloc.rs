@@ -44,7 +44,7 @@ fn main() {
             let words = options.split_whitespace().chain(["--repeat", "3", "--threads", threads]);
             let mut arguments = vec![OsString::from("--model"), model.clone().into()];
             arguments.extend(words.map(OsString::from));
-            let statistics = example::run(arguments, &mut input.as_bytes(), &mut Vec::new());
+            let statistics = example::run(arguments, &mut input.as_bytes(), &mut Vec::new(), None);
             let statistics = statistics.expect("a run").expect("statistics");
             let statistics: serde_json::Value = serde_json::from_str(&statistics).expect("JSON");
             assert_eq!(statistics["allocations"], 0, "{options} on {threads} threads");

@@ -44,8 +44,24 @@ fn loading_peaks_at_the_packed_weights() {
             let resident = resident_bytes();
             counting::forget_peak();
             let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+            let needed = Model::requirements(&checkpoint, isa).expect("requirements");
+            let opened = counting::bytes();
+            counting::forget_peak();
             let model = Model::load(&checkpoint, isa).expect("a model");
             let weights = model.bytes();
+            // What was said beforehand, and some bookkeeping for each tensor.
+            let loading =
+                counting::peak() - opened + if cfg!(target_os = "linux") { weights } else { 0 };
+            let lists = 400 * model.parameters().len() + 4096;
+            let most = needed.peak_bytes + lists;
+            assert!(
+                needed.model_bytes == weights && needed.peak_bytes <= loading,
+                "{needed:?} {loading}"
+            );
+            assert!(
+                loading <= most,
+                "{family:?} {isa}: {loading} bytes while loading, expected {most}"
+            );
             // Weights of this size lie on pages of their own, which the allocator does not see.
             let pages = if cfg!(target_os = "linux") { weights } else { 0 };
             if let (Some(before), Some(after)) = (resident, resident_bytes()) {
@@ -61,7 +77,7 @@ fn loading_peaks_at_the_packed_weights() {
             // What stays: the weights and some bookkeeping.
             let held = counting::bytes() - before + pages;
             assert!(held as f64 <= 1.01 * weights as f64, "{family:?} {isa}: {held} stay");
-            drop(model);
+            drop((model, needed));
             assert_eq!(counting::bytes(), before, "{family:?} {isa}: bytes lost");
             // Not before: captured output is memory too.
             println!(

@@ -241,7 +241,7 @@ pub enum CheckpointError {
     NotFinite {
         /// The tensor.
         tensor: String,
-        /// Counted from the start of the view that was read.
+        /// Counted from the first element of the whole tensor, row after row.
         index: usize,
         /// The value.
         found: f32,

@@ -386,6 +386,7 @@ impl<'c> Checkpoint<'c> {
             dtype,
             shape: entry.shape.clone(),
             offset: entry.offset,
+            skipped: 0,
             accept: Accept::Anything,
         })
     }
@@ -406,6 +407,25 @@ impl<'c> Checkpoint<'c> {
         self.names()
             .filter(|&name| !used.contains(name) && !names::ignorable(family, name))
             .collect()
+    }
+
+    /// The files that the weights are in, as they were opened, or `"memory"`.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(Source::name)
+    }
+
+    /// Bytes of the files, or of the memory, that the weights are in.
+    pub fn bytes(&self) -> u64 {
+        self.sources.iter().map(Source::len).sum()
+    }
+
+    /// The types of all tensors as safetensors spells them, and how many tensors have each; sorted by name.
+    pub fn dtypes(&self) -> Vec<(String, usize)> {
+        let mut counts = BTreeMap::new();
+        for (_, entry) in self.tensors.values() {
+            *counts.entry(entry.dtype.to_string()).or_default() += 1;
+        }
+        counts.into_iter().collect()
     }
 
     fn same(&self, a: Role, b: Role) -> Result<bool, CheckpointError> {
@@ -472,6 +492,7 @@ pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
             dtype,
             shape: shape.clone(),
             offset,
+            skipped: 0,
             accept: Accept::Finite,
         };
         let numbers = view.to_vec()?;

@@ -89,6 +89,8 @@ pub struct TensorView<'a> {
     pub(super) shape: Vec<usize>,
     /// In bytes from the start of the source.
     pub(super) offset: u64,
+    /// Elements of the tensor before the first of the view.
+    pub(super) skipped: usize,
     pub(super) accept: Accept,
 }
 
@@ -118,6 +120,11 @@ impl<'a> TensorView<'a> {
         self.len() == 0
     }
 
+    /// Bytes of the view where it is stored.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        (self.len() * self.dtype.bytes()) as u64
+    }
+
     /// Elements of one row: the product of all dimensions but the first. 1 for a vector.
     pub fn row_len(&self) -> usize {
         self.shape.iter().skip(1).product()
@@ -134,9 +141,10 @@ impl<'a> TensorView<'a> {
             let tensor = self.name.to_owned();
             return Err(CheckpointError::RowsOutside { tensor, rows, available });
         }
-        let skipped = rows.start * self.row_len() * self.dtype.bytes();
+        let skipped = rows.start * self.row_len();
         let mut view = self.clone();
-        view.offset += skipped as u64;
+        view.offset += (skipped * self.dtype.bytes()) as u64;
+        view.skipped += skipped;
         if let Some(first) = view.shape.first_mut() {
             *first = rows.len();
         }
@@ -173,9 +181,9 @@ impl<'a> TensorView<'a> {
             Dtype::Bf16 => self.widen(out, |bits| f32::from_bits(u32::from(bits) << 16))?,
         }
         match out.iter().position(|&x| !self.accept.takes(x)) {
-            Some(index) => {
-                let (tensor, found) = (self.name.to_owned(), out[index]);
-                Err(CheckpointError::NotFinite { tensor, index, found })
+            Some(at) => {
+                let (tensor, index) = (self.name.to_owned(), self.skipped + at);
+                Err(CheckpointError::NotFinite { tensor, index, found: out[at] })
             }
             None => Ok(()),
         }

@@ -32,6 +32,13 @@ pub enum ModelError {
         /// The number.
         found: f32,
     },
+    /// The callback of [`crate::Model::load_with`] ended the load.
+    Stopped {
+        /// Bytes of the checkpoint that had been read.
+        done: u64,
+        /// Bytes that there were to read.
+        total: u64,
+    },
     /// The weights do not fit the address space.
     TooLarge,
     /// The system does not give the memory for the packed weights.
@@ -51,6 +58,9 @@ impl fmt::Display for ModelError {
             Self::NotFinite { role, index, found } => {
                 write!(f, "the weights of {role}: element {index} must be finite, found {found}")
             }
+            Self::Stopped { done, total } => {
+                write!(f, "loading was stopped after {done} of {total} bytes")
+            }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give {bytes} bytes for the packed weights")
@@ -67,7 +77,10 @@ impl core::error::Error for ModelError {
             Self::Config(error) => error.source(),
             Self::Isa(error) => error.source(),
             Self::Weights { error, .. } => error.source(),
-            Self::NotFinite { .. } | Self::TooLarge | Self::OutOfMemory { .. } => None,
+            Self::NotFinite { .. }
+            | Self::Stopped { .. }
+            | Self::TooLarge
+            | Self::OutOfMemory { .. } => None,
         }
     }
 }

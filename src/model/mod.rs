@@ -2,7 +2,8 @@
 //!
 //! `weights/` gives every tensor of the network a place and a form; `blocks/` computes with them, each
 //! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper;
-//! `choice.rs` says for which instruction set, and `summary.rs` prints it all.
+//! `choice.rs` says for which instruction set, `requirements.rs` what it will take, `progress.rs` how
+//! far it is, and `summary.rs` prints it all.
 //! They tell a `Tap` what they have done, and know nothing of who looks.
 
 pub(crate) mod blocks;
@@ -12,11 +13,15 @@ mod encoder;
 mod error;
 pub(crate) mod pass;
 mod positions;
+mod progress;
+mod requirements;
 mod summary;
 pub(crate) mod tap;
 pub(crate) mod weights;
 
 pub use error::ModelError;
+pub use progress::{Answer, Loading};
+pub use requirements::Requirements;
 pub use weights::{Form, Parameter};
 
 use crate::checkpoint::{Checkpoint, Role};
@@ -26,6 +31,7 @@ use blocks::Run;
 use choice::Reason;
 use core::error::Error;
 use core::fmt;
+use progress::OnLoading;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
@@ -56,8 +62,28 @@ impl Model {
     /// The environment names a set that is [not here](ModelError::Isa); all that [`Checkpoint::open`] and
     /// [`Model::load`] refuse.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Self::open_with(directory, &mut |_| ())
+    }
+
+    /// As [`Model::open`], telling `on_progress` how far it is; see [`Model::load_with`].
+    ///
+    /// # Errors
+    /// As [`Model::open`], and [`Stopped`](ModelError::Stopped).
+    pub fn open_with<A: Answer<()>>(
+        directory: impl AsRef<Path>,
+        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
+    ) -> Result<Self, ModelError> {
         let (isa, why) = choice::choose()?;
-        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why)
+        let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
+        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &mut on_progress)
+    }
+
+    /// What a model of `checkpoint` will take on `isa`: nothing but what [`Checkpoint::open`] has read is needed.
+    ///
+    /// # Errors
+    /// The weights do [not fit](ModelError::TooLarge) the address space.
+    pub fn requirements(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Requirements, ModelError> {
+        Requirements::of(checkpoint, isa)
     }
 
     /// Packs the weights of `checkpoint` for `isa`. Reads a few rows at a time: beside the packed
@@ -79,16 +105,46 @@ impl Model {
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
     pub fn load(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
-        Self::from_checkpoint(checkpoint, isa, Reason::Caller)
+        Self::load_with(checkpoint, isa, &mut |_| ())
+    }
+
+    /// As [`Model::load`], telling `on_progress` after every few rows how far it is. The callback returns nothing, or a
+    /// [`ControlFlow`](core::ops::ControlFlow) whose `Break(())` ends the load: with an error, and nothing is left.
+    ///
+    /// # Errors
+    /// As [`Model::load`], and [`Stopped`](ModelError::Stopped).
+    ///
+    /// ```
+    /// use simdformer::Model;
+    /// use simdformer::checkpoint::Checkpoint;
+    /// use simdformer::kernels::Isa;
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let checkpoint = Checkpoint::open("models/fr-en")?;
+    /// let mut percent = 0;
+    /// Model::load_with(&checkpoint, Isa::best(), &mut |loading| {
+    ///     percent = 100 * loading.done / loading.total; // and `loading.tensor`
+    /// })?;
+    /// assert_eq!(percent, 100);
+    /// # Ok::<(), simdformer::ModelError>(())
+    /// ```
+    pub fn load_with<A: Answer<()>>(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
+    ) -> Result<Self, ModelError> {
+        let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
+        Self::from_checkpoint(checkpoint, isa, Reason::Caller, &mut on_progress)
     }
 
     fn from_checkpoint(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         why: Reason,
+        on_progress: &mut OnLoading<'_>,
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config().clone();
-        let (weights, network) = Weights::load(checkpoint, &config, isa)?;
+        let (weights, network) = Weights::load(checkpoint, &config, isa, on_progress)?;
         Ok(Self { config, weights, network }.announced(why))
     }
 

@@ -1,5 +1,6 @@
 //! A model on one page: the architecture, and what takes how many bytes.
 
+use super::requirements::trained;
 use super::{Form, Model};
 use crate::checkpoint::{Attention, LayerPart, Role};
 use crate::config::{NormPlacement, Side, Stem};
@@ -42,17 +43,6 @@ fn line(role: Role, form: Form) -> usize {
     }
 }
 
-impl Model {
-    /// Numbers that were trained: a matrix that serves two roles counts once, however often it is stored.
-    fn trained(&self) -> usize {
-        let tied = |role| role == Role::Output && self.config.ties.target_output;
-        self.parameters()
-            .filter(|p| !matches!(p.form(), Form::Shared | Form::Screen) && !tied(p.role()))
-            .map(|p| p.shape().iter().product::<usize>())
-            .sum()
-    }
-}
-
 impl fmt::Display for Model {
     /// Some lines of architecture, then a table of bytes that add up to [`Model::bytes`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +52,7 @@ impl fmt::Display for Model {
             "{}, d_model {}, {} parameters, packed for {}",
             config.family.model_type(),
             config.d_model,
-            self.trained(),
+            trained(self.weights.parameters(), config.ties),
             self.isa()
         )?;
         for side in [Side::Encoder, Side::Decoder] {

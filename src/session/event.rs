@@ -33,24 +33,6 @@ pub enum Stop {
     All,
 }
 
-/// What a callback for [`Event`]s returns: nothing, which goes on, or a [`ControlFlow`].
-pub trait Answer {
-    /// Whether to go on.
-    fn answer(self) -> ControlFlow<Stop>;
-}
-
-impl Answer for () {
-    fn answer(self) -> ControlFlow<Stop> {
-        ControlFlow::Continue(())
-    }
-}
-
-impl Answer for ControlFlow<Stop> {
-    fn answer(self) -> ControlFlow<Stop> {
-        self
-    }
-}
-
 /// The callback for events, whatever it returns.
 pub(super) type OnEvent<'e> = &'e mut dyn FnMut(Event<'_>) -> ControlFlow<Stop>;
 

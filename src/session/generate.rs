@@ -3,13 +3,14 @@
 
 use super::encode::{Inputs, SOURCES_PER_CALL};
 use super::error::{SessionError, SourceError};
-use super::event::{Answer, Counts, Event, Generated, OnEvent, Stop};
+use super::event::{Counts, Event, Generated, OnEvent, Stop};
 use super::plan::Plan;
 use super::screening::Stepped;
 use super::session::Session;
 use super::slots::Sentence;
 use crate::features::Features;
 use crate::memory::{Buffer, cut, words_mut};
+use crate::model::Answer;
 use crate::model::tap::{NoTap, Tap};
 use crate::search::{Finish, Hooks, Request, Search, SearchError, SearchOptions, Token};
 use core::ops::ControlFlow;
@@ -122,7 +123,7 @@ impl Session<'_> {
     /// assert_eq!((streams[1].len(), counts.cancelled), (3, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn generate<A: Answer>(
+    pub fn generate<A: Answer<Stop>>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,

@@ -48,7 +48,7 @@ mod screening;
 mod tickets;
 
 pub use error::{SessionError, SourceError};
-pub use event::{Answer, Counts, Event, Generated, Stop};
+pub use event::{Counts, Event, Generated, Stop};
 pub use generate::Source;
 pub use model_ref::ModelRef;
 pub use plan::{Limits, Plan};

@@ -2,13 +2,14 @@
 
 use super::encode::Inputs;
 use super::error::SessionError;
-use super::event::{Answer, Counts, Event};
+use super::event::{Counts, Event, Stop};
 use super::generate::{Looks, Source};
 use super::prefill::EachLogits;
 use super::session::Session;
 use super::slots::{Row, Sentence};
 use super::step::StepRow;
 use crate::features::Features;
+use crate::model::Answer;
 use crate::search::{Hooks, SearchOptions};
 use crate::trace::{Block, Probe, Stage, View, Watch};
 
@@ -189,7 +190,7 @@ impl Watched<'_, '_> {
     ///
     /// # Errors
     /// As [`Session::generate`].
-    pub fn generate<A: Answer>(
+    pub fn generate<A: Answer<Stop>>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,

@@ -137,8 +137,27 @@ fn what_was_loaded_is_shown() {
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}{}", err(&output));
     }
+    // What it will take is said first.
+    assert!(text.starts_with("needs ") && text.contains(" at once while loading, from "), "{text}");
+    assert!(text.contains("model.safetensors\n"), "{text}");
     let output = translate(&place, &["--summary", "quel mois"], "");
+    assert!(err(&output).starts_with("needs "), "{}", err(&output));
     assert!(err(&output).contains("text: Marian"), "{}", err(&output));
+}
+
+/// A checkpoint that cannot be read in full has said what it takes before.
+#[test]
+fn what_it_takes_is_said_before_weights_are_read() {
+    let place = french();
+    let file = place.0.join("model.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).starts_with("needs "), "{}", out(&output));
+    assert!(err(&output).contains("must be finite, found NaN"), "{}", err(&output));
 }
 
 #[test]

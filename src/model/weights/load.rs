@@ -2,55 +2,110 @@
 
 use super::layout::Table;
 use super::parameter::{Parameter, Place};
-use crate::checkpoint::{Checkpoint, Role};
+use crate::checkpoint::{Checkpoint, Role, TensorView};
 use crate::model::error::ModelError;
+use crate::model::progress::{Loading, OnLoading};
+use core::ops::{ControlFlow, Range};
 use simdformer_kernels::Isa;
 
 /// Rows of a weight matrix that are read from the file at a time: a multiple of every panel.
 const ROWS_PER_READ: usize = 64;
 
-/// Fills `memory`, which holds zeros, from a checkpoint.
+/// Numbers of what is stored as it is that are read at a time: 4 MB, so that somebody who waits sees it go on.
+const FLOATS_PER_READ: usize = 1 << 20;
+
+/// Floats beside the packed weights that [`load`] needs: the rows that are being packed.
+pub(crate) fn staged(parameters: &[Parameter]) -> usize {
+    let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
+        (Place::Columns { .. }, &[rows, columns]) => rows.min(ROWS_PER_READ) * columns,
+        _ => 0,
+    });
+    rows.max().unwrap_or(0)
+}
+
+/// Fills `memory`, which holds zeros, from a checkpoint, and says after every few rows how far it is.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
     parameters: &[Parameter],
     memory: &mut [f32],
+    on_progress: &mut OnLoading<'_>,
 ) -> Result<(), ModelError> {
-    // A few rows of the tensor that is being stored.
-    let mut block = Vec::new();
+    let mut total = 0;
     for parameter in parameters {
-        let role = parameter.role;
-        match &parameter.place {
-            Place::Rows { range, skip } => {
-                let tensor = match role.may_be_absent() {
-                    true => checkpoint.optional(role)?,
-                    false => Some(checkpoint.tensor(role)?),
-                };
-                // What is absent is zero, as the memory is.
-                let Some(tensor) = tensor else { continue };
-                let rows = tensor.shape().first().copied().unwrap_or(0);
-                tensor.rows(*skip..rows)?.read_into(&mut memory[range.clone()])?;
+        total += tensor_of(checkpoint, parameter)?.map_or(0, |tensor| tensor.stored_bytes());
+    }
+    let mut done = 0;
+    let mut progress = |rows: &TensorView<'_>| {
+        done += rows.stored_bytes();
+        match on_progress(Loading { tensor: rows.name(), done, total }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(ModelError::Stopped { done, total }),
+        }
+    };
+    // A few rows of the tensor that is being stored.
+    let mut block = Vec::with_capacity(staged(parameters));
+    for parameter in parameters {
+        let tensor = tensor_of(checkpoint, parameter)?;
+        match (&parameter.place, tensor) {
+            (Place::Rows { range, .. }, Some(tensor)) => {
+                let per_read = (FLOATS_PER_READ / tensor.row_len().max(1)).max(1);
+                let mut left = &mut memory[range.clone()];
+                for rows in blocks(&tensor, per_read) {
+                    let rows = tensor.rows(rows)?;
+                    let (now, later) = left.split_at_mut(rows.len());
+                    rows.read_into(now)?;
+                    left = later;
+                    progress(&rows)?;
+                }
             }
-            Place::Columns { matrix, first } => {
-                let tensor = checkpoint.tensor(role)?;
-                let rows = tensor.shape().first().copied().unwrap_or(0);
-                for start in (0..rows).step_by(ROWS_PER_READ) {
-                    let end = rows.min(start + ROWS_PER_READ);
-                    block.resize((end - start) * tensor.row_len(), 0.0);
-                    tensor.rows(start..end)?.read_into(&mut block)?;
+            (Place::Columns { matrix, first }, Some(tensor)) => {
+                for rows in blocks(&tensor, ROWS_PER_READ) {
+                    let start = rows.start;
+                    let rows = tensor.rows(rows)?;
+                    block.resize(rows.len(), 0.0);
+                    rows.read_into(&mut block)?;
                     match *parameter.shape.as_slice() {
                         [_, _, width] => {
                             matrix.fill_windows(isa, &mut block, width, first + start, memory)?;
                         }
                         _ => matrix.fill(isa, &block, first + start, memory)?,
                     }
+                    progress(&rows)?;
                 }
             }
-            Place::Screen(screen) => screen.fill(isa, memory)?,
-            Place::Shared(_) => {}
+            (Place::Screen(screen), _) => screen.fill(isa, memory)?,
+            // What is absent is zero, as the memory is.
+            (Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_), _) => {}
         }
     }
     Ok(())
+}
+
+/// What is to be read for a parameter.
+fn tensor_of<'c>(
+    checkpoint: &'c Checkpoint<'_>,
+    parameter: &Parameter,
+) -> Result<Option<TensorView<'c>>, ModelError> {
+    let role = parameter.role;
+    let tensor = match (&parameter.place, role.may_be_absent()) {
+        (Place::Screen(_) | Place::Shared(_), _) => None,
+        (_, true) => checkpoint.optional(role)?,
+        (_, false) => Some(checkpoint.tensor(role)?),
+    };
+    match (&parameter.place, tensor) {
+        (Place::Rows { skip, .. }, Some(tensor)) => {
+            let rows = tensor.shape().first().copied().unwrap_or(0);
+            Ok(Some(tensor.rows(*skip..rows)?))
+        }
+        (_, tensor) => Ok(tensor),
+    }
+}
+
+/// All rows of a tensor, so many at a time.
+fn blocks(tensor: &TensorView<'_>, most: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let rows = tensor.shape().first().copied().unwrap_or(0);
+    (0..rows).step_by(most).map(move |start| start..rows.min(start + most))
 }
 
 /// Writes a tensor: what for, its shape, and where to, which holds zeros.

@@ -17,6 +17,7 @@ pub(crate) use layout::{Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
 
 use super::error::ModelError;
+use super::progress::OnLoading;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::memory::Buffer;
@@ -42,16 +43,32 @@ pub(crate) struct Weights {
     parameters: Vec<Parameter>,
 }
 
+/// What the weights of a configuration take, without any of them.
+pub(crate) struct Needed {
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) bytes: usize,
+    /// Bytes beside them while they are read from a checkpoint.
+    pub(crate) staged: usize,
+}
+
+/// Places the weights of `config` in memory that is not there.
+pub(crate) fn needed(config: &Config, isa: Isa) -> Result<Needed, ModelError> {
+    let Placed { parameters, floats, .. } = layout::place(config, isa)?;
+    let staged = load::staged(&parameters) * size_of::<f32>();
+    Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
+}
+
 impl Weights {
     /// Places and reads the weights of `checkpoint`; says where the parts of the network are.
     pub(crate) fn load(
         checkpoint: &Checkpoint<'_>,
         config: &Config,
         isa: Isa,
+        on_progress: &mut OnLoading<'_>,
     ) -> Result<(Self, Network), ModelError> {
         let Placed { network, parameters, floats } = layout::place(config, isa)?;
         let mut memory = Buffer::owned(floats)?;
-        load::load(checkpoint, isa, &parameters, memory.floats_mut())?;
+        load::load(checkpoint, isa, &parameters, memory.floats_mut(), on_progress)?;
         Ok((Self { isa, memory, parameters }, network))
     }
 

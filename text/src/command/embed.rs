@@ -5,12 +5,11 @@ use crate::encoder;
 use crate::inputs::Inputs;
 use crate::progress::Progress;
 use crate::vectors::{Npy, Vectors};
-use crate::{Failure, Streams, show};
+use crate::{Failure, Streams, loading, show};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::heads::SentenceHead;
-use simdformer::kernels::Isa;
 use simdformer_text::{Direction, Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
@@ -25,7 +24,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     tokenizer.encode("", &Direction::default())?;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let head = SentenceHead::open(&arguments.model, checkpoint.config().d_model)?;
-    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let names: Vec<&str> = head.pooling().iter().map(|pooling| pooling.name()).collect();

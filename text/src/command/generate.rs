@@ -3,11 +3,10 @@
 use crate::arguments::Arguments;
 use crate::inputs::Inputs;
 use crate::progress::Progress;
-use crate::{Failure, Streams, show};
+use crate::{Failure, Streams, loading, show};
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
-use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Finish, Hooks, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use simdformer_text::{Direction, Encoded, Family, Tokenizer};
@@ -47,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     // Before gigabytes are read: are the languages there?
     let prefix = tokenizer.encode("", &direction)?.prefix;
     let checkpoint = Checkpoint::open(&arguments.model)?;
-    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }

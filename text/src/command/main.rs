@@ -7,6 +7,7 @@ mod embed;
 mod encoder;
 mod generate;
 mod inputs;
+mod loading;
 mod progress;
 mod rerank;
 mod show;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Help => streams.out.write_all(HELP.as_bytes()).map(|()| 0).map_err(Failure::from),
         Command::Languages(model) => show::languages(&model, streams.out).map(|()| 0),
-        Command::Show(model) => show::model(&model, streams.out).map(|()| 0),
+        Command::Show(model) => show::model(&model, &mut streams).map(|()| 0),
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),

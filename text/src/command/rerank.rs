@@ -4,13 +4,12 @@ use crate::arguments::Arguments;
 use crate::encoder;
 use crate::inputs::Inputs;
 use crate::progress::Progress;
-use crate::{Failure, Streams, show};
+use crate::{Failure, Streams, loading, show};
 use serde_json::json;
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::heads::Classifier;
-use simdformer::kernels::Isa;
 use simdformer_text::{Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
@@ -31,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
         let found = head.labels();
         return Err(format!("expected a classifier of one score to sort by, found {found}").into());
     }
-    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         writeln!(streams.notes, "classifier: one score a pair")?;

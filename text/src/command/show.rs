@@ -1,6 +1,6 @@
 //! What a directory holds: languages, and what was loaded.
 
-use crate::{Failure, encoder};
+use crate::{Failure, Streams, encoder, loading};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
@@ -20,11 +20,17 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure
     Ok(())
 }
 
-pub(crate) fn model(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failure> {
     let tokenizer = Tokenizer::from_dir(encoder::folder(path))?;
     let checkpoint = Checkpoint::open(path)?;
-    let model = Model::load(&checkpoint, Isa::detect()?)?;
-    loaded(&tokenizer, &checkpoint, &model, out)
+    // Before gigabytes are read.
+    writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, Isa::detect()?)?)?;
+    for file in checkpoint.files() {
+        writeln!(streams.out, "weights: {file}")?;
+    }
+    streams.out.flush()?;
+    let model = loading::load(&checkpoint, false, streams)?;
+    loaded(&tokenizer, &checkpoint, &model, streams.out)
 }
 
 /// The model, what of the files was not used, and what they ask for.

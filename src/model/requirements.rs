@@ -1,0 +1,84 @@
+//! What a checkpoint will take, known before it is read.
+
+use super::Form;
+use super::error::ModelError;
+use super::weights::{self, Parameter};
+use crate::checkpoint::{Checkpoint, Role};
+use crate::config::Ties;
+use core::fmt;
+use simdformer_kernels::Isa;
+
+/// What a model will take, from the headers of its files alone: [`crate::Model::requirements`].
+///
+/// ```
+/// use simdformer::Model;
+/// use simdformer::checkpoint::Checkpoint;
+/// use simdformer::kernels::Isa;
+/// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+///
+/// let checkpoint = Checkpoint::open("models/fr-en")?;
+/// let needed = Model::requirements(&checkpoint, Isa::best())?;
+/// println!("{needed}"); // before a weight is read
+/// let model = Model::load(&checkpoint, Isa::best())?;
+/// assert_eq!(model.bytes(), needed.model_bytes);
+/// # Ok::<(), simdformer::ModelError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requirements {
+    /// The instruction set that the weights are to be packed for: how much padding there is depends on it.
+    pub isa: Isa,
+    /// Numbers that were trained; a matrix that serves two roles counts once.
+    pub parameters: usize,
+    /// Bytes of the packed weights: what [`crate::Model::bytes`] will be.
+    pub model_bytes: usize,
+    /// Bytes at the moment when loading holds the most: the packed weights and the rows that are being packed. Lists of
+    /// tensors come on top, some hundred bytes for each.
+    pub peak_bytes: usize,
+    /// Bytes of the files, or of the memory, that the weights are in.
+    pub file_bytes: u64,
+    /// Which types the tensors in there have, as safetensors spells them, and how many of each; sorted by name.
+    pub dtypes: Vec<(String, usize)>,
+}
+
+impl Requirements {
+    pub(super) fn of(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
+        let config = checkpoint.config();
+        let needed = weights::needed(config, isa)?;
+        Ok(Self {
+            isa,
+            parameters: trained(&needed.parameters, config.ties),
+            model_bytes: needed.bytes,
+            peak_bytes: needed.bytes.saturating_add(needed.staged),
+            file_bytes: checkpoint.bytes(),
+            dtypes: checkpoint.dtypes(),
+        })
+    }
+}
+
+/// Numbers that were trained: a matrix that serves two roles counts once, however often it is stored.
+pub(super) fn trained(parameters: &[Parameter], ties: Ties) -> usize {
+    let tied = |role| role == Role::Output && ties.target_output;
+    let own = parameters.iter().filter(|p| !matches!(p.form(), Form::Shared | Form::Screen));
+    own.filter(|p| !tied(p.role())).map(|p| p.shape().iter().product::<usize>()).sum()
+}
+
+impl fmt::Display for Requirements {
+    /// One line, bytes in millions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: f64| bytes / 1e6;
+        write!(
+            f,
+            "{} parameters, {:.1} MB packed for {}, {:.1} MB at once while loading, from {:.1} MB (tensors:",
+            self.parameters,
+            megabytes(self.model_bytes as f64),
+            self.isa,
+            megabytes(self.peak_bytes as f64),
+            megabytes(self.file_bytes as f64),
+        )?;
+        for (index, (dtype, count)) in self.dtypes.iter().enumerate() {
+            write!(f, "{} {count} {dtype}", if index == 0 { "" } else { "," })?;
+        }
+        f.write_str(")")
+    }
+}

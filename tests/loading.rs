@@ -1,0 +1,220 @@
+//! What a load says: what it will take, before a weight is read, and how far it is, while they are.
+
+use crate::random_model::{Dims, families};
+use crate::tiny_marian::{Folder, MARIAN, floats, marian_tensors, open, write};
+use core::ops::ControlFlow;
+use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::{Form, Model, ModelError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Every directory of the goldens that holds a model.
+fn goldens() -> Vec<PathBuf> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.retain(|path| path.join("model.safetensors").exists());
+        paths.sort();
+        paths
+    };
+    let found = [inside(&golden), inside(&golden.join("families"))].concat();
+    assert!(found.len() >= 24, "{} goldens", found.len());
+    found
+}
+
+/// What was promised from the headers is what the model then is.
+fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
+    for isa in Isa::available() {
+        let needed = Model::requirements(checkpoint, isa).expect(what);
+        let model = Model::load(checkpoint, isa).expect(what);
+        assert_eq!(needed.model_bytes, model.bytes(), "{what} {isa}");
+        let parts: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
+        assert_eq!(needed.model_bytes, parts, "{what} {isa}");
+        // The largest matrix that goes through a buffer, 64 rows of it at a time.
+        let staged = model.parameters().filter(|p| p.form() == Form::Panels).map(|p| {
+            let (rows, columns) = (p.shape()[0], p.shape()[1]);
+            rows.min(64) * columns * 4
+        });
+        let staged = staged.max().expect("a matrix");
+        assert_eq!(needed.peak_bytes, needed.model_bytes + staged, "{what} {isa}");
+        assert_eq!((needed.isa, needed.file_bytes), (isa, checkpoint.bytes()), "{what}");
+        let shown = needed.to_string();
+        let first = format!("{} parameters", needed.parameters);
+        assert!(shown.starts_with(&first) && !shown.contains('\n'), "{what}: {shown}");
+        assert!(model.to_string().contains(&first), "{what}: {model} {shown}");
+    }
+}
+
+#[test]
+fn what_a_golden_will_take_is_known_from_its_headers() {
+    for folder in goldens() {
+        let what = folder.display().to_string();
+        let checkpoint = Checkpoint::open(&folder).expect(&what);
+        kept(&what, &checkpoint);
+        let file = folder.join("model.safetensors");
+        assert_eq!(checkpoint.bytes(), std::fs::metadata(&file).expect("a file").len(), "{what}");
+        assert!(checkpoint.files().eq([file.to_str().expect("a path")]), "{what}");
+        // The safetensors crate itself as the oracle.
+        let bytes = std::fs::read(&file).expect("a file");
+        let oracle = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let mut dtypes = BTreeMap::new();
+        for (_, tensor) in oracle.tensors() {
+            *dtypes.entry(tensor.dtype().to_string()).or_insert(0) += 1;
+        }
+        assert_eq!(checkpoint.dtypes(), dtypes.into_iter().collect::<Vec<_>>(), "{what}");
+    }
+}
+
+#[test]
+fn what_a_model_of_any_family_will_take_is_known_from_its_headers() {
+    for family in families() {
+        kept(family.model_type(), &Dims::small(family).checkpoint(3));
+    }
+}
+
+/// Numbers that are in the file and used, each once.
+#[test]
+fn parameters_are_the_numbers_that_were_trained() {
+    for family in families() {
+        let dims = Dims::small(family);
+        let checkpoint = dims.checkpoint(3);
+        let needed = Model::requirements(&checkpoint, Isa::SCALAR).expect("requirements");
+        let sizes = dims.tensors().into_iter().map(|(_, shape)| shape.iter().product::<usize>());
+        // A bias of the logits that is not in the file is there, as zeros.
+        let bias = match checkpoint.optional(Role::OutputBias) {
+            Ok(None) => checkpoint.config().target_vocab,
+            _ => 0,
+        };
+        assert_eq!(needed.parameters, sizes.sum::<usize>() + bias, "{family:?}");
+    }
+}
+
+/// Nothing of the weights is needed to say what they take: here they are no longer there.
+#[test]
+fn requirements_read_no_weight() {
+    let folder = Folder::new("requirements");
+    let bytes = write(&marian_tensors());
+    folder.put("config.json", MARIAN).put("model.safetensors", &bytes);
+    let checkpoint = folder.open().expect("a checkpoint");
+    let file = std::fs::OpenOptions::new().write(true).open(folder.0.join("model.safetensors"));
+    file.expect("the file").set_len(8).expect("shorter");
+    let needed = Model::requirements(&checkpoint, Isa::SCALAR).expect("requirements");
+    assert_eq!(needed.file_bytes, bytes.len() as u64);
+    let error = Model::load(&checkpoint, Isa::SCALAR).expect_err("no weights");
+    let gone = matches!(error, ModelError::Checkpoint(CheckpointError::Unreadable { .. }));
+    assert!(gone, "{error}");
+}
+
+#[test]
+fn progress_grows_and_ends_at_the_whole() {
+    for family in families() {
+        let dims = Dims { vocabulary: 1031, ffn: [101, 103], ..Dims::small(family) };
+        let checkpoint = dims.checkpoint(3);
+        for isa in Isa::available() {
+            let (mut steps, mut tensors) = (Vec::new(), Vec::new());
+            let model = Model::load_with(&checkpoint, isa, &mut |loading| {
+                steps.push((loading.done, loading.total));
+                if tensors.last().is_none_or(|last| last != loading.tensor) {
+                    tensors.push(loading.tensor.to_owned());
+                }
+            });
+            let model = model.expect("a model");
+            let (_, total) = steps[0];
+            assert!(steps.windows(2).all(|two| two[0].0 < two[1].0), "{family:?}");
+            assert!(steps.iter().all(|&(_, each)| each == total), "{family:?}");
+            assert_eq!(steps.last(), Some(&(total, total)), "{family:?}");
+            // Every tensor that is stored, and no other; the table in pieces.
+            let forms = [Form::Rows, Form::Panels];
+            let stored = model.parameters().filter(|p| forms.contains(&p.form()));
+            let stored: Vec<_> =
+                stored.filter_map(|p| checkpoint.optional(p.role()).expect("a role")).collect();
+            let expected: u64 = stored.iter().map(|view| 4 * view.len() as u64).sum();
+            let skipped: usize = match checkpoint.config().positions {
+                simdformer::config::Positions::Learned { offset } => {
+                    let sides = 1 + usize::from(checkpoint.config().decoder.is_some());
+                    offset * sides * checkpoint.config().d_model
+                }
+                _ => 0,
+            };
+            assert_eq!(total, expected - 4 * skipped as u64, "{family:?}");
+            let mut names: Vec<String> = stored.iter().map(|view| view.name().to_owned()).collect();
+            names.dedup();
+            assert_eq!(tensors, names, "{family:?}");
+            assert!(steps.len() > tensors.len(), "{family:?}: {} steps", steps.len());
+        }
+    }
+}
+
+/// A table larger than what is read at a time is the same in pieces.
+#[test]
+fn a_large_table_is_read_in_pieces() {
+    let dims = Dims { vocabulary: 30_011, ..Dims::small(Family::Marian) };
+    let checkpoint = dims.checkpoint(3);
+    let mut pieces = 0;
+    let name = checkpoint.tensor(Role::SourceEmbedding).expect("a table").name().to_owned();
+    let mut first = true;
+    let model = Model::load_with(&checkpoint, Isa::SCALAR, &mut |loading| {
+        first &= loading.tensor == name;
+        pieces += usize::from(first);
+    });
+    assert_eq!(pieces, 2);
+    // And its last rows are where they belong: the same as of a model that a function has written.
+    let written = Model::from_fn_on(Isa::SCALAR, checkpoint.config().clone(), |role, _, out| {
+        if let Some(tensor) = checkpoint.optional(role)? {
+            tensor.read_into(out)?;
+        }
+        Ok(())
+    });
+    let logits = |model: &Model| {
+        let limits = simdformer::Limits::new(1, 4, 4);
+        let mut session = simdformer::Session::new(model, limits).expect("a session");
+        let memory = session.memory(&[&[30_010, 7, 24_967, 24_966]]).expect("a memory");
+        memory.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+    };
+    assert_eq!(logits(&model.expect("a model")), logits(&written.expect("a model")));
+}
+
+#[test]
+fn a_load_can_be_stopped() {
+    let checkpoint = Dims::small(Family::T5).checkpoint(3);
+    let mut calls = 0;
+    let stopped = Model::load_with(&checkpoint, Isa::best(), &mut |_| {
+        calls += 1;
+        if calls == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let error = stopped.expect_err("stopped");
+    assert!(matches!(error, ModelError::Stopped { done, total } if 0 < done && done < total));
+    assert!(error.to_string().starts_with("loading was stopped after "), "{error}");
+    assert_eq!(calls, 3, "it went on");
+    let folder = Folder::new("stopped");
+    folder.put("config.json", MARIAN).put("model.safetensors", write(&marian_tensors()));
+    let stopped = Model::open_with(&folder.0, &mut |_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(ModelError::Stopped { .. })));
+}
+
+/// The index of a number that is none is counted in the tensor, however many rows are read at a time.
+#[test]
+fn a_weight_that_is_no_number_is_named_with_its_index() {
+    let config = MARIAN.replace("\"encoder_ffn_dim\": 3", "\"encoder_ffn_dim\": 300");
+    let config = simdformer::config::Config::from_hugging_face(&config).expect("a configuration");
+    const NAME: &str = "model.encoder.layers.0.fc1.weight";
+    let mut tensors = marian_tensors();
+    tensors.insert(NAME.into(), floats(&[300, 4], 1));
+    tensors.insert("model.encoder.layers.0.fc1.bias".into(), floats(&[300], 1));
+    tensors.insert("model.encoder.layers.0.fc2.weight".into(), floats(&[4, 300], 1));
+    for (index, value, word) in
+        [(0, f32::NAN, "NaN"), (777, f32::INFINITY, "inf"), (1199, f32::NEG_INFINITY, "-inf")]
+    {
+        let mut tensors = tensors.clone();
+        let bytes = &mut tensors.get_mut(NAME).expect("there").2;
+        bytes[4 * index..4 * index + 4].copy_from_slice(&value.to_le_bytes());
+        let checkpoint = Checkpoint::from_bytes(config.clone(), write(&tensors)).expect("opened");
+        let error = Model::load(&checkpoint, Isa::best()).expect_err("not finite").to_string();
+        assert_eq!(error, format!("{NAME}: element {index} must be finite, found {word}"));
+    }
+    assert!(open(write(&marian_tensors())).is_ok());
+}
