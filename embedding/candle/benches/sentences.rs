@@ -1,6 +1,6 @@
 //! Sentence vectors by candle's own BERT: the peer of `benches/peers/compare_model.py --sentences DIR`.
 //!
-//! `cargo bench --bench sentences -- DIR` with `DIR` from `benches/peers/make_minilm.py` prints a line of
+//! `cargo bench --bench sentences [--features avx512] -- DIR` with `DIR` from `benches/peers/make_minilm.py` prints a line of
 //! JSON for each size of batch. Sentences are sorted by length and padded to the longest of their batch,
 //! masked; then the mean over their own tokens, and length 1. Threads come from `RAYON_NUM_THREADS`.
 //! Every vector is held to transformers' before anything is timed.
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 const BATCHES: [usize; 6] = [1, 4, 8, 16, 32, 64];
-const RUNS: usize = 3;
+const RUNS: usize = 1;
 const BOUND: f32 = 1e-5;
 
 /// Ids and vectors of `sentences.json`.
@@ -85,8 +85,9 @@ fn run(directory: &Path) -> Result<()> {
         }
         seconds.sort_by(f64::total_cmp);
         let (seconds, threads) = (seconds[RUNS / 2], candle_core::utils::get_num_threads());
+        let engine = if cfg!(feature = "avx512") { "candle, AVX-512" } else { "candle" };
         println!(
-            "{{\"engine\": \"candle\", \"what\": \"embed f32\", \"setting\": \"sorted, {size} at a time\", \
+            "{{\"engine\": \"{engine}\", \"what\": \"embed f32\", \"setting\": \"sorted, {size} at a time\", \
              \"threads\": {threads}, \"seconds\": {seconds}, \"rate\": {:.2}, \"unit\": \"tok/s\"}}",
             tokens as f64 / seconds
         );
