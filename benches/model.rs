@@ -2,7 +2,8 @@
 //! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
-//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1).
+//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1). With
+//! `--sentences DIR` it measures `support/sentences.rs` instead.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -11,6 +12,8 @@ mod counting;
 #[path = "../tests/support/random_model.rs"]
 #[allow(dead_code)]
 mod random_model;
+#[path = "support/sentences.rs"]
+mod sentences;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use random_model::{Dims, Random};
@@ -31,6 +34,10 @@ fn main() {
         .position(|argument| argument == "--threads")
         .and_then(|at| arguments.get(at + 1)?.parse().ok())
         .unwrap_or(1);
+    if let Some(at) = arguments.iter().position(|argument| argument == "--sentences") {
+        let directory = arguments.get(at + 1).expect("a directory");
+        return sentences::lines(directory.as_ref(), threads);
+    }
     let model = base();
     if json {
         return lines(&model, threads);
