@@ -12,4 +12,6 @@ mod encoders;
 mod golden;
 mod languages;
 mod rerank;
+#[cfg(feature = "audio")]
+mod riff;
 mod streams;

@@ -8,7 +8,7 @@
 use super::error::AudioError;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// The most channels: more than any arrangement of loudspeakers has.
@@ -19,6 +19,8 @@ const RATE: u32 = 768_000;
 const BUFFER: usize = 1 << 16;
 /// A length that a writer leaves who cannot go back.
 const UNKNOWN: u32 = u32::MAX;
+/// The most chunks before the samples; there are one to five.
+const CHUNKS: usize = 1000;
 
 /// How a sample is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ struct Format {
 /// at: too many writers get it wrong; those of chunks are held to the file. Where both the first length and
 /// that of the samples are 0 or 2^32 - 1, the writer could not go back to write them, and the samples reach to the end.
 pub struct Wav<R> {
-    reader: R,
+    reader: BufReader<R>,
     format: Format,
     /// Bytes of samples that were not yet read; `None`: to the end.
     left: Option<u64>,
@@ -129,7 +131,7 @@ impl<R: Read> Wav<R> {
     }
 
     fn begin(reader: R, length: Option<u64>) -> Result<Self, AudioError> {
-        let mut source = Source { reader, length, at: 0 };
+        let mut source = Source { reader: BufReader::new(reader), length, at: 0 };
         let mut head = [0; 12];
         let read = source.fill(&mut head)?;
         if read < head.len() || !head.starts_with(b"RIFF") || &head[8..] != b"WAVE" {
@@ -137,7 +139,7 @@ impl<R: Read> Wav<R> {
         }
         let whole = u32_of(&head, 4);
         let mut format = None;
-        loop {
+        for _ in 0..CHUNKS {
             let mut head = [0; 8];
             let read = source.fill(&mut head)?;
             if read < head.len() {
@@ -172,6 +174,7 @@ impl<R: Read> Wav<R> {
                 return Err(source.cut(&name, size));
             }
         }
+        Err(AudioError::wav("chunks", format!("at most {CHUNKS} before `data`"), "more"))
     }
 
     fn ready(source: Source<R>, format: Format, size: Option<u32>) -> Result<Self, AudioError> {
@@ -276,7 +279,7 @@ impl<R: Read> Wav<R> {
 
 /// A reader whose position is known, and its length where it has one.
 struct Source<R> {
-    reader: R,
+    reader: BufReader<R>,
     length: Option<u64>,
     at: u64,
 }
