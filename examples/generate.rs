@@ -22,7 +22,7 @@ use serde::Serialize;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::{ISA_VARIABLE, Isa};
-use simdformer::search::{Hooks, SearchLimits, SearchOptions, score_targets};
+use simdformer::search::{Hooks, SearchLimits, SearchOptions, Strategy, score_targets};
 use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source, Threads};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -281,12 +281,7 @@ impl Batch<'_> {
             .iter()
             .zip(prefixes.clone())
             .enumerate()
-            .map(|(i, (tokens, prefix))| Source {
-                tokens,
-                prefix,
-                stream: i as u64,
-                forced_bos: None,
-            })
+            .map(|(i, (tokens, prefix))| Source { prefix, stream: i as u64, ..Source::new(tokens) })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
         let mut outputs: Vec<Output> = sources
@@ -318,7 +313,13 @@ impl Batch<'_> {
         }
         let allocations = counting::allocations() - allocated;
         let new_tokens = outputs.iter().map(Output::tokens).sum();
-        let answers = outputs.iter().zip(prefixes).map(|(output, prefix)| output.answer(prefix));
+        let answers = outputs.iter().zip(prefixes).map(|(output, prefix)| {
+            let mut answer = output.answer(prefix);
+            if let Strategy::Beam(beam) = &self.options.strategy {
+                output.fill(&mut answer, self.options.num_return_sequences, beam.length_penalty);
+            }
+            answer
+        });
         let measured = Measured {
             plan_bytes: session.plan().bytes(),
             encode_seconds: median(&mut encoding),
@@ -511,5 +512,18 @@ impl Output {
             scores: self.found.iter().map(|(_, score)| f64::from(*score)).collect(),
             log_probabilities: None,
         }
+    }
+
+    /// Repeats the best hypothesis until there are `sequences`. This is what transformers prints: the beams
+    /// that it starts with besides the first are copies of it with a score of -1e9, and they come out where
+    /// rules leave fewer continuations than beams (a forced token at `max_new_tokens` 1).
+    fn fill(&self, answer: &mut Answer, sequences: usize, length_penalty: f64) {
+        let (Some(&(len, _)), Some(best)) = (self.found.first(), answer.sequences.first().cloned())
+        else {
+            return;
+        };
+        let score = -1e9 / (len as f64).powf(length_penalty);
+        answer.sequences.resize(sequences, best);
+        answer.scores.resize(sequences, score);
     }
 }

@@ -80,6 +80,7 @@
 //!
 //! | room | what it knows |
 //! |---|---|
+//! | `features.rs` | what an encoder reads in place of ids |
 //! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
 //! | `config/` | an architecture as data |
 //! | `memory/` | one buffer cut into ranges; keys and values that never move |
@@ -93,6 +94,7 @@
 pub mod checkpoint;
 pub mod config;
 mod error;
+mod features;
 pub mod heads;
 mod memory;
 mod model;
@@ -102,6 +104,7 @@ mod session;
 pub mod trace;
 
 pub use error::KernelError;
+pub use features::Features;
 pub use model::{Form, Model, ModelError, Parameter};
 pub use session::{
     Answer, Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,

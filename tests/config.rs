@@ -149,7 +149,7 @@ fn every_wrong_configuration_has_its_own_error() {
         (r#"{"model_type": 3}"#.into(), "\"model_type\" must be a string, found 3"),
         (
             r#"{"model_type": "perceiver"}"#.into(),
-            "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
+            "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, whisper, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
         ),
         (marian(r#""is_encoder_decoder": false"#), "is_encoder_decoder is false: only encoder-decoder models are supported"),
         (marian(r#""d_model": null"#), "\"d_model\" must be an integer of 0 or more, found null"),

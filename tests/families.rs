@@ -6,8 +6,10 @@
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source};
+use simdformer::search::{
+    BeamOptions, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
+};
+use simdformer::{Event, Features, Limits, Model, Sentence, Session, SessionError, Source};
 use std::path::{Path, PathBuf};
 
 /// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
@@ -20,7 +22,7 @@ const SCORE: f32 = 1e-5;
 const LONGEST: usize = 21;
 
 /// Folder, family, and whether there is a decoder.
-const FAMILIES: [(&str, Family, bool); 20] = [
+const FAMILIES: [(&str, Family, bool); 22] = [
     ("bert", Family::Bert, false),
     ("bert_classifier", Family::Bert, false),
     ("roberta", Family::Roberta, false),
@@ -41,6 +43,8 @@ const FAMILIES: [(&str, Family, bool); 20] = [
     ("mt5", Family::Mt5, true),
     ("umt5", Family::Umt5, true),
     ("t5_encoder", Family::T5, false),
+    ("whisper", Family::Whisper, true),
+    ("whisper_english", Family::Whisper, true),
 ];
 
 fn folder(name: &str) -> PathBuf {
@@ -72,6 +76,16 @@ impl Expected {
         data.chunks_exact(8).map(id).collect()
     }
 
+    /// `features.0` and so on, each with the numbers in its frames.
+    fn features(&self) -> Vec<(Vec<f32>, usize)> {
+        let names = (0..).map(|i| format!("features.{i}"));
+        let one = |name: String| {
+            let (shape, _) = self.get(&name)?;
+            Some((self.floats(&name), shape[1]))
+        };
+        names.map_while(one).collect()
+    }
+
     /// `name.0`, `name.1` and so on, as many as there are.
     fn all(&self, name: &str) -> Vec<Vec<u32>> {
         let names = (0..).map(|i| format!("{name}.{i}"));
@@ -98,6 +112,67 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
     assert!(worst <= TOLERANCE * largest, "{what}: off by {worst}, largest {largest}");
 }
 
+/// What the encoder of a golden reads.
+enum Sources {
+    Ids(Vec<Vec<u32>>),
+    /// Numbers, and how many are a frame.
+    Features(Vec<(Vec<f32>, usize)>),
+}
+
+impl Sources {
+    fn read(expected: &Expected) -> Self {
+        match expected.all("input_ids") {
+            ids if !ids.is_empty() => Self::Ids(ids),
+            _ => Self::Features(expected.features()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.positions().len()
+    }
+
+    fn positions(&self) -> Vec<usize> {
+        match self {
+            Self::Ids(ids) => ids.iter().map(Vec::len).collect(),
+            Self::Features(_) => self.features().iter().map(Features::positions).collect(),
+        }
+    }
+
+    fn features(&self) -> Vec<Features<'_>> {
+        match self {
+            Self::Ids(_) => Vec::new(),
+            Self::Features(all) => {
+                all.iter().map(|(values, bins)| Features::new(values, *bins)).collect()
+            }
+        }
+    }
+
+    fn memory<'s>(&self, session: &'s mut Session<'_>) -> &'s [f32] {
+        let memory = match self {
+            Self::Ids(ids) => session.memory(&borrowed(ids)),
+            Self::Features(_) => session.memory_of_features(&self.features()),
+        };
+        memory.expect("a memory")
+    }
+
+    fn encode(&self, session: &mut Session<'_>) -> Vec<Sentence> {
+        let mut sentences = vec![Sentence::default(); self.len()];
+        let encoded = match self {
+            Self::Ids(ids) => session.encode(&borrowed(ids), &mut sentences),
+            Self::Features(_) => session.encode_features(&self.features(), &mut sentences),
+        };
+        encoded.expect("encoded");
+        sentences
+    }
+
+    fn requests(&self) -> Vec<Source<'_>> {
+        match self {
+            Self::Ids(ids) => ids.iter().map(|tokens| Source::new(tokens)).collect(),
+            Self::Features(_) => self.features().into_iter().map(Source::of_features).collect(),
+        }
+    }
+}
+
 fn borrowed(sources: &[Vec<u32>]) -> Vec<&[u32]> {
     sources.iter().map(Vec::as_slice).collect()
 }
@@ -107,8 +182,8 @@ fn check(name: &str, family: Family, decodes: bool) {
     assert_eq!(checkpoint.config().family, family);
     assert_eq!(checkpoint.unused(), [] as [&str; 0], "{name}");
     let expected = Expected::read(name);
-    let sources = expected.all("input_ids");
-    let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
+    let sources = Sources::read(&expected);
+    let lengths = sources.positions();
     assert!(lengths.contains(&1) && lengths.contains(&LONGEST), "{name}: {lengths:?}");
     for isa in Isa::available() {
         let model = Model::load(&checkpoint, isa).expect(name);
@@ -118,18 +193,19 @@ fn check(name: &str, family: Family, decodes: bool) {
         if decodes {
             check_logits(&what, &model, &expected, &sources);
             check_searches(&what, &model, &expected, &sources);
+            check_languages(&what, &model, &expected, &sources);
         } else {
             refuses_to_decode(&what, &model);
         }
     }
 }
 
-fn limits(model: &Model, sources: &[Vec<u32>]) -> Limits {
+fn limits(model: &Model, sources: &Sources) -> Limits {
     let target = if model.config().decoder.is_some() { LONGEST } else { 0 };
     Limits { beams: 4, ..Limits::new(sources.len(), LONGEST, target) }
 }
 
-fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
     let d = model.config().d_model;
     let mut session = Session::new(model, limits(model, sources)).expect("a session");
     let mut all = vec![("encoder", Vec::new())];
@@ -137,15 +213,16 @@ fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &[Vec<
         all.push(("typed", expected.all("token_type_ids")));
     }
     for (kind, types) in all {
-        let sources = borrowed(sources);
-        let memory = match kind {
-            "typed" => session.memory_of_types(&sources, &borrowed(&types)),
-            _ => session.memory(&sources),
+        let memory = match (kind, sources) {
+            ("typed", Sources::Ids(ids)) => {
+                let memory = session.memory_of_types(&borrowed(ids), &borrowed(&types));
+                memory.expect("a memory")
+            }
+            _ => sources.memory(&mut session),
         };
-        let memory = memory.expect("a memory");
         let mut start = 0;
-        for (i, source) in sources.iter().enumerate() {
-            let end = start + source.len() * d;
+        for (i, len) in sources.positions().into_iter().enumerate() {
+            let end = start + len * d;
             let name = format!("{kind}.{i}");
             assert_close(&format!("{what} {name}"), &memory[start..end], &expected.floats(&name));
             start = end;
@@ -153,10 +230,9 @@ fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &[Vec<
     }
 }
 
-fn check_logits(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+fn check_logits(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
     let mut session = Session::new(model, limits(model, sources)).expect("a session");
-    let mut sentences = vec![Sentence::default(); sources.len()];
-    session.encode(&borrowed(sources), &mut sentences).expect("encoded");
+    let sentences = sources.encode(&mut session);
     let targets = expected.all("decoder_input_ids");
     assert_eq!(targets.len(), sources.len());
     for (i, (&sentence, tokens)) in sentences.iter().zip(&targets).enumerate() {
@@ -171,12 +247,23 @@ fn check_logits(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u
 
 type Answers = Vec<Vec<(Vec<u32>, f32)>>;
 
-fn answers(model: &Model, sources: &[Vec<u32>], options: &SearchOptions) -> Answers {
-    let mut session = Session::new(model, limits(model, sources)).expect("a session");
-    let requests: Vec<Source> = sources.iter().map(|tokens| Source::new(tokens)).collect();
-    let mut answers = vec![Vec::new(); sources.len()];
+fn answers(
+    model: &Model,
+    requests: &[Source<'_>],
+    limits: Limits,
+    options: &SearchOptions,
+    timestamps: Option<Timestamps>,
+) -> Answers {
+    let mut session = Session::new(model, limits).expect("a session");
+    let mut answers = vec![Vec::new(); requests.len()];
+    let mut rule = timestamps;
+    let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
+    if let Some(rule) = &mut rule {
+        rules.push(rule);
+    }
+    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
     session
-        .generate(&requests, options, &mut Hooks::default(), &mut |event| {
+        .generate(requests, options, &mut hooks, &mut |event| {
             if let Event::Done(done) = event {
                 answers[done.source] =
                     done.hypotheses().map(|h| (h.tokens.to_vec(), h.score)).collect();
@@ -186,26 +273,81 @@ fn answers(model: &Model, sources: &[Vec<u32>], options: &SearchOptions) -> Answ
     answers
 }
 
-fn check_searches(what: &str, model: &Model, expected: &Expected, sources: &[Vec<u32>]) {
+/// The rule about timestamps, where the checkpoint knows any.
+fn timestamps(model: &Model) -> Option<Timestamps> {
+    let config = model.config();
+    let transcription = &config.generation.transcription;
+    let (no_timestamps, eos) = (transcription.no_timestamps?, *config.tokens.eos.first()?);
+    Some(Timestamps { no_timestamps, eos, max_initial: transcription.max_initial_timestamp })
+}
+
+fn check_searches(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
+    let rule = timestamps(model);
+    assert_eq!(rule.is_some(), expected.get("timed.0").is_some(), "{what}");
+    check_search(what, model, expected, sources, ["greedy", "beam", "prefix"], None);
+    if rule.is_some() {
+        let names = ["timed", "timed_beam", "timed_prefix"];
+        check_search(what, model, expected, sources, names, rule);
+    }
+}
+
+fn check_search(
+    what: &str,
+    model: &Model,
+    expected: &Expected,
+    sources: &Sources,
+    [greedy, beam, prefix]: [&str; 3],
+    timestamps: Option<Timestamps>,
+) {
+    let limits = limits(model, sources);
+    let prefixes = expected.all(prefix);
+    let mut requests = sources.requests();
+    for (request, prefix) in requests.iter_mut().zip(&prefixes) {
+        request.prefix = prefix;
+    }
     let mut options = model.config().search_options();
     (options.max_new_tokens, options.max_length) = (Some(14), None);
     options.strategy = Strategy::Greedy;
     for scores in [true, false] {
         options.scores = scores;
-        let greedy = answers(model, sources, &options);
-        for (i, found) in greedy.iter().enumerate() {
-            let name = format!("greedy.{i}");
+        let found = answers(model, &requests, limits, &options, timestamps);
+        for (i, found) in found.iter().enumerate() {
+            let name = format!("{greedy}.{i}");
             assert_eq!(found[0].0, expected.ids(&name), "{what} {name}, scores {scores}");
         }
     }
     options.strategy = Strategy::Beam(BeamOptions { beams: 4, ..BeamOptions::default() });
     options.num_return_sequences = 4;
-    for (i, found) in answers(model, sources, &options).iter().enumerate() {
+    let found = answers(model, &requests, limits, &options, timestamps);
+    for (i, found) in found.iter().enumerate() {
         let sequences: Vec<Vec<u32>> = found.iter().map(|(tokens, _)| tokens.clone()).collect();
-        assert_eq!(sequences, expected.rows(&format!("beam.{i}")), "{what} beam.{i}");
-        let scores = expected.floats(&format!("beam_scores.{i}"));
+        assert_eq!(sequences, expected.rows(&format!("{beam}.{i}")), "{what} {beam}.{i}");
+        let scores = expected.floats(&format!("{beam}_scores.{i}"));
         for ((_, found), expected) in found.iter().zip(scores) {
-            assert!((found - expected).abs() <= SCORE, "{what} beam.{i}: {found}, {expected}");
+            assert!((found - expected).abs() <= SCORE, "{what} {beam}.{i}: {found}, {expected}");
+        }
+    }
+}
+
+/// What is heard, and the prefix that follows from it.
+fn check_languages(what: &str, model: &Model, expected: &Expected, sources: &Sources) {
+    let config = model.config();
+    let transcription = &config.generation.transcription;
+    let known: Vec<u32> = transcription.languages.iter().map(|&(_, id)| id).collect();
+    let detected = expected.all("language");
+    assert_eq!(transcription.wants_language(), !detected.is_empty(), "{what}");
+    let mut session = Session::new(model, limits(model, sources)).expect("a session");
+    let sentences = sources.encode(&mut session);
+    let mut found = Vec::new();
+    for (&sentence, language) in sentences.iter().zip(&detected) {
+        let start = config.tokens.decoder_start.expect("a start");
+        found.push(session.detect_language(sentence, start, &known).expect("a language"));
+        assert_eq!(found.last(), language.first(), "{what}");
+    }
+    for (timed, name) in [(false, "prefix"), (true, "timed_prefix")] {
+        for (i, prefix) in expected.all(name).iter().enumerate() {
+            let language = found.get(i).copied();
+            assert_eq!(&transcription.prefix(language, None, timed), prefix, "{what}");
         }
     }
 }
@@ -245,6 +387,7 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
     for (name, ..) in FAMILIES.into_iter().filter(|&(.., decodes)| !decodes) {
         let checkpoint = Checkpoint::open(folder(name)).expect(name);
         let sources = Expected::read(name).all("input_ids");
+        let all = Sources::Ids(sources.clone());
         let known = checkpoint.config().token_types.max(1) as u32;
         let types: Vec<Vec<u32>> = sources
             .iter()
@@ -263,7 +406,7 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
                     bits(session.memory_of_types(&[source], &[types]).expect("a memory"))
                 })
                 .collect();
-            let mut session = Session::new(&model, limits(&model, &sources)).expect("a session");
+            let mut session = Session::new(&model, limits(&model, &all)).expect("a session");
             for shift in 0..sources.len() {
                 let order: Vec<usize> =
                     (0..sources.len()).map(|i| (i * 5 + shift) % sources.len()).collect();

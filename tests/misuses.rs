@@ -483,7 +483,7 @@ fn configurations() {
     read(r#"{"model_type": 3}"#, "\"model_type\" must be a string, found 3");
     read(
         r#"{"model_type": "perceiver"}"#,
-        "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
+        "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, whisper, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
     );
     read(
         r#"{"model_type": "bart", "d_model": -8}"#,

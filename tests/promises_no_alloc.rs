@@ -14,8 +14,10 @@ use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::search::{
+    BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
+};
+use simdformer::{Features, Limits, Model, Row, Sentence, Session, Source, StepRow};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -350,6 +352,58 @@ fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let _ = pools;
 }
 
+/// A model whose encoder reads features: encoded, heard, searched, with the rule about timestamps.
+fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Model::load(checkpoint, Isa::best()).expect("a model");
+    let bins = model.config().stem.expect("a stem").bins;
+    let mut random = Random(7);
+    let values = [17, 1, 28]
+        .map(|frames| -> Vec<f32> { (0..frames * bins).map(|_| random.symmetric()).collect() });
+    let sources: [Features; SENTENCES] = [0, 1, 2].map(|i| Features::new(&values[i], bins));
+    let prefix = random.ids(3, model.config().target_vocab);
+    let requests =
+        sources.map(|features| Source { prefix: &prefix, ..Source::of_features(features) });
+    let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let greedy = SearchOptions { max_new_tokens: Some(6), ..session.search_options() };
+    let beam = BeamOptions { beams: BEAMS, ..BeamOptions::default() };
+    let beam = SearchOptions { strategy: Strategy::Beam(beam), ..greedy.clone() };
+    let run = |session: &mut Session| {
+        let before = counting::calls();
+        let mut sum = 0.0;
+        for _ in 0..CALLS {
+            sum += session.memory_of_features(&sources).expect("a memory")[0];
+            let mut sentences = [Sentence::default(); SENTENCES];
+            session.encode_features(&sources, &mut sentences).expect("encoded");
+            let heard = session.detect_language(sentences[2], 2, &[5, 9, 14]);
+            sum += heard.expect("a language") as f32;
+            for options in [&greedy, &beam] {
+                let mut rule = Timestamps { no_timestamps: 60, eos: 50, max_initial: Some(9) };
+                let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rule];
+                let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+                let mut on_event = |event: simdformer::Event<'_>| {
+                    if let simdformer::Event::Done(done) = event {
+                        sum += done.hypotheses().map(|h| h.tokens.len() as f32).sum::<f32>();
+                    }
+                };
+                session.generate(&requests, options, &mut hooks, &mut on_event).expect("done");
+            }
+        }
+        assert!(sum.is_finite());
+        counting::calls() - before
+    };
+    run(&mut session);
+    assert_eq!(run(&mut session), 0, "{what}, serial");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        session.set_threads(Threads::Rayon);
+        pool.install(|| run(&mut session));
+        assert_eq!(pool.install(|| run(&mut session)), 0, "{what}, in a pool");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+}
+
 /// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
 /// 10 ms.
 #[cfg(target_os = "linux")]
@@ -385,7 +439,11 @@ fn main() {
     }
     for family in random_model::families() {
         let checkpoint = Dims::small(family).checkpoint(3);
-        match checkpoint.config().decoder {
+        let config = checkpoint.config();
+        match config.decoder {
+            Some(_) if config.stem.is_some() => {
+                check_features(family.model_type(), &checkpoint, &pools);
+            }
             Some(_) => cases.push(Case::new(family.model_type(), &checkpoint, Isa::best())),
             None => check_encoder(family.model_type(), &checkpoint, &pools),
         }

@@ -199,7 +199,7 @@ fn chi_squared(sample: SampleOptions, logits: &[f32]) -> (f64, usize) {
     (statistic, cells - 1)
 }
 
-/// Temperature, top-k, top-p and min-p by their definitions.
+/// Temperature, top-h, top-k, top-p and min-p by their definitions.
 fn naive_distribution(sample: &SampleOptions, logits: &[f32]) -> Vec<f64> {
     let scaled: Vec<f64> = logits.iter().map(|&x| f64::from(x) / sample.temperature).collect();
     let softmax = |keep: &[bool]| -> Vec<f64> {
@@ -210,6 +210,16 @@ fn naive_distribution(sample: &SampleOptions, logits: &[f32]) -> Vec<f64> {
     let mut keep = vec![true; logits.len()];
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| scaled[b].total_cmp(&scaled[a]));
+    if let Some(top_h) = sample.top_h {
+        let hundred = order.len().min(100);
+        order[hundred..].iter().for_each(|&i| keep[i] = false);
+        let p = softmax(&keep);
+        let entropy = |ids: &[usize]| ids.iter().map(|&i| -p[i] * p[i].ln()).sum::<f64>();
+        let kept = (1..=hundred)
+            .take_while(|&n| entropy(&order[..n]) <= top_h * entropy(&order[..hundred]));
+        let kept = kept.count().max(1);
+        order[kept..].iter().for_each(|&i| keep[i] = false);
+    }
     if let Some(k) = sample.top_k {
         order[k..].iter().for_each(|&i| keep[i] = false);
     }
@@ -237,6 +247,7 @@ fn samples_follow_the_processed_distribution() {
         SampleOptions { seed: 99, temperature: 0.6, ..plain.clone() },
         SampleOptions { seed: 5, temperature: 1.7, top_k: Some(7), ..plain.clone() },
         SampleOptions { seed: 6, top_p: Some(0.8), ..plain.clone() },
+        SampleOptions { seed: 11, temperature: 1.3, top_h: Some(0.7), ..plain.clone() },
         SampleOptions { seed: 1 << 40, min_p: Some(0.1), ..plain.clone() },
         SampleOptions {
             seed: 3,

@@ -59,8 +59,10 @@ fn with_every_rule(strategy: Strategy, num_return_sequences: usize) -> SearchOpt
 
 fn main() {
     let beam = BeamOptions::default();
+    let drawn = beam.clone();
     let sample = SampleOptions {
         temperature: 1.2,
+        top_h: Some(0.9),
         top_k: Some(200),
         top_p: Some(0.95),
         min_p: Some(0.001),
@@ -82,7 +84,8 @@ fn main() {
             4,
         ),
         with_every_rule(Strategy::Sample(SampleOptions::default()), 4),
-        with_every_rule(Strategy::Sample(sample), 4),
+        with_every_rule(Strategy::Sample(sample.clone()), 4),
+        with_every_rule(Strategy::Beam(BeamOptions { sample: Some(sample), ..drawn }), 4),
     ];
     let vocabulary = 2000;
     let limits = SearchLimits {

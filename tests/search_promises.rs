@@ -23,6 +23,7 @@ fn all_strategies() -> Vec<SearchOptions> {
         sample(SampleOptions {
             seed: 8,
             temperature: 1.3,
+            top_h: Some(0.9),
             top_k: Some(12),
             top_p: Some(0.9),
             min_p: Some(0.01),
@@ -30,6 +31,16 @@ fn all_strategies() -> Vec<SearchOptions> {
             epsilon: Some(1e-3),
             eta: Some(1e-3),
         }),
+        SearchOptions {
+            num_return_sequences: 4,
+            ..options(
+                &rules,
+                Strategy::Beam(BeamOptions {
+                    sample: Some(SampleOptions { seed: 9, ..SampleOptions::default() }),
+                    ..BeamOptions::default()
+                }),
+            )
+        },
     ]
 }
 
@@ -187,6 +198,17 @@ fn random_settings_never_panic() {
                 .collect()
         };
         let bad = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 0.5, 0.9, 1.0, 1.5];
+        let sample = SampleOptions {
+            seed: u64::from(seed),
+            temperature: maybe(7, &bad[4..]).unwrap_or(1.0),
+            top_h: maybe(28, &bad[5..]),
+            top_k: maybe(8, &[1.0, 3.0, 1e9]).map(|k| k as usize),
+            top_p: maybe(9, &bad[5..]),
+            min_p: maybe(10, &bad[5..]),
+            typical: maybe(11, &bad[5..]),
+            epsilon: maybe(12, &[0.01, 0.5]),
+            eta: maybe(13, &[0.01, 0.5]),
+        };
         let strategy = match pick(seed, 1, 3) {
             0 => Strategy::Greedy,
             1 => Strategy::Beam(BeamOptions {
@@ -199,17 +221,9 @@ fn random_settings_never_panic() {
                 ][pick(seed, 4, 3) as usize],
                 groups: 1 + pick(seed, 5, 3) as usize,
                 diversity_penalty: maybe(6, &bad).unwrap_or(0.0),
+                sample: (pick(seed, 29, 3) == 0).then_some(sample),
             }),
-            _ => Strategy::Sample(SampleOptions {
-                seed: u64::from(seed),
-                temperature: maybe(7, &bad[4..]).unwrap_or(1.0),
-                top_k: maybe(8, &[1.0, 3.0, 1e9]).map(|k| k as usize),
-                top_p: maybe(9, &bad[5..]),
-                min_p: maybe(10, &bad[5..]),
-                typical: maybe(11, &bad[5..]),
-                epsilon: maybe(12, &[0.01, 0.5]),
-                eta: maybe(13, &[0.01, 0.5]),
-            }),
+            _ => Strategy::Sample(sample),
         };
         let options = SearchOptions {
             strategy,

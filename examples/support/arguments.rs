@@ -4,7 +4,7 @@
 //! no effect beside the others is refused.
 
 use simdformer::config::{Config, Side};
-use simdformer::search::{EarlyStopping, SearchOptions, Strategy};
+use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -39,13 +39,17 @@ Search; the default of each is that of generation_config.json, else the one name
     --beams N                   (1: greedy)
     --length-penalty X          (1)   beams only
     --early-stopping true|false|never   (false)   beams only
-    --num-return-sequences N    (1)   at most the beams, any number of samples
+    --num-return-sequences N    (1)   at most the beams, any number of samples; where the rules leave
+                                fewer hypotheses than that, the best is printed again, with the score
+                                of a beam that never was: -1e9 / length^penalty
     --no-repeat-ngram-size N    (0: off)
     --repetition-penalty X      (1: off)
     --forced-bos-token-id ID    the first token
     --no-scores                 greedy only: scores are null; the same tokens, sooner on some CPUs
-    --sample                    draw tokens; line i of the batch draws from random stream i
+    --sample                    draw tokens, or, with beams, continuations of beams; line i of the
+                                batch draws from random stream i
     --temperature X             (1)   samples only
+    --top-h X                   (off)   samples only
     --top-k N                   (50; 0: all)   samples only
     --top-p X                   (1: all)   samples only
     --min-p X                   (0: all)   samples only
@@ -92,6 +96,7 @@ pub(crate) struct Arguments {
     pub(crate) no_scores: bool,
     pub(crate) sample: bool,
     pub(crate) temperature: Option<f64>,
+    pub(crate) top_h: Option<f64>,
     pub(crate) top_k: Option<usize>,
     pub(crate) top_p: Option<f64>,
     pub(crate) min_p: Option<f64>,
@@ -148,7 +153,7 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 22] = [
+const OPTIONS: [&str; 23] = [
     "--model",
     "--threads",
     "--isa",
@@ -167,6 +172,7 @@ const OPTIONS: [&str; 22] = [
     "--no-scores",
     "--sample",
     "--temperature",
+    "--top-h",
     "--top-k",
     "--top-p",
     "--min-p",
@@ -286,6 +292,7 @@ impl Arguments {
             "--repetition-penalty" => self.repetition_penalty = given.number()?,
             "--forced-bos-token-id" => self.forced_bos_token_id = given.parse("a token id")?,
             "--temperature" => self.temperature = given.number()?,
+            "--top-h" => self.top_h = given.number()?,
             "--top-k" => self.top_k = given.count()?,
             "--top-p" => self.top_p = given.number()?,
             "--min-p" => self.min_p = given.number()?,
@@ -302,11 +309,8 @@ impl Arguments {
             config.generation.num_beams = beams;
         }
         if self.sample {
-            if self.beams.is_some_and(|beams| beams > 1) {
-                return Err(UsageError::Conflict { option: "--sample", other: "--beams" });
-            }
             config.generation.do_sample = true;
-            config.generation.num_beams = 1;
+            config.generation.num_beams = self.beams.unwrap_or(1);
         }
         let mut options = config.search_options();
         self.shape_strategy(&mut options.strategy)?;
@@ -346,6 +350,7 @@ impl Arguments {
     fn shape_strategy(&self, strategy: &mut Strategy) -> Result<(), UsageError> {
         let of_samples = [
             ("--temperature", self.temperature.is_some()),
+            ("--top-h", self.top_h.is_some()),
             ("--top-k", self.top_k.is_some()),
             ("--top-p", self.top_p.is_some()),
             ("--min-p", self.min_p.is_some()),
@@ -359,19 +364,26 @@ impl Arguments {
             let option = options.iter().find(|(_, given)| *given);
             option.map_or(Ok(()), |&(option, _)| Err(UsageError::Needs { option, needed }))
         };
+        let shape = |sample: &mut SampleOptions| {
+            sample.seed = self.seed.unwrap_or(sample.seed);
+            sample.temperature = self.temperature.unwrap_or(sample.temperature);
+            sample.top_h = self.top_h.or(sample.top_h);
+            if let Some(k) = self.top_k {
+                sample.top_k = (k > 0).then_some(k);
+            }
+            sample.top_p = self.top_p.or(sample.top_p);
+            sample.min_p = self.min_p.or(sample.min_p);
+        };
         match strategy {
             Strategy::Sample(sample) => {
                 without(&of_beams, "--beams")?;
-                sample.seed = self.seed.unwrap_or(sample.seed);
-                sample.temperature = self.temperature.unwrap_or(sample.temperature);
-                if let Some(k) = self.top_k {
-                    sample.top_k = (k > 0).then_some(k);
-                }
-                sample.top_p = self.top_p.or(sample.top_p);
-                sample.min_p = self.min_p.or(sample.min_p);
+                shape(sample);
             }
             Strategy::Beam(beam) => {
-                without(&of_samples, "--sample")?;
+                match &mut beam.sample {
+                    Some(sample) => shape(sample),
+                    None => without(&of_samples, "--sample")?,
+                }
                 beam.length_penalty = self.length_penalty.unwrap_or(beam.length_penalty);
                 beam.early_stopping = self.early_stopping.unwrap_or(beam.early_stopping);
             }

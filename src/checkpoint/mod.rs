@@ -301,6 +301,7 @@ impl<'c> Checkpoint<'c> {
         let decodes = checkpoint.config.decoder.is_some();
         checkpoint.config.ties = Ties {
             source_target: decodes
+                && checkpoint.config.stem.is_none()
                 && checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
             target_output: decodes && checkpoint.same(Role::TargetEmbedding, Role::Output)?,
         };

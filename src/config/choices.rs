@@ -37,6 +37,8 @@ pub enum Family {
     Mt5,
     /// Hugging Face `umt5`: as mT5, with relative positions of each layer's own.
     Umt5,
+    /// Hugging Face `whisper`: pre-norm, learned positions, an encoder that reads the features of sound.
+    Whisper,
     /// Hugging Face `bert`, an encoder alone: also MiniLM, E5, BGE and GTE.
     Bert,
     /// Hugging Face `roberta`: BERT with positions counted from an offset.
@@ -61,7 +63,7 @@ pub enum Family {
 
 impl Family {
     /// Every family that a `config.json` can name: all but [`Family::Plain`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Marian,
         Self::Bart,
         Self::MBart,
@@ -77,6 +79,7 @@ impl Family {
         Self::T5,
         Self::Mt5,
         Self::Umt5,
+        Self::Whisper,
         Self::Bert,
         Self::Roberta,
         Self::XlmRoberta,
@@ -104,6 +107,7 @@ impl Family {
             Self::T5 => "t5",
             Self::Mt5 => "mt5",
             Self::Umt5 => "umt5",
+            Self::Whisper => "whisper",
             Self::Bert => "bert",
             Self::Roberta => "roberta",
             Self::XlmRoberta => "xlm-roberta",
@@ -119,6 +123,8 @@ impl Family {
     pub(crate) const fn named(self) -> Named {
         const NONE: Named = Named {
             decoder: true,
+            source_embedding: true,
+            stem: false,
             embedding_norm: false,
             final_norm: false,
             positions: false,
@@ -146,6 +152,13 @@ impl Family {
             Self::T5 | Self::Mt5 | Self::Umt5 => {
                 Named { final_norm: true, gate: true, relative_bias: true, ..NONE }
             }
+            Self::Whisper => Named {
+                source_embedding: false,
+                stem: true,
+                final_norm: true,
+                positions: true,
+                ..NONE
+            },
             Self::Bert | Self::Roberta | Self::XlmRoberta | Self::Camembert => {
                 Named { token_types: true, ..ENCODER }
             }
@@ -153,6 +166,8 @@ impl Family {
             Self::MpNet => Named { relative_bias: true, ..ENCODER },
             Self::Plain => Named {
                 decoder: true,
+                source_embedding: true,
+                stem: true,
                 embedding_norm: true,
                 final_norm: true,
                 positions: true,
@@ -169,6 +184,10 @@ impl Family {
 pub(crate) struct Named {
     /// A decoder at all.
     pub(crate) decoder: bool,
+    /// A table of source ids that is not the target's.
+    pub(crate) source_embedding: bool,
+    /// Convolutions over features in its place.
+    pub(crate) stem: bool,
     /// A norm after the embeddings.
     pub(crate) embedding_norm: bool,
     /// A norm after the last layer.
@@ -254,6 +273,16 @@ pub enum EmbeddingNorm {
     BeforePositions,
     /// `norm(embedding + position)` (BART, BERT).
     AfterPositions,
+}
+
+/// What stands at the bottom of an encoder that reads features in place of ids (Radford et al. 2022, section 2.2): two
+/// convolutions over frames, both of three frames with a zero frame before and after, to `d_model` numbers, each with a
+/// bias and the GELU by the error function; the second goes two frames at a time. So there are half as many positions as
+/// frames, rounded up: [`Features::positions`](crate::Features::positions).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stem {
+    /// Numbers in a frame: 80 or 128 bins of a mel spectrogram in published models.
+    pub bins: usize,
 }
 
 /// What is added to the score of a key, a number for each head that depends on `key - query` alone: row

@@ -109,6 +109,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         d_model,
         encoder,
         decoder: None,
+        stem: None,
         source_vocab: vocab,
         target_vocab: vocab,
         norm: NormPlacement::Post,

@@ -236,6 +236,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         d_model,
         encoder: Stack { max_positions, ..encoder },
         decoder: Some(Stack { max_positions, ..decoder }),
+        stem: None,
         source_vocab,
         target_vocab,
         norm: class.norm,

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::choices::SpecialTokens;
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
+use super::transcription::Transcription;
 use crate::search::EarlyStopping;
 
 /// Search settings that come with a checkpoint, by the names of transformers' `GenerationConfig`. Lengths are in tokens
@@ -37,10 +38,12 @@ pub struct GenerationDefaults {
     pub length_penalty: f32,
     /// When beam search stops.
     pub early_stopping: EarlyStopping,
-    /// Sample instead of taking the best. With more than one beam it has no effect.
+    /// Sample instead of taking the best; with more than one beam, draw the beams.
     pub do_sample: bool,
     /// Divides logits before sampling.
     pub temperature: f32,
+    /// Share of the entropy that the tokens sampled among may hold; `None` for all.
+    pub top_h: Option<f32>,
     /// Sample among this many best; 0 for all.
     pub top_k: usize,
     /// Sample among the fewest tokens whose probabilities reach this sum; 1 for all.
@@ -55,12 +58,13 @@ pub struct GenerationDefaults {
     pub eta_cutoff: f32,
     /// Repeated ids: logits divided by it if positive, multiplied if negative; 1 for none.
     pub repetition_penalty: f32,
-    /// The same for ids of the source, inverted; 1 for none. Read, and without effect: no search here has this rule.
+    /// The same for ids of the source, inverted; 1 for none. For vocabularies that both sides
+    /// share.
     pub encoder_repetition_penalty: f32,
     /// No sequence of this many tokens comes twice; 0 for no such rule.
     pub no_repeat_ngram_size: usize,
-    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. Read, and without effect:
-    /// no search here has this rule.
+    /// No sequence of this many tokens of the source comes in the target; 0 for no such rule. For vocabularies that both sides
+    /// share.
     pub encoder_no_repeat_ngram_size: usize,
     /// Sequences of two or more tokens that must not come. Single ones are [`SpecialTokens::banned`].
     pub bad_words: Vec<Vec<u32>>,
@@ -76,6 +80,8 @@ pub struct GenerationDefaults {
     pub remove_invalid_values: bool,
     /// Make the scores log-probabilities again after the other rules.
     pub renormalize_logits: bool,
+    /// The prompt of a model that transcribes.
+    pub transcription: Transcription,
     /// Keys that are set to something that changes results and that this crate has no field for, as
     /// `generation_config.json` spells them.
     pub unsupported: Vec<String>,
@@ -96,6 +102,7 @@ impl Default for GenerationDefaults {
             early_stopping: EarlyStopping::default(),
             do_sample: false,
             temperature: 1.0,
+            top_h: None,
             top_k: 50,
             top_p: 1.0,
             min_p: None,
@@ -113,13 +120,14 @@ impl Default for GenerationDefaults {
             exponential_decay_length_penalty: None,
             remove_invalid_values: false,
             renormalize_logits: false,
+            transcription: Transcription::default(),
             unsupported: Vec::new(),
         }
     }
 }
 
 /// Keys that change what is generated and that nothing here implements, with the number that leaves them neutral.
-const UNSUPPORTED: [(&str, f64); 12] = [
+const UNSUPPORTED: [(&str, f64); 11] = [
     ("constraints", 0.0),
     ("dola_layers", 0.0),
     ("force_words_ids", 0.0),
@@ -129,7 +137,6 @@ const UNSUPPORTED: [(&str, f64); 12] = [
     ("prompt_lookup_num_tokens", 0.0),
     ("stop_strings", 0.0),
     ("token_healing", 0.0),
-    ("top_h", 0.0),
     ("use_mtp", 0.0),
     ("watermarking_config", 0.0),
 ];
@@ -151,6 +158,7 @@ impl GenerationDefaults {
             early_stopping: early_stopping(fields)?,
             do_sample: fields.flag_or_null("do_sample", d.do_sample)?,
             temperature: fields.number_or_null("temperature", d.temperature)?,
+            top_h: fields.optional_number("top_h")?,
             top_k: fields.size_or_null("top_k", d.top_k)?,
             top_p: fields.number_or_null("top_p", d.top_p)?,
             min_p: fields.optional_number("min_p")?,
@@ -173,6 +181,7 @@ impl GenerationDefaults {
             remove_invalid_values: fields
                 .flag_or_null("remove_invalid_values", d.remove_invalid_values)?,
             renormalize_logits: fields.flag_or_null("renormalize_logits", d.renormalize_logits)?,
+            transcription: Transcription::read(fields)?,
             unsupported: UNSUPPORTED
                 .into_iter()
                 .filter(|&(key, neutral)| fields.get(key).is_some_and(|v| changes(v, neutral)))
@@ -198,7 +207,7 @@ impl GenerationDefaults {
         for (words, _) in &self.sequence_bias {
             ids_inside("sequence_bias", words, vocabulary)?;
         }
-        Ok(())
+        self.transcription.validate(vocabulary)
     }
 }
 

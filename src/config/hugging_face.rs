@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::refused::reason;
 use super::{
     Config, ConfigError, Defaulted, Family, GenerationDefaults, encoders, fairseq, generation, t5,
-    torch,
+    torch, whisper,
 };
 
 impl Config {
@@ -64,11 +64,13 @@ impl Config {
             | Family::Camembert
             | Family::DistilBert
             | Family::MpNet => encoders::read(keys, family)?,
+            Family::Whisper => whisper::read(keys)?,
             Family::T5 | Family::Mt5 | Family::Umt5 => t5::read(keys, family)?,
             _ => fairseq::read(keys, family)?,
         };
         config.set_generation(&fields)?;
         fairseq::class_generation(&fields, &mut config);
+        whisper::class_generation(&fields, &mut config);
         config.validate()?;
         Ok(config)
     }
@@ -76,7 +78,7 @@ impl Config {
     /// Takes the text of a `generation_config.json`, which replaces every generation setting read so far.
     ///
     /// Token ids that it does not mention stay as they are, except the forced and the banned ones: there, absent means
-    /// none, as in Hugging Face.
+    /// none, as in Hugging Face; but for the [prompt](super::Transcription::forced) of older files.
     ///
     /// # Errors
     /// Text that is not a JSON object with distinct keys, [`WrongType`](ConfigError::WrongType), and all that
@@ -106,6 +108,8 @@ impl Config {
         let forced = ["forced_bos_token_id", "forced_eos_token_id"];
         next.defaults.retain(|d| fields.get(d.key).is_none() && !forced.contains(&d.key));
         next.set_generation(&fields)?;
+        let asked = &mut next.generation.transcription;
+        asked.keep_forced(&fields, &self.generation.transcription);
         next.validate()?;
         *self = next;
         Ok(())

@@ -22,17 +22,20 @@ mod refused;
 mod relative;
 mod t5;
 mod torch;
+mod transcription;
+mod whisper;
 
 pub use crate::search::EarlyStopping;
 pub use choices::{
     Biases, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions, RelativeBias,
-    Side, SpecialTokens, Stack, Ties, activation_from_name,
+    Side, SpecialTokens, Stack, Stem, Ties, activation_from_name,
 };
 pub use defaults::Defaulted;
 pub use error::ConfigError;
 pub use generation::GenerationDefaults;
 /// The function between the two matrices of the feed-forward block.
 pub use simdformer_kernels::Activation;
+pub use transcription::Transcription;
 
 use error::ids_inside;
 
@@ -89,7 +92,9 @@ pub struct Config {
     pub encoder: Stack,
     /// The decoder's layers; `None` in a model that only encodes (BERT).
     pub decoder: Option<Stack>,
-    /// Source ids are below this.
+    /// What the encoder reads: features, through convolutions (Whisper); `None` where it reads ids.
+    pub stem: Option<Stem>,
+    /// Source ids are below this; 0 where the encoder reads features.
     pub source_vocab: usize,
     /// Target ids are below this; the number of logits. Without a decoder it is the source vocabulary.
     pub target_vocab: usize,
@@ -187,7 +192,14 @@ impl Config {
     /// vocabulary.
     pub fn validate(&self) -> Result<(), ConfigError> {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
-        dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?;
+        match self.stem {
+            None => dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?,
+            Some(Stem { bins }) => {
+                dimension("bins of a frame", bins, MAX_DIMENSION)?;
+                at_most("source vocabulary of an encoder of features", self.source_vocab, 0)?;
+                at_most("token types of an encoder of features", self.token_types, 0)?;
+            }
+        }
         dimension("target vocabulary", self.target_vocab, MAX_VOCABULARY)?;
         for side in [Side::Encoder, Side::Decoder] {
             let Some(stack) = self.stack(side) else { continue };
@@ -280,6 +292,12 @@ impl Config {
         let has = |side, part: fn(&Stack) -> bool| self.stack(side).is_some_and(part);
         let wanted = [
             ("a decoder", self.decoder.is_some(), named.decoder),
+            (
+                "an embedding of the source alone",
+                self.stem.is_none() && !self.ties.source_target,
+                named.source_embedding,
+            ),
+            ("an encoder that reads features", self.stem.is_some(), named.stem),
             (
                 "learned positions",
                 matches!(self.positions, Positions::Learned { .. }),

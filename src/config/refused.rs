@@ -25,7 +25,7 @@ pub(super) fn reason(model_type: &str) -> Option<&'static str> {
         (&["albert"], "its layers share their weights"),
         (&["electra"], "its embeddings may have another width than its layers"),
         (&["encoder-decoder"], FOREIGN),
-        (&["vision-encoder-decoder", "speech-encoder-decoder", "speech_to_text", "whisper"], SOUND),
+        (&["vision-encoder-decoder", "speech-encoder-decoder", "speech_to_text"], SOUND),
     ];
     const DECODERS: [&str; 24] = [
         "gpt2",

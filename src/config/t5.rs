@@ -52,6 +52,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         d_model,
         encoder: stack(layers),
         decoder: (!encoder_only).then(|| stack(decoder_layers)),
+        stem: None,
         source_vocab: vocab,
         target_vocab: vocab,
         norm: NormPlacement::Pre,

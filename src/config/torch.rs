@@ -31,6 +31,7 @@ pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> 
         d_model,
         encoder: stack("num_encoder_layers")?,
         decoder: Some(stack("num_decoder_layers")?),
+        stem: None,
         source_vocab: fields.required_size("src_vocab_size")?,
         target_vocab: fields.required_size("tgt_vocab_size")?,
         norm: if keys.flag("norm_first", false)? {

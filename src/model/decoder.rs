@@ -24,8 +24,8 @@ impl Decoder {
         work: &mut Workspace<'_>,
         tap: &mut T,
     ) -> Result<(), KernelError> {
-        embed(run, Side::Decoder, &self.embedding, &pass.tokens, work.x)?;
-        tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
+        embed(run, Side::Decoder, &self.table, &self.embedding, &pass.tokens, work.x)?;
+        tap.embedding(run, pass.rows(), Some(&self.table), &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let mut own = caches.own(index)?;
             cached_attention(run, &layer.self_attention, pass, index, &mut own, work)?;

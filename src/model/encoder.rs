@@ -1,9 +1,9 @@
 //! The encoder stack over the tokens of all sentences laid end to end: no row is padding.
 
-use super::blocks::{Run, embed, feed_forward, self_attention};
+use super::blocks::{Run, convolve, embed, feed_forward, self_attention};
 use super::pass::{SourcePass, Workspace};
 use super::tap::Tap;
-use super::weights::Encoder;
+use super::weights::{Encoder, Input};
 use crate::config::Side;
 use crate::error::KernelError;
 
@@ -17,8 +17,17 @@ impl Encoder {
         work: &mut Workspace<'_>,
         tap: &mut T,
     ) -> Result<(), KernelError> {
-        embed(run, Side::Encoder, &self.embedding, &pass.tokens, work.x)?;
-        tap.embedding(run, pass.rows(), &self.embedding, &pass.tokens, work)?;
+        let table = match &self.input {
+            Input::Table(table) => {
+                embed(run, Side::Encoder, table, &self.embedding, &pass.tokens, work.x)?;
+                Some(table)
+            }
+            Input::Stem(stem) => {
+                convolve(run, stem, &self.embedding, pass, work)?;
+                None
+            }
+        };
+        tap.embedding(run, pass.rows(), table, &pass.tokens, work)?;
         for (index, layer) in self.layers.iter().enumerate() {
             let at = pass.at(index);
             self_attention(run, &layer.self_attention, pass, index, work)?;

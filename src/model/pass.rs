@@ -1,5 +1,6 @@
 //! What goes through a stack in one pass: tokens, whose they are, and the memory to work in.
 
+use crate::features::Features;
 use core::ops::Range;
 use simdformer_kernels::Bias;
 use simdformer_kernels::relative::RelativeBuckets;
@@ -7,6 +8,7 @@ use simdformer_kernels::relative::RelativeBuckets;
 /// The tokens of a pass as the embedding reads them.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'p> {
+    /// None where the encoder reads features.
     pub(crate) ids: &'p [u32],
     /// Position of each in its sequence.
     pub(crate) positions: &'p [u32],
@@ -38,7 +40,9 @@ impl<'p> Relative<'p> {
 #[derive(Clone, Copy)]
 pub(crate) struct SourcePass<'p> {
     pub(crate) tokens: Tokens<'p>,
-    /// Of each sentence.
+    /// Of each sentence, where the encoder reads them.
+    pub(crate) features: &'p [Features<'p>],
+    /// Of each sentence, in positions.
     pub(crate) lengths: &'p [u32],
     pub(crate) relative: Relative<'p>,
     /// Sentence slots that are to keep the memory; none if nothing is kept.
@@ -137,4 +141,6 @@ pub(crate) struct Workspace<'w> {
     pub(crate) hidden: &'w mut [f32],
     /// For the attention kernel of the encoder; the decoder needs none.
     pub(crate) scratch: &'w mut [f32],
+    /// Of [`stem_floats`](super::blocks::stem_floats), for the convolutions of an encoder that has them.
+    pub(crate) frames: &'w mut [f32],
 }

@@ -2,13 +2,14 @@
 
 use super::{Form, Model};
 use crate::checkpoint::{Attention, LayerPart, Role};
-use crate::config::{NormPlacement, Side};
+use crate::config::{NormPlacement, Side, Stem};
 use crate::memory::ByteTable;
 use core::fmt;
 
 /// What a parameter belongs to: a line of the table.
-const LINES: [&str; 10] = [
+const LINES: [&str; 11] = [
     "embeddings",
+    "convolutions",
     "positions",
     "encoder self-attention",
     "encoder feed-forward",
@@ -23,20 +24,21 @@ const LINES: [&str; 10] = [
 fn line(role: Role, form: Form) -> usize {
     use Side::{Decoder, Encoder};
     match role {
-        _ if form == Form::Screen => 9,
+        _ if form == Form::Screen => 10,
         Role::SourceEmbedding | Role::TargetEmbedding | Role::TokenTypes => 0,
+        Role::Convolution(..) => 1,
         Role::Positions(_) | Role::RelativeBias(_) | Role::Layer(_, _, LayerPart::RelativeBias) => {
-            1
+            2
         }
-        Role::Layer(Encoder, _, LayerPart::Attention(..)) => 2,
-        Role::Layer(Encoder, _, LayerPart::FeedForward(..)) => 3,
-        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 4,
-        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Cross, ..)) => 5,
-        Role::Layer(Decoder, _, LayerPart::FeedForward(..)) => 6,
+        Role::Layer(Encoder, _, LayerPart::Attention(..)) => 3,
+        Role::Layer(Encoder, _, LayerPart::FeedForward(..)) => 4,
+        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 5,
+        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Cross, ..)) => 6,
+        Role::Layer(Decoder, _, LayerPart::FeedForward(..)) => 7,
         Role::EmbeddingNorm(..)
         | Role::FinalNorm(..)
-        | Role::Layer(_, _, LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_)) => 7,
-        Role::Output | Role::OutputBias => 8,
+        | Role::Layer(_, _, LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_)) => 8,
+        Role::Output | Role::OutputBias => 9,
     }
 }
 
@@ -65,16 +67,19 @@ impl fmt::Display for Model {
         )?;
         for side in [Side::Encoder, Side::Decoder] {
             let Some(stack) = config.stack(side) else { continue };
-            writeln!(
+            write!(
                 f,
-                "{}: {} layers, {} heads of {}, feed-forward {}, vocabulary {}",
+                "{}: {} layers, {} heads of {}, feed-forward {}, ",
                 side.name(),
                 stack.layers,
                 stack.heads,
                 config.head_dim(side),
                 stack.ffn_dim,
-                config.vocab(side)
             )?;
+            match config.stem.filter(|_| side == Side::Encoder) {
+                Some(Stem { bins }) => writeln!(f, "frames of {bins} through two convolutions")?,
+                None => writeln!(f, "vocabulary {}", config.vocab(side))?,
+            }
         }
         let norm = match config.norm {
             NormPlacement::Pre => "pre-norm",

@@ -6,19 +6,19 @@
 
 use super::blocks::Run;
 use super::pass::{At, Rows, SourcePass, TargetPass, Tokens, Workspace};
-use super::weights::Embedding;
+use super::weights::Table;
 use crate::error::KernelError;
 use simdformer_kernels::CacheMut;
 
 /// Somebody who is called after each block. Nobody has to look at anything.
 #[allow(unused_variables, reason = "the names say what each call is given")]
 pub(crate) trait Tap: Send {
-    /// Embedding, position and norm; the sum is `work.x`.
+    /// Embedding, position and norm; the sum is `work.x`. There is no table where features are read.
     fn embedding(
         &mut self,
         run: &Run<'_>,
         rows: Rows<'_>,
-        block: &Embedding,
+        table: Option<&Table>,
         tokens: &Tokens<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {

@@ -82,7 +82,7 @@ pub enum LayerPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// `[source_vocab, d_model]`.
+    /// `[source_vocab, d_model]`; not where the encoder reads features.
     SourceEmbedding,
     /// `[target_vocab, d_model]`.
     TargetEmbedding,
@@ -96,6 +96,9 @@ pub enum Role {
     TokenTypes,
     /// `[buckets, heads]`: the table of relative positions that all layers of a stack share.
     RelativeBias(Side),
+    /// `[d_model, bins, 3]` and `[d_model]`, or `[d_model, d_model, 3]` and `[d_model]`: convolution 0 or 1 of an encoder
+    /// that reads features.
+    Convolution(usize, Affine),
     /// `[d_model]`: the norm among or after the embeddings.
     EmbeddingNorm(Side, Affine),
     /// A parameter of the layer of this number, counted from 0, in the stack of this side.
@@ -115,7 +118,7 @@ impl Role {
     pub fn shape(self, config: &Config) -> Option<Vec<usize>> {
         let d = config.d_model;
         match self {
-            Self::SourceEmbedding => Some(vec![config.source_vocab, d]),
+            Self::SourceEmbedding => config.stem.is_none().then(|| vec![config.source_vocab, d]),
             Self::TargetEmbedding | Self::Output => {
                 config.decoder.map(|_| vec![config.target_vocab, d])
             }
@@ -131,6 +134,13 @@ impl Role {
                 let stack = config.stack(side)?;
                 let bias = stack.relative_bias.filter(|bias| !bias.per_layer)?;
                 Some(vec![bias.buckets, stack.heads])
+            }
+            Self::Convolution(index, affine) => {
+                let inputs = [config.stem?.bins, d].get(index).copied()?;
+                Some(match affine {
+                    Affine::Weight => vec![d, inputs, 3],
+                    Affine::Bias => vec![d],
+                })
             }
             Self::EmbeddingNorm(side, affine) => {
                 config.stack(side)?.embedding_norm.and_then(|_| norm_shape(config, affine))
@@ -202,6 +212,7 @@ impl fmt::Display for Role {
             Self::Positions(side) => write!(f, "{}.positions.weight", side.name()),
             Self::TokenTypes => f.write_str("encoder.token_types.weight"),
             Self::RelativeBias(side) => write!(f, "{}.relative_bias.weight", side.name()),
+            Self::Convolution(index, of) => write!(f, "encoder.convolutions.{index}.{of}"),
             Self::EmbeddingNorm(side, of) => write!(f, "{}.embedding_norm.{of}", side.name()),
             Self::Layer(side, layer, part) => write!(f, "{}.layers.{layer}.{part}", side.name()),
             Self::FinalNorm(side, of) => write!(f, "{}.final_norm.{of}", side.name()),

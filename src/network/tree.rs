@@ -41,7 +41,7 @@ pub(crate) trait Parts {
     type Table;
     /// A norm over the width of the model.
     type Norm;
-    /// Linear maps of one input, side by side.
+    /// Linear maps of one input, side by side; or a convolution, whose input is a window of frames.
     type Linear;
     /// The linear map to the vocabulary.
     type Output;
@@ -76,6 +76,7 @@ pub(crate) struct Network<P: Parts> {
 
 /// The left half of figure 1.
 pub(crate) struct Encoder<P: Parts> {
+    pub(crate) input: Input<P>,
     pub(crate) embedding: Embedding<P>,
     /// `[token_types, d_model]`.
     pub(crate) token_types: Option<P::Table>,
@@ -85,6 +86,14 @@ pub(crate) struct Encoder<P: Parts> {
     pub(crate) final_norm: Option<P::Norm>,
 }
 
+/// What the encoder reads through.
+pub(crate) enum Input<P: Parts> {
+    /// Ids: `[vocabulary, d_model]`.
+    Table(P::Table),
+    /// Features: the convolutions, the first below the second.
+    Stem([P::Linear; 2]),
+}
+
 pub(crate) struct EncoderLayer<P: Parts> {
     pub(crate) self_attention: SelfAttention<P>,
     pub(crate) feed_forward: FeedForward<P>,
@@ -92,6 +101,8 @@ pub(crate) struct EncoderLayer<P: Parts> {
 
 /// The right half of figure 1.
 pub(crate) struct Decoder<P: Parts> {
+    /// `[vocabulary, d_model]`.
+    pub(crate) table: P::Table,
     pub(crate) embedding: Embedding<P>,
     /// Of all layers.
     pub(crate) relative_bias: Option<P::Table>,
@@ -106,9 +117,8 @@ pub(crate) struct DecoderLayer<P: Parts> {
     pub(crate) feed_forward: FeedForward<P>,
 }
 
+/// What follows the lookup of ids, or the convolutions.
 pub(crate) struct Embedding<P: Parts> {
-    /// `[vocabulary, d_model]`.
-    pub(crate) table: P::Table,
     /// Learned positions, `[max_positions, d_model]`; none where a formula gives them.
     pub(crate) positions: Option<P::Table>,
     pub(crate) norm: Option<P::Norm>,
@@ -145,11 +155,15 @@ pub(crate) struct FeedForward<P: Parts> {
 /// Walks over the network of `config`.
 pub(crate) fn walk<P: Parts>(config: &Config, parts: &mut P) -> Result<Network<P>, P::Error> {
     let mut walk = Walk { config, parts };
-    let source = walk.table(Role::SourceEmbedding, None)?;
+    let source = walk.optional_table(Role::SourceEmbedding, 0)?;
     let decodes = config.decoder.is_some();
-    let same = config.ties.source_target.then_some(&source);
+    let same = source.as_ref().filter(|_| config.ties.source_target);
     let target = decodes.then(|| walk.table(Role::TargetEmbedding, same)).transpose()?;
-    let encoder = walk.encoder(source)?;
+    let input = match source {
+        Some(table) => Input::Table(table),
+        None => Input::Stem(walk.stem()?),
+    };
+    let encoder = walk.encoder(input)?;
     let decoder = target.map(|target| walk.decoder(target)).transpose()?;
     Ok(Network { encoder, decoder })
 }
@@ -173,9 +187,14 @@ impl Layer {
 }
 
 impl<P: Parts> Walk<'_, P> {
-    fn encoder(&mut self, table: P::Table) -> Result<Encoder<P>, P::Error> {
+    fn stem(&mut self) -> Result<[P::Linear; 2], P::Error> {
+        let mut convolution = |index| self.linear(|affine| Role::Convolution(index, affine));
+        Ok([convolution(0)?, convolution(1)?])
+    }
+
+    fn encoder(&mut self, input: Input<P>) -> Result<Encoder<P>, P::Error> {
         let side = Side::Encoder;
-        let embedding = self.embedding(side, table)?;
+        let embedding = self.embedding(side)?;
         let token_types = self.optional_table(Role::TokenTypes, 0)?;
         let relative_bias = self.optional_table(Role::RelativeBias(side), 0)?;
         let layers = (0..self.config.encoder.layers).map(|index| {
@@ -187,12 +206,12 @@ impl<P: Parts> Walk<'_, P> {
         });
         let layers = layers.collect::<Result<_, _>>()?;
         let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
-        Ok(Encoder { embedding, token_types, relative_bias, layers, final_norm })
+        Ok(Encoder { input, embedding, token_types, relative_bias, layers, final_norm })
     }
 
     fn decoder(&mut self, table: P::Table) -> Result<Decoder<P>, P::Error> {
         let side = Side::Decoder;
-        let embedding = self.embedding(side, table)?;
+        let embedding = self.embedding(side)?;
         let relative_bias = self.optional_table(Role::RelativeBias(side), 0)?;
         let layers = self.config.decoder.map_or(0, |stack| stack.layers);
         let layers = (0..layers).map(|index| {
@@ -205,13 +224,12 @@ impl<P: Parts> Walk<'_, P> {
         });
         let layers = layers.collect::<Result<_, _>>()?;
         let final_norm = self.optional_norm(|affine| Role::FinalNorm(side, affine))?;
-        let output = self.output(self.config.ties.target_output.then_some(&embedding.table))?;
-        Ok(Decoder { embedding, relative_bias, layers, final_norm, output })
+        let output = self.output(self.config.ties.target_output.then_some(&table))?;
+        Ok(Decoder { table, embedding, relative_bias, layers, final_norm, output })
     }
 
-    fn embedding(&mut self, side: Side, table: P::Table) -> Result<Embedding<P>, P::Error> {
+    fn embedding(&mut self, side: Side) -> Result<Embedding<P>, P::Error> {
         Ok(Embedding {
-            table,
             positions: self.positions(side)?,
             norm: self.optional_norm(|affine| Role::EmbeddingNorm(side, affine))?,
         })

@@ -15,6 +15,9 @@
 //!    not above the worst finished one. `L` is the present number of generated tokens, or the largest
 //!    possible one for `Never` with a positive penalty.
 //!
+//! Beam sampling is the same but for two steps: in 2. as many continuations are [drawn](super::drawn), and
+//! rank in the order of the draws; in 3. the first `beams` are the best of those that continue.
+//!
 //! Continuations of score `-inf` do not exist here, so a sentence can have fewer live beams than
 //! `beams`. (The reference fills them with copies of score -1e9, which can come out as hypotheses
 //! when a rule leaves almost nothing to choose from.)
@@ -44,7 +47,10 @@ impl Search<'_> {
             if self.memory.group_done[s * groups + group] == 1 {
                 continue;
             }
-            let count = self.best_candidates(s, group, rows)?;
+            let count = match &beam.sample {
+                None => self.best_candidates(s, group, rows)?,
+                Some(sample) => self.draw_candidates(s, sample, rows)?,
+            };
             self.split_candidates(s, group, beam, count);
             if self.group_is_done(s, group, beam) {
                 self.memory.group_done[s * groups + group] = 1;
@@ -81,8 +87,10 @@ impl Search<'_> {
             (self.shape.width, self.shape.target, self.shape.vocabulary);
         // Rules that only ban do the same to logits: the rows need not be written. Forced tokens and
         // later groups get log-probabilities of their own.
-        let keep_logits =
-            self.rules_only_ban(hooks) && self.forced(s).is_none() && self.shape.groups == 1;
+        let keep_logits = self.rules_only_ban(hooks)
+            && self.forced(s).is_none()
+            && self.shape.groups == 1
+            && self.options.drawn().is_none();
         let m = &mut self.memory;
         let pipeline = Pipeline {
             options: self.options,
@@ -168,22 +176,25 @@ impl Search<'_> {
         let reached = len + 1 == self.memory.max_len[s];
         let generated = (len + 1 - self.memory.prompt_len[s]) as usize;
         let norm = length_norm(generated, beam.length_penalty);
-        let mut next = 0;
-        for rank in 0..count {
-            let m = &mut self.memory;
-            let (parent, token) = (m.candidate[rank] / vocabulary, m.candidate[rank] % vocabulary);
-            let score = m.candidate_score[rank];
-            if reached || self.options.eos.contains(&token) {
-                if rank < width {
-                    self.insert_finished(s, group, parent as usize, Some(token), score / norm);
-                }
-            } else if next < width {
-                let b = group * width + next;
-                m.next_parent[b] = parent;
-                m.next_token[b] = token;
-                m.next_score[b] = score;
-                next += 1;
+        let ends = |token| reached || self.options.eos.contains(&token);
+        for rank in 0..count.min(width) {
+            let (candidate, score) =
+                (self.memory.candidate[rank], self.memory.candidate_score[rank]);
+            let (parent, token) = (candidate / vocabulary, candidate % vocabulary);
+            if ends(token) {
+                self.insert_finished(s, group, parent as usize, Some(token), score / norm);
             }
+        }
+        if beam.sample.is_some() {
+            self.rank_candidates(count);
+        }
+        let m = &mut self.memory;
+        let candidates = m.candidate[..count].iter().zip(&m.candidate_score[..count]);
+        let open = candidates.filter(|&(candidate, _)| !ends(candidate % vocabulary));
+        for (b, (candidate, &score)) in (group * width..(group + 1) * width).zip(open) {
+            m.next_parent[b] = candidate / vocabulary;
+            m.next_token[b] = candidate % vocabulary;
+            m.next_score[b] = score;
         }
     }
 

@@ -57,6 +57,11 @@ pub enum SearchError {
         /// Into how many groups they should divide.
         groups: usize,
     },
+    /// Beams are drawn, and in groups: diversity is for beams that are not.
+    SampledGroups {
+        /// Into how many groups they should divide.
+        groups: usize,
+    },
     /// A token id is not in the vocabulary.
     Token {
         /// Where the id was given.
@@ -168,6 +173,9 @@ impl fmt::Display for SearchError {
             }
             Self::Groups { beams, groups } => {
                 write!(f, "expected groups that divide {beams} beams, found {groups}")
+            }
+            Self::SampledGroups { groups } => {
+                write!(f, "beam sampling: expected 1 group of beams, found {groups}")
             }
             Self::Token { setting, vocabulary, found } => {
                 write!(f, "{setting}: expected a token below {vocabulary}, found {found}")

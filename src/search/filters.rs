@@ -74,6 +74,55 @@ impl LogitsProcessor for Temperature {
     }
 }
 
+/// Keeps the most probable of the hundred largest scores, as long as their entropy together is at most a share of the
+/// hundred's, and always the largest (Potraghloo et al. 2025, top-H decoding). Entropy is the sum of `-p ln p` over the
+/// softmax of the hundred; the lower id comes first where scores are equal. `TopHLogitsWarper` of transformers.
+#[derive(Clone, Copy, Debug)]
+pub struct TopH {
+    /// The share, in (0, 1].
+    pub top_h: f64,
+}
+
+impl LogitsProcessor for TopH {
+    fn process(
+        &mut self,
+        _: &Context<'_>,
+        scores: &mut [f32],
+        scratch: &mut [u32],
+    ) -> Result<(), SearchError> {
+        const MOST: usize = 100;
+        let most = MOST.min(scores.len());
+        let (values, ids) = halves(scratch, scores.len())?;
+        let mut best = Best::new(&mut values[..most], &mut ids[..most]);
+        if !best.scan(scores, Shift::default(), 0) {
+            return Ok(());
+        }
+        let found = best.sort();
+        let values = &values[..found];
+        let log_sum = log_sum_exp(values);
+        if !(log_sum > f64::NEG_INFINITY) {
+            return Ok(());
+        }
+        let term = |score: f32| {
+            let log_p = f64::from(score) - log_sum;
+            -log_p * exp_f64(log_p)
+        };
+        let whole: f64 = values.iter().map(|&score| term(score)).sum();
+        let most = (whole * self.top_h) as f32;
+        let mut held = 0.0;
+        let within = values.iter().take_while(|&&score| {
+            held += term(score);
+            held as f32 <= most
+        });
+        let kept = within.count().max(1).min(found);
+        scores.fill(f32::NEG_INFINITY);
+        for (&id, &score) in ids[..kept].iter().zip(values) {
+            scores[id as usize] = score;
+        }
+        Ok(())
+    }
+}
+
 /// Keeps the k largest scores and all that equal the smallest of them (Fan et al. 2018, section 5.2).
 /// `TopKLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]

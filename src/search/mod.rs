@@ -71,7 +71,7 @@
 //! [`SequenceBias`], [`SourcePenalty`], [`RepetitionPenalty`], [`NoRepeatNgram`], [`NoSourceNgram`], [`BadWords`], [`MinLength`],
 //! [`MinNewTokens`], [`AllowedPrefix`], [`ForcedBos`], [`ForcedEos`], [`RemoveInvalid`],
 //! [`ExponentialDecay`], [`Suppress`], [`BeginSuppress`], the caller's ([`Hooks::processors`]), then for
-//! sampling [`Temperature`], [`TopK`], [`TopP`], [`MinP`], [`Typical`], [`Epsilon`], [`Eta`], and last
+//! sampling [`Temperature`], [`TopH`], [`TopK`], [`TopP`], [`MinP`], [`Typical`], [`Epsilon`], [`Eta`], and last
 //! [`Renormalize`].
 //!
 //! # The same tokens everywhere
@@ -79,11 +79,13 @@
 //! Given equal logits the tokens are equal on every machine: exponentials and logarithms are computed
 //! here, in a fixed order, without fused operations. Sampling draws token `step` of sample `sequence`
 //! with the Philox4x32-10 number of the key `seed` and the counter `(stream, sequence, step)`, by
-//! inversion of the cumulative distribution in the order of ids.
+//! inversion of the cumulative distribution in the order of ids. Beam sampling draws continuation
+//! `sequence` of a step so, in the order of beams and, within a beam, of ids.
 
 mod beam;
 mod best;
 mod debug;
+mod drawn;
 mod error;
 mod filters;
 mod logits;
@@ -96,10 +98,11 @@ mod scoring;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
 mod sequences;
+mod timestamps;
 
 pub use best::{Bans, UNDECIDED};
 pub use error::SearchError;
-pub use filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
+pub use filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
 pub use options::{
     BeamOptions, EarlyStopping, SampleOptions, SearchLimits, SearchOptions, Strategy,
 };
@@ -112,3 +115,4 @@ pub use processors::{
 };
 pub use scoring::score_targets;
 pub use search::{Finish, Hypothesis, Progress, Request, RowInput, Rows, Search, words};
+pub use timestamps::Timestamps;

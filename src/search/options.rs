@@ -32,6 +32,10 @@ pub struct BeamOptions {
     /// Taken off a token's log-probability for every beam of an earlier group that chose it in this
     /// step, after all processors (Vijayakumar et al. 2016, Hamming diversity). Finite, at least 0.
     pub diversity_penalty: f64,
+    /// Beam sampling: continuations are drawn instead of the best taken, without replacement, each as
+    /// probable as the whole text that it makes. The filters leave each beam at least one token more than
+    /// there are end tokens, and at least two. In one group only. `None` is beam search.
+    pub sample: Option<SampleOptions>,
 }
 
 impl Default for BeamOptions {
@@ -42,6 +46,7 @@ impl Default for BeamOptions {
             early_stopping: EarlyStopping::Heuristic,
             groups: 1,
             diversity_penalty: 0.0,
+            sample: None,
         }
     }
 }
@@ -54,6 +59,9 @@ pub struct SampleOptions {
     pub seed: u64,
     /// Scores are divided by this first ([`Temperature`](super::Temperature)). Finite, above 0.
     pub temperature: f64,
+    /// Keep the most probable of the hundred best tokens, as long as they hold at most this share of the
+    /// hundred's entropy ([`TopH`](super::TopH)). In (0, 1].
+    pub top_h: Option<f64>,
     /// Keep the k best scores, ties of the k-th included ([`TopK`](super::TopK)). At least 1.
     pub top_k: Option<usize>,
     /// Keep the most probable tokens that together hold this mass ([`TopP`](super::TopP)). In (0, 1].
@@ -74,6 +82,7 @@ impl Default for SampleOptions {
         Self {
             seed: 0,
             temperature: 1.0,
+            top_h: None,
             top_k: None,
             top_p: None,
             min_p: None,
@@ -90,7 +99,8 @@ pub enum Strategy {
     /// The best score, the lowest id where several are best.
     #[default]
     Greedy,
-    /// The best sequences that a beam of prefixes finds.
+    /// The best sequences that a beam of prefixes finds; or beams that are drawn, see
+    /// [`BeamOptions::sample`].
     Beam(BeamOptions),
     /// A draw from the processed distribution.
     Sample(SampleOptions),
@@ -303,6 +313,18 @@ impl SearchOptions {
         }
     }
 
+    /// What is drawn from, if anything is drawn, and how many tokens its filters leave at least: in beam
+    /// sampling one that does not end the text, whatever the others are.
+    pub(super) fn drawn(&self) -> Option<(&SampleOptions, usize)> {
+        match &self.strategy {
+            Strategy::Greedy => None,
+            Strategy::Beam(beam) => {
+                beam.sample.as_ref().map(|sample| (sample, (self.eos.len() + 1).max(2)))
+            }
+            Strategy::Sample(sample) => Some((sample, 1)),
+        }
+    }
+
     /// Whether a rule of these options looks at the source.
     pub(super) fn reads_source(&self) -> bool {
         self.encoder_repetition_penalty != 1.0 || self.encoder_no_repeat_ngram.is_some()
@@ -420,6 +442,12 @@ impl BeamOptions {
         if !self.beams.is_multiple_of(self.groups) {
             return Err(SearchError::Groups { beams: self.beams, groups: self.groups });
         }
+        if let Some(sample) = &self.sample {
+            sample.validate()?;
+            if self.groups > 1 {
+                return Err(SearchError::SampledGroups { groups: self.groups });
+            }
+        }
         number(
             "length_penalty",
             "in [-100, 100]",
@@ -448,7 +476,9 @@ impl SampleOptions {
         if let Some(k) = self.top_k {
             at_least_one("top_k", k)?;
         }
-        for (setting, value) in [("top_p", self.top_p), ("typical", self.typical)] {
+        for (setting, value) in
+            [("top_h", self.top_h), ("top_p", self.top_p), ("typical", self.typical)]
+        {
             if let Some(mass) = value {
                 number(setting, "in (0, 1]", mass, mass > 0.0 && mass <= 1.0)?;
             }

@@ -3,8 +3,8 @@
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
-use super::filters::{Epsilon, Eta, MinP, Temperature, TopK, TopP, Typical};
-use super::options::{SearchOptions, Strategy};
+use super::filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
+use super::options::{SampleOptions, SearchOptions};
 use super::processors::{
     AllowedPrefix, AllowedTokens, BadWords, BeginSuppress, Context, ExponentialDecay, ForcedBos,
     ForcedEos, LogitsProcessor, MinLength, MinNewTokens, NoRepeatNgram, NoSourceNgram,
@@ -145,46 +145,11 @@ impl Pipeline<'_> {
         for processor in hooks.processors.iter_mut() {
             processor.process(context, scores, scratch)?;
         }
-        if let Strategy::Sample(_) = o.strategy {
-            self.filter(context, scores, scratch)?;
+        if let Some((sample, keep)) = o.drawn() {
+            filter(sample, keep, context, scores, scratch)?;
         }
         if o.renormalize {
             Renormalize.process(context, scores, scratch)?;
-        }
-        Ok(())
-    }
-
-    fn filter(
-        &self,
-        context: &Context<'_>,
-        scores: &mut [f32],
-        scratch: &mut [u32],
-    ) -> Result<(), SearchError> {
-        let Strategy::Sample(sample) = &self.options.strategy else {
-            return Ok(());
-        };
-        let keep = 1;
-        if sample.temperature != 1.0 {
-            let temperature = sample.temperature as f32;
-            Temperature { temperature }.process(context, scores, scratch)?;
-        }
-        if let Some(k) = sample.top_k {
-            TopK { k, keep }.process(context, scores, scratch)?;
-        }
-        if let Some(p) = sample.top_p.filter(|&p| p < 1.0) {
-            TopP { p, keep }.process(context, scores, scratch)?;
-        }
-        if let Some(min_p) = sample.min_p {
-            MinP { min_p, keep }.process(context, scores, scratch)?;
-        }
-        if let Some(mass) = sample.typical.filter(|&mass| mass < 1.0) {
-            Typical { mass, keep }.process(context, scores, scratch)?;
-        }
-        if let Some(epsilon) = sample.epsilon {
-            Epsilon { epsilon, keep }.process(context, scores, scratch)?;
-        }
-        if let Some(eta) = sample.eta {
-            Eta { eta, keep }.process(context, scores, scratch)?;
         }
         Ok(())
     }
@@ -202,4 +167,40 @@ impl Pipeline<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// The filters of sampling, each of which leaves at least `keep` tokens.
+fn filter(
+    sample: &SampleOptions,
+    keep: usize,
+    context: &Context<'_>,
+    scores: &mut [f32],
+    scratch: &mut [u32],
+) -> Result<(), SearchError> {
+    if sample.temperature != 1.0 {
+        let temperature = sample.temperature as f32;
+        Temperature { temperature }.process(context, scores, scratch)?;
+    }
+    if let Some(top_h) = sample.top_h {
+        TopH { top_h }.process(context, scores, scratch)?;
+    }
+    if let Some(k) = sample.top_k {
+        TopK { k, keep }.process(context, scores, scratch)?;
+    }
+    if let Some(p) = sample.top_p.filter(|&p| p < 1.0) {
+        TopP { p, keep }.process(context, scores, scratch)?;
+    }
+    if let Some(min_p) = sample.min_p {
+        MinP { min_p, keep }.process(context, scores, scratch)?;
+    }
+    if let Some(mass) = sample.typical.filter(|&mass| mass < 1.0) {
+        Typical { mass, keep }.process(context, scores, scratch)?;
+    }
+    if let Some(epsilon) = sample.epsilon {
+        Epsilon { epsilon, keep }.process(context, scores, scratch)?;
+    }
+    if let Some(eta) = sample.eta {
+        Eta { eta, keep }.process(context, scores, scratch)?;
+    }
+    Ok(())
 }

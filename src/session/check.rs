@@ -4,6 +4,7 @@ use super::error::{SessionError, SourceError};
 use super::generate::Source;
 use super::plan::Plan;
 use super::session::Session;
+use crate::features::Features;
 use crate::search::{SearchError, SearchOptions};
 
 impl Session<'_> {
@@ -54,7 +55,13 @@ impl Plan {
         source: &Source<'_>,
         options: &SearchOptions,
     ) -> Result<(), SessionError> {
-        self.check_tokens(index, source.tokens)?;
+        match &source.features {
+            Some(_) if !source.tokens.is_empty() => {
+                return Err(SessionError::Source { index, error: SourceError::TokensAndFeatures });
+            }
+            Some(features) => self.check_features(index, features)?,
+            None => self.check_tokens(index, source.tokens)?,
+        }
         source.request().validate(options, &self.search).map_err(|error| {
             let error = SourceError::of(error);
             SessionError::Source { index, error }
@@ -66,7 +73,9 @@ impl Plan {
         let (limit, expected_at_most) = ("source_tokens", self.limits.source_tokens);
         let found = tokens.len();
         let outside = tokens.iter().position(|&id| id as usize >= self.source_vocabulary);
-        let error = if tokens.is_empty() {
+        let error = if let Some(bins) = self.bins {
+            SourceError::ExpectedFeatures { bins }
+        } else if tokens.is_empty() {
             SourceError::Empty
         } else if found > expected_at_most {
             SourceError::BeyondPlan { limit, expected_at_most, found }
@@ -75,6 +84,37 @@ impl Plan {
             SourceError::Token { index: at, vocabulary, found: tokens[at] }
         } else {
             return Ok(());
+        };
+        Err(SessionError::Source { index, error })
+    }
+
+    /// Checks the features of source number `index`.
+    pub(super) fn check_features(
+        &self,
+        index: usize,
+        features: &Features<'_>,
+    ) -> Result<(), SessionError> {
+        let &Features { values, bins: found } = features;
+        let limit = self.limits.source_tokens;
+        let odd = values.iter().position(|x| !x.is_finite());
+        let error = match self.bins {
+            None => SourceError::ExpectedTokens,
+            Some(bins) if bins != found => SourceError::Bins { expected: bins, found },
+            _ if values.is_empty() => SourceError::NoFrames,
+            Some(bins) if !values.len().is_multiple_of(bins) => {
+                SourceError::BrokenFrame { bins, found: values.len() }
+            }
+            _ if features.positions() > limit => SourceError::TooManyFrames {
+                planned: limit,
+                expected_at_most: limit.saturating_mul(Features::STRIDE),
+                found: features.frames(),
+            },
+            Some(bins) => match odd {
+                Some(at) => {
+                    SourceError::Feature { frame: at / bins, bin: at % bins, found: values[at] }
+                }
+                None => return Ok(()),
+            },
         };
         Err(SessionError::Source { index, error })
     }

@@ -11,13 +11,10 @@ impl Config {
     /// A session refuses longer targets than it was planned for, also if it is the checkpoint that asks
     /// for them; [`Session::search_options`] are those that fit.
     ///
-    /// More than one beam is beam search, also where the checkpoint would sample among beams. The rules
-    /// about ids of the source ([`encoder_repetition_penalty`] and [`encoder_no_repeat_ngram_size`]) and
-    /// what is [`unsupported`] have no counterpart and are left out. Where the checkpoint names no
+    /// More than one beam is beam search, or [beam sampling](BeamOptions::sample) where the checkpoint
+    /// samples. What is [`unsupported`] has no counterpart and is left out. Where the checkpoint names no
     /// decoder start, [`start`](SearchOptions::start) is 0 and wants to be set. Nothing is checked here.
     ///
-    /// [`encoder_repetition_penalty`]: crate::config::GenerationDefaults::encoder_repetition_penalty
-    /// [`encoder_no_repeat_ngram_size`]: crate::config::GenerationDefaults::encoder_no_repeat_ngram_size
     /// [`unsupported`]: crate::config::GenerationDefaults::unsupported
     ///
     /// ```
@@ -39,6 +36,17 @@ impl Config {
         // Zero, one or an infinity switch a rule off, depending on the rule.
         let above_zero = |x: f32| (x > 0.0).then_some(number(x));
         let below_one = |x: f32| (x < 1.0).then_some(number(x));
+        let sample = wanted.do_sample.then(|| SampleOptions {
+            temperature: number(wanted.temperature),
+            top_h: wanted.top_h.map(number),
+            top_k: (wanted.top_k > 0).then_some(wanted.top_k),
+            top_p: below_one(wanted.top_p),
+            min_p: wanted.min_p.map(number),
+            typical: below_one(wanted.typical_p),
+            epsilon: above_zero(wanted.epsilon_cutoff),
+            eta: above_zero(wanted.eta_cutoff),
+            ..SampleOptions::default()
+        });
         let strategy = if wanted.num_beams > 1 {
             Strategy::Beam(BeamOptions {
                 beams: wanted.num_beams,
@@ -46,20 +54,10 @@ impl Config {
                 early_stopping: wanted.early_stopping,
                 groups: wanted.num_beam_groups.max(1),
                 diversity_penalty: number(wanted.diversity_penalty),
-            })
-        } else if wanted.do_sample {
-            Strategy::Sample(SampleOptions {
-                temperature: number(wanted.temperature),
-                top_k: (wanted.top_k > 0).then_some(wanted.top_k),
-                top_p: below_one(wanted.top_p),
-                min_p: wanted.min_p.map(number),
-                typical: below_one(wanted.typical_p),
-                epsilon: above_zero(wanted.epsilon_cutoff),
-                eta: above_zero(wanted.eta_cutoff),
-                ..SampleOptions::default()
+                sample,
             })
         } else {
-            Strategy::Greedy
+            sample.map_or(Strategy::Greedy, Strategy::Sample)
         };
         let banned = tokens.banned.iter().map(|&id| vec![id]);
         SearchOptions {

@@ -5,15 +5,63 @@
 //! in full before anything runs: one that is refused has changed nothing.
 
 use super::error::{SessionError, SourceError};
+use super::plan::Plan;
 use super::session::{Session, beyond};
 use super::slots::Sentence;
 use crate::config::Side;
+use crate::features::Features;
 use crate::memory::{Caches, cut, words_mut};
 use crate::model::pass::{SourcePass, Tokens, Workspace};
 use crate::model::tap::{NoTap, Tap};
+use core::ops::Range;
 
 /// Sources that one call of the encoder takes.
 pub(crate) const SOURCES_PER_CALL: usize = 64;
+
+/// Sources of one call: all of ids, or all of features.
+#[derive(Clone, Copy)]
+pub(crate) enum Inputs<'i> {
+    Tokens(&'i [&'i [u32]]),
+    Features(&'i [Features<'i>]),
+}
+
+impl<'i> Inputs<'i> {
+    fn len(self) -> usize {
+        match self {
+            Self::Tokens(sources) => sources.len(),
+            Self::Features(sources) => sources.len(),
+        }
+    }
+
+    fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Tokens(sources) => Self::Tokens(&sources[range]),
+            Self::Features(sources) => Self::Features(&sources[range]),
+        }
+    }
+
+    /// Of each source.
+    fn positions(self) -> impl Iterator<Item = usize> + use<'i> {
+        (0..self.len()).map(move |index| match self {
+            Self::Tokens(sources) => sources[index].len(),
+            Self::Features(sources) => sources[index].positions(),
+        })
+    }
+
+    fn tokens(self, index: usize) -> Option<&'i [u32]> {
+        match self {
+            Self::Tokens(sources) => sources.get(index).copied(),
+            Self::Features(_) => None,
+        }
+    }
+
+    fn check(self, plan: &Plan) -> Result<(), SessionError> {
+        (0..self.len()).try_for_each(|index| match self {
+            Self::Tokens(sources) => plan.check_tokens(index, sources[index]),
+            Self::Features(sources) => plan.check_features(index, &sources[index]),
+        })
+    }
+}
 
 impl Session<'_> {
     /// Encodes `sources`, each the ids of one sentence with its end token, and keeps what
@@ -44,12 +92,48 @@ impl Session<'_> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
-        self.encode_with(sources, sentences, &mut NoTap)
+        self.encode_with(Inputs::Tokens(sources), sentences, &mut NoTap)
+    }
+
+    /// As [`Session::encode`], of a model whose encoder reads features in place of ids.
+    ///
+    /// # Errors
+    /// As [`Session::encode`]. A [source](SessionError::Source) that the model cannot read: frames of another size, broken
+    /// ones, none at all, more than planned, a number that is not finite, features where ids are expected.
+    ///
+    /// ```
+    /// use simdformer::config::{Config, Dimensions, Stem, Ties};
+    /// use simdformer::{Features, Limits, Model, Sentence, Session};
+    ///
+    /// // An encoder of features, of weights that are all zero.
+    /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 24, vocabulary: 30 };
+    /// let config = Config {
+    ///     stem: Some(Stem { bins: 5 }),
+    ///     source_vocab: 0,
+    ///     ties: Ties { source_target: false, target_output: true },
+    ///     ..Config::transformer(small)
+    /// };
+    /// let model = Model::from_fn(config, |_, _, _| Ok(()))?;
+    /// // Twelve frames become six positions.
+    /// let mut session = Session::new(&model, Limits::new(1, 6, 8))?;
+    /// let sound = vec![0.5; 12 * 5];
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode_features(&[Features::new(&sound, 5)], &mut sentence)?;
+    /// let row = session.start(sentence[0])?;
+    /// # let _ = row;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn encode_features(
+        &mut self,
+        sources: &[Features<'_>],
+        sentences: &mut [Sentence],
+    ) -> Result<(), SessionError> {
+        self.encode_with(Inputs::Features(sources), sentences, &mut NoTap)
     }
 
     pub(crate) fn encode_with<T: Tap>(
         &mut self,
-        sources: &[&[u32]],
+        sources: Inputs<'_>,
         sentences: &mut [Sentence],
         tap: &mut T,
     ) -> Result<(), SessionError> {
@@ -61,10 +145,8 @@ impl Session<'_> {
                 found: sentences.len(),
             });
         }
-        for (index, source) in sources.iter().enumerate() {
-            self.plan.check_tokens(index, source)?;
-        }
-        let tokens = sources.iter().map(|source| source.len()).sum();
+        sources.check(&self.plan)?;
+        let tokens = sources.positions().sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
         let free = self.free_sentences();
         if sources.len() > free {
@@ -74,9 +156,10 @@ impl Session<'_> {
             });
         }
         let mut start = 0;
-        for chunk in sources.chunks(SOURCES_PER_CALL) {
-            self.encode_chunk(chunk, &mut sentences[start..start + chunk.len()], tap)?;
-            start += chunk.len();
+        while start < sources.len() {
+            let end = sources.len().min(start + SOURCES_PER_CALL);
+            self.encode_chunk(sources.part(start..end), &mut sentences[start..end], tap)?;
+            start = end;
         }
         Ok(())
     }
@@ -84,7 +167,7 @@ impl Session<'_> {
     /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
     fn encode_chunk<T: Tap>(
         &mut self,
-        sources: &[&[u32]],
+        sources: Inputs<'_>,
         sentences: &mut [Sentence],
         tap: &mut T,
     ) -> Result<(), SessionError> {
@@ -96,8 +179,8 @@ impl Session<'_> {
             *slot = free;
         }
         self.run_encoder(sources, &[], Some(slots), tap)?;
-        for ((&slot, source), sentence) in slots.iter().zip(sources).zip(sentences) {
-            *sentence = self.take_sentence(slot, source.len());
+        for ((&slot, len), sentence) in slots.iter().zip(sources.positions()).zip(sentences) {
+            *sentence = self.take_sentence(slot, len);
         }
         Ok(())
     }
@@ -127,7 +210,16 @@ impl Session<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.memory_with(sources, &[], &mut NoTap)
+        self.memory_with(Inputs::Tokens(sources), &[], &mut NoTap)
+    }
+
+    /// As [`Session::memory`], of a model whose encoder reads features: `[positions, d_model]`, with
+    /// [`Features::positions`] rows of each source.
+    ///
+    /// # Errors
+    /// As [`Session::memory`] and [`Session::encode_features`].
+    pub fn memory_of_features(&mut self, sources: &[Features<'_>]) -> Result<&[f32], SessionError> {
+        self.memory_with(Inputs::Features(sources), &[], &mut NoTap)
     }
 
     /// As [`Session::memory`], of tokens that each have a type: 0 and 1 for the two texts of a pair, in models that were
@@ -142,7 +234,7 @@ impl Session<'_> {
         types: &[&[u32]],
     ) -> Result<&[f32], SessionError> {
         self.check_types(sources, types)?;
-        self.memory_with(sources, types, &mut NoTap)
+        self.memory_with(Inputs::Tokens(sources), types, &mut NoTap)
     }
 
     fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), SessionError> {
@@ -168,16 +260,14 @@ impl Session<'_> {
 
     pub(crate) fn memory_with<T: Tap>(
         &mut self,
-        sources: &[&[u32]],
+        sources: Inputs<'_>,
         types: &[&[u32]],
         tap: &mut T,
     ) -> Result<&[f32], SessionError> {
         let limits = self.plan.limits;
-        for (index, source) in sources.iter().enumerate() {
-            self.plan.check_tokens(index, source)?;
-        }
+        sources.check(&self.plan)?;
         beyond("sentences", limits.sentences, sources.len())?;
-        let tokens: usize = sources.iter().map(|source| source.len()).sum();
+        let tokens: usize = sources.positions().sum();
         beyond("batch_tokens", limits.batch_tokens, tokens)?;
         self.run_encoder(sources, types, None, tap)?;
         let start = self.plan.x.start;
@@ -188,14 +278,14 @@ impl Session<'_> {
     /// and values.
     fn run_encoder<T: Tap>(
         &mut self,
-        sources: &[&[u32]],
+        sources: Inputs<'_>,
         types: &[&[u32]],
         slots: Option<&[u32]>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (&*self.model, &self.plan);
         let d = model.config().d_model;
-        let count: usize = sources.iter().map(|source| source.len()).sum();
+        let count: usize = sources.positions().sum();
         let [
             positions,
             relative,
@@ -205,6 +295,7 @@ impl Session<'_> {
             qkv,
             hidden,
             scratch,
+            frames,
             own,
             cross,
             tokens,
@@ -221,6 +312,7 @@ impl Session<'_> {
                 &plan.qkv,
                 &plan.hidden,
                 &plan.scratch,
+                &plan.frames,
                 &plan.own_cache,
                 &plan.cross_cache,
                 &plan.pass_tokens,
@@ -231,25 +323,29 @@ impl Session<'_> {
         )?;
         let (tokens, at) = (&mut words_mut(tokens)[..count], &mut words_mut(at)[..count]);
         let lengths = &mut words_mut(lengths)[..sources.len()];
-        for (len, source) in lengths.iter_mut().zip(sources) {
-            *len = source.len() as u32;
-        }
         let mut start = 0;
-        for (index, source) in sources.iter().enumerate() {
-            let range = start..start + source.len();
-            tokens[range.clone()].copy_from_slice(source);
+        for (index, (to, len)) in lengths.iter_mut().zip(sources.positions()).enumerate() {
+            *to = len as u32;
+            let range = start..start + len;
+            if let Some(source) = sources.tokens(index) {
+                tokens[range.clone()].copy_from_slice(source);
+            }
             let types = types.get(index).copied().unwrap_or(&[]);
             let of_token = types.iter().copied().chain(core::iter::repeat(0));
             for ((position, at), kind) in at[range].iter_mut().enumerate().zip(of_token) {
                 // Each type has rows of its own for all positions.
                 *at = kind * plan.limits.source_tokens as u32 + position as u32;
             }
-            start += source.len();
+            start += len;
         }
         let mut caches = Caches { shape: plan.caches, own, cross };
-        let tokens = Tokens { ids: tokens, positions: at, position_table: positions };
-        let pass =
-            SourcePass { tokens, lengths, slots, relative: plan.source_relative.of(relative) };
+        let (ids, features): (&[u32], &[Features<'_>]) = match sources {
+            Inputs::Tokens(_) => (tokens, &[]),
+            Inputs::Features(features) => (&[], features),
+        };
+        let tokens = Tokens { ids, positions: at, position_table: positions };
+        let relative = plan.source_relative.of(relative);
+        let pass = SourcePass { tokens, features, lengths, slots, relative };
         let mut work = Workspace {
             x: &mut x[..count * d],
             h: &mut h[..count * d],
@@ -257,6 +353,7 @@ impl Session<'_> {
             qkv,
             hidden,
             scratch,
+            frames,
         };
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);

@@ -159,6 +159,8 @@ pub enum SessionError {
     },
     /// An alignment over no heads.
     NoHeads,
+    /// A language is to be told among none.
+    NoLanguages,
     /// The alignment needs one place per target token and source token.
     Alignment {
         /// Floats needed.
@@ -178,6 +180,49 @@ pub enum SessionError {
 pub enum SourceError {
     /// It has no tokens.
     Empty,
+    /// The encoder reads features, and this is of ids.
+    ExpectedFeatures {
+        /// Numbers in a frame.
+        bins: usize,
+    },
+    /// The encoder reads ids, and this is of features.
+    ExpectedTokens,
+    /// It has both ids and features.
+    TokensAndFeatures,
+    /// Its features have no frame.
+    NoFrames,
+    /// Its frames are not those of the model.
+    Bins {
+        /// Numbers in a frame of the model.
+        expected: usize,
+        /// Numbers in a frame of the source.
+        found: usize,
+    },
+    /// Its last frame is not whole.
+    BrokenFrame {
+        /// Numbers in a frame.
+        bins: usize,
+        /// Numbers of the source.
+        found: usize,
+    },
+    /// It has more frames than were planned for.
+    TooManyFrames {
+        /// [`Limits::source_tokens`](crate::Limits::source_tokens).
+        planned: usize,
+        /// Frames that this allows.
+        expected_at_most: usize,
+        /// Frames.
+        found: usize,
+    },
+    /// A number of its features is NaN or infinite.
+    Feature {
+        /// The frame, from 0.
+        frame: usize,
+        /// Its place in the frame, from 0.
+        bin: usize,
+        /// The number.
+        found: f32,
+    },
     /// It is beyond the plan.
     BeyondPlan {
         /// Which limit of [`crate::Limits`].
@@ -247,6 +292,26 @@ impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("expected at least one token, found none"),
+            Self::ExpectedFeatures { bins } => {
+                write!(f, "the encoder reads features, frames of {bins} numbers; found token ids")
+            }
+            Self::ExpectedTokens => f.write_str("the encoder reads token ids; found features"),
+            Self::TokensAndFeatures => f.write_str("expected token ids or features, found both"),
+            Self::NoFrames => f.write_str("expected at least one frame, found none"),
+            Self::Bins { expected, found } => {
+                write!(f, "the encoder reads frames of {expected} numbers; found frames of {found}")
+            }
+            Self::BrokenFrame { bins, found } => {
+                write!(f, "expected whole frames of {bins} numbers, found {found} numbers")
+            }
+            Self::TooManyFrames { planned, expected_at_most, found } => write!(
+                f,
+                "the session was planned with `source_tokens` = {planned}, which are \
+                 {expected_at_most} frames; found {found}"
+            ),
+            Self::Feature { frame, bin, found } => {
+                write!(f, "expected finite features, found {found} at place {bin} of frame {frame}")
+            }
             Self::BeyondPlan { limit, expected_at_most, found } => write!(
                 f,
                 "the session was planned with `{limit}` = {expected_at_most}; found {found} tokens"
@@ -353,6 +418,7 @@ impl fmt::Display for SessionError {
                 write!(f, "the decoder has {heads} heads; head {found} was asked for")
             }
             Self::NoHeads => f.write_str("an alignment takes at least one head; found none"),
+            Self::NoLanguages => f.write_str("expected at least one language, found none"),
             Self::Alignment { expected, found } => {
                 write!(f, "the alignment needs {expected} floats; found {found}")
             }

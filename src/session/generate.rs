@@ -1,13 +1,14 @@
 //! The decoding loop: a [`Search`] says what to feed, the session computes,
 //! sentences come in as slots become free.
 
-use super::encode::SOURCES_PER_CALL;
+use super::encode::{Inputs, SOURCES_PER_CALL};
 use super::error::{SessionError, SourceError};
 use super::event::{Answer, Counts, Event, Generated, OnEvent, Stop};
 use super::plan::Plan;
 use super::screening::Stepped;
 use super::session::Session;
 use super::slots::Sentence;
+use crate::features::Features;
 use crate::memory::{Buffer, cut, words_mut};
 use crate::model::tap::{NoTap, Tap};
 use crate::search::{Finish, Hooks, Request, Search, SearchError, SearchOptions, Token};
@@ -26,7 +27,7 @@ use core::ops::ControlFlow;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'s> {
     /// Ids of the source, end token included: at least 1, at most
-    /// [`Limits::source_tokens`](crate::Limits::source_tokens).
+    /// [`Limits::source_tokens`](crate::Limits::source_tokens). Empty where there are features.
     pub tokens: &'s [u32],
     /// Ids of the target that must follow the decoder start. Not part of hypotheses or scores.
     pub prefix: &'s [u32],
@@ -34,12 +35,27 @@ pub struct Source<'s> {
     pub stream: u64,
     /// Overrides [`SearchOptions::forced_bos`]: the target language of one sentence.
     pub forced_bos: Option<u32>,
+    /// What the encoder reads in place of ids, where it does.
+    pub features: Option<Features<'s>>,
 }
 
 impl<'s> Source<'s> {
     /// A sentence without special wishes.
     pub const fn new(tokens: &'s [u32]) -> Self {
-        Self { tokens, prefix: &[], stream: 0, forced_bos: None }
+        Self { tokens, prefix: &[], stream: 0, forced_bos: None, features: None }
+    }
+
+    /// Features without special wishes.
+    pub const fn of_features(features: Features<'s>) -> Self {
+        Self { features: Some(features), ..Self::new(&[]) }
+    }
+
+    /// Positions of the encoder.
+    const fn positions(&self) -> usize {
+        match &self.features {
+            Some(features) => features.positions(),
+            None => self.tokens.len(),
+        }
     }
 
     /// What a search is to know of it.
@@ -333,20 +349,26 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         tap: &mut T,
     ) -> Result<usize, SessionError> {
         let limits = self.session.plan.limits;
-        let mut group: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
+        let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
+        let mut features_of = [Features::default(); SOURCES_PER_CALL];
         let mut slots = [Sentence::default(); SOURCES_PER_CALL];
         let (mut count, mut tokens) = (0, 0);
         let room = self.session.free_sentences().min(SOURCES_PER_CALL);
         for source in sources[next..].iter().take(room) {
-            let len = source.tokens.len();
+            let len = source.positions();
             if tokens + len > limits.batch_tokens {
                 break;
             }
-            group[count] = source.tokens;
+            tokens_of[count] = source.tokens;
+            features_of[count] = source.features.unwrap_or_default();
             tokens += len;
             count += 1;
         }
-        self.session.encode_with(&group[..count], &mut slots[..count], tap)?;
+        let inputs = match self.session.plan.bins {
+            None => Inputs::Tokens(&tokens_of[..count]),
+            Some(_) => Inputs::Features(&features_of[..count]),
+        };
+        self.session.encode_with(inputs, &mut slots[..count], tap)?;
         for (i, &sentence) in slots[..count].iter().enumerate() {
             let slot = self.search.admit(&sources[next + i].request())?;
             let row = self.session.start_slot(sentence.slot())?;

@@ -6,7 +6,8 @@
 //! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
 //! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
-//! refuses, and `watched.rs` a session that shows what it does.
+//! refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
+//! one step which language was heard.
 
 // In the order of use, which is that of the documentation.
 #[expect(clippy::module_inception, reason = "the struct that the module is named after")]
@@ -29,6 +30,8 @@ mod best;
 mod prefill;
 
 mod watched;
+
+mod language;
 
 mod threads;
 

@@ -106,6 +106,7 @@ impl<'m> PassMemory<'m> {
                 qkv,
                 hidden,
                 scratch: &mut [],
+                frames: &mut [],
             },
             caches: Caches { shape: plan.caches, own, cross },
             logits,

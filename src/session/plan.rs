@@ -5,7 +5,7 @@ use super::relative::RelativePlan;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
-use crate::model::blocks::FEED_FORWARD_ROWS;
+use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats};
 use crate::model::weights::Decoder;
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
@@ -24,7 +24,8 @@ use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
 pub struct Limits {
     /// Sentences at a time.
     pub sentences: usize,
-    /// Tokens of one source sentence.
+    /// Tokens of one source sentence; of an encoder that reads features, the positions that it makes of them, one of two
+    /// frames.
     pub source_tokens: usize,
     /// Source tokens encoded in one call, of all sentences together. At least `source_tokens`.
     pub batch_tokens: usize,
@@ -74,6 +75,8 @@ pub struct Plan {
     /// Whether there is a decoder at all.
     pub(crate) decodes: bool,
     pub(crate) source_vocabulary: usize,
+    /// Numbers in a frame, where the encoder reads features.
+    pub(crate) bins: Option<usize>,
     /// Tokens in one pass through a stack.
     pub(crate) pass: usize,
     pub(crate) caches: CachesShape,
@@ -91,6 +94,7 @@ pub struct Plan {
     pub(crate) qkv: Range<usize>,
     pub(crate) hidden: Range<usize>,
     pub(crate) scratch: Range<usize>,
+    pub(crate) frames: Range<usize>,
     pub(crate) logits: Range<usize>,
     /// The best token of each row, and what finding it takes.
     pub(crate) best_tokens: Range<usize>,
@@ -224,6 +228,7 @@ impl Plan {
             config.encoder.heads,
             config.head_dim(Side::Encoder),
         )?;
+        let frames = stem_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?;
         let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
             true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
@@ -260,6 +265,7 @@ impl Plan {
             decoder_attention,
             decodes,
             source_vocabulary: config.source_vocab,
+            bins: config.stem.map(|stem| stem.bins),
             pass,
             caches,
             search,
@@ -284,6 +290,7 @@ impl Plan {
             qkv: planner.take_product(pass, 3 * inner)?,
             hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
             scratch: planner.take(scratch)?,
+            frames: planner.take(frames)?,
             logits: planner.take_product(if decodes { rows } else { 0 }, config.target_vocab)?,
             best_tokens: planner.take(rows)?,
             best_values: planner.take(rows)?,

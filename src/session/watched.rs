@@ -1,5 +1,6 @@
 //! A session with a probe attached, and the alignments read through one.
 
+use super::encode::Inputs;
 use super::error::SessionError;
 use super::event::{Answer, Counts, Event};
 use super::generate::{Looks, Source};
@@ -7,6 +8,7 @@ use super::prefill::EachLogits;
 use super::session::Session;
 use super::slots::{Row, Sentence};
 use super::step::StepRow;
+use crate::features::Features;
 use crate::search::{Hooks, SearchOptions};
 use crate::trace::{Block, Probe, Stage, View, Watch};
 
@@ -240,7 +242,19 @@ impl Watched<'_, '_> {
         sources: &[&[u32]],
         sentences: &mut [Sentence],
     ) -> Result<(), SessionError> {
-        self.session.encode_with(sources, sentences, &mut self.watch)
+        self.session.encode_with(Inputs::Tokens(sources), sentences, &mut self.watch)
+    }
+
+    /// As [`Session::encode_features`].
+    ///
+    /// # Errors
+    /// As [`Session::encode_features`].
+    pub fn encode_features(
+        &mut self,
+        sources: &[Features<'_>],
+        sentences: &mut [Sentence],
+    ) -> Result<(), SessionError> {
+        self.session.encode_with(Inputs::Features(sources), sentences, &mut self.watch)
     }
 
     /// As [`Session::memory`].
@@ -248,7 +262,15 @@ impl Watched<'_, '_> {
     /// # Errors
     /// As [`Session::memory`].
     pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.session.memory_with(sources, &[], &mut self.watch)
+        self.session.memory_with(Inputs::Tokens(sources), &[], &mut self.watch)
+    }
+
+    /// As [`Session::memory_of_features`].
+    ///
+    /// # Errors
+    /// As [`Session::memory_of_features`].
+    pub fn memory_of_features(&mut self, sources: &[Features<'_>]) -> Result<&[f32], SessionError> {
+        self.session.memory_with(Inputs::Features(sources), &[], &mut self.watch)
     }
 
     /// As [`Session::step`].

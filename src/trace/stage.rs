@@ -35,7 +35,7 @@ macro_rules! stages {
 
 stages! {
     /// Rows of the embedding table times [`Config::embedding_scale`](crate::config::Config::embedding_scale),
-    /// `[rows, d_model]`.
+    /// `[rows, d_model]`; not shown where the encoder reads features.
     Embedding = "embedding",
     /// What is added to them, `[rows, d_model]`.
     Position = "position",

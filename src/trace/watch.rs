@@ -11,7 +11,7 @@ use crate::error::KernelError;
 use crate::model::blocks::{Run, sum_and_norm};
 use crate::model::pass::{At, Past, Rows, SourcePass, TargetPass, Tokens, Workspace};
 use crate::model::tap::Tap;
-use crate::model::weights::Embedding;
+use crate::model::weights::Table;
 use simdformer_kernels::{
     Bias, CacheMut, FullyMasked, Heads, Isa, MatrixMut, Parallelism, Qkv, softmax::softmax_in_place,
 };
@@ -84,12 +84,12 @@ impl Tap for Watch<'_> {
         &mut self,
         run: &Run<'_>,
         rows: Rows<'_>,
-        block: &Embedding,
+        table: Option<&Table>,
         tokens: &Tokens<'_>,
         work: &Workspace<'_>,
     ) -> Result<(), KernelError> {
         let scene = Scene::of(rows);
-        self.summands(run, &scene, run.weights.rows(&block.table), tokens)?;
+        self.summands(run, &scene, table.map(|table| run.weights.rows(table)), tokens)?;
         self.show(Stage::Input, &scene, 0, Strided::dense(work.x, run.config.d_model));
         Ok(())
     }
@@ -269,17 +269,19 @@ impl Watch<'_> {
         }
     }
 
-    /// Shows the summands of the input: scaled rows of `table`, and rows of positions.
+    /// Shows the summands of the input: scaled rows of `table`, where there is one, and rows of positions.
     fn summands(
         &mut self,
         run: &Run<'_>,
         scene: &Scene<'_>,
-        table: &[f32],
+        table: Option<&[f32]>,
         tokens: &Tokens<'_>,
     ) -> Result<(), KernelError> {
         let (d, scale) = (run.config.d_model, run.config.embedding_scale);
         for stretch in stretches(scene.rows) {
-            if self.probe.wants(Stage::Embedding) {
+            if let Some(table) = table
+                && self.probe.wants(Stage::Embedding)
+            {
                 let rows = scratch(self.scratch, stretch.len * d)?;
                 for (row, &token) in rows.chunks_mut(d).zip(&tokens.ids[stretch.start..]) {
                     for (x, weight) in row.iter_mut().zip(&table[token as usize * d..]) {

@@ -8,6 +8,10 @@ teacher-forced `logits.{i}` [target length, target vocabulary], `greedy.{i}`, an
 `beam_scores.{i}`: four beams, four sequences, filled up with -1. Of an encoder with token types also
 `token_type_ids.{i}` and `typed.{i}`, of a classifier `scores.{i}` [labels], made with these types where it has them.
 
+Of a model that reads features, in place of ids: `features.{i}` [frames, bins]; `language.{i}`, the language that is
+detected where there are several; `prefix.{i}`, which the sequences begin with after the decoder start; and with the rule
+about timestamps `timed_prefix.{i}`, `timed.{i}` and `timed_beam.{i}` with `timed_beam_scores.{i}`.
+
 Encoder outputs and logits are computed in float64, each sentence alone, from the reloaded checkpoint. Sequences are the
 same in float64, in float32 and with every weight moved by a millionth.
 """
@@ -52,6 +56,8 @@ from transformers import (
     T5ForConditionalGeneration,
     UMT5Config,
     UMT5ForConditionalGeneration,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
     XLMRobertaConfig,
     XLMRobertaForSequenceClassification,
 )
@@ -59,6 +65,7 @@ from transformers import (
 from transformers.models.fsmt import modeling_fsmt
 
 import golden
+import whisper
 
 # Its own goes through float32, which does not hold the least float64.
 modeling_fsmt.fill_with_neg_inf = lambda t: torch.full_like(t, torch.finfo(t.dtype).min)
@@ -66,6 +73,7 @@ modeling_fsmt.fill_with_neg_inf = lambda t: torch.full_like(t, torch.finfo(t.dty
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families")
 LONGEST = 21
 SOURCE_LENGTHS = [7, 1, LONGEST, 2, 13, 4]
+FRAMES = [14, 1, 2 * LONGEST, 3, 25, 8]
 TARGET_LENGTHS = [5, 9, 1, LONGEST, 3, 6]
 MAX_NEW_TOKENS = 14
 BOUND = 2e-5 / 4
@@ -118,6 +126,20 @@ def seamless(**more):
         hidden_size=24,
         scale_embedding=True,
         **{k: v for k, v in stacks(0, (1, 2), (3, 2), 31).items() if k != "d_model"},
+        **more,
+    )
+
+
+def sounds(vocab, bins, width, layers, heads, ffn, end, start, **more):
+    return WhisperConfig(
+        **stacks(width, layers, heads, ffn, vocab_size=vocab, num_mel_bins=bins),
+        max_source_positions=LONGEST,
+        max_target_positions=LONGEST + 15,
+        eos_token_id=end,
+        pad_token_id=end,
+        bos_token_id=end,
+        decoder_start_token_id=start,
+        begin_suppress_tokens=None,
         **more,
     )
 
@@ -216,6 +238,26 @@ MODELS = {
     ),
     "mt5": (MT5Config(**t5(73, 24, 9, 4, (2, 1), 31)), MT5ForConditionalGeneration, {}),
     "umt5": (UMT5Config(**t5(61, 24, 6, 4, (2, 2), 35)), UMT5ForConditionalGeneration, {}),
+    "whisper": (
+        sounds(97, 80, 24, (2, 1), (3, 2), 35, end=60, start=61),
+        WhisperForConditionalGeneration,
+        dict(
+            lang_to_id={"<|de|>": 62, "<|en|>": 63, "<|fr|>": 64},
+            task_to_id={"transcribe": 66, "translate": 65},
+            no_timestamps_token_id=70,
+            max_initial_timestamp_index=5,
+            prev_sot_token_id=68,
+            suppress_tokens=[3, 9, 17, 61, 62, 63, 64, 65, 66, 67, 68, 69],
+            begin_suppress_tokens=[7, 60],
+            is_multilingual=True,
+        ),
+    ),
+    # As the first English models were written: the prompt in an old key, and nothing to suppress.
+    "whisper_english": (
+        sounds(83, 7, 26, (1, 2), (2, 2), 33, end=50, start=51),
+        WhisperForConditionalGeneration,
+        dict(no_timestamps_token_id=55, forced_decoder_ids=[[1, 55]], suppress_tokens=[], is_multilingual=False),
+    ),
     "t5_encoder": (T5Config(**t5(71, 24, 5, 3, (2, 2), 37, feed_forward_proj="gated-silu")), T5EncoderModel, {}),
 }
 
@@ -253,7 +295,7 @@ def fill(model, seed):
                     gain = 2 / head_dim**0.25
                 elif part in ("v_proj", "out_proj", "value", "v_lin", "out_lin", "v", "o"):
                     gain = 0.7
-                p.copy_(gain / p.shape[1] ** 0.5 * noise)
+                p.copy_(gain / p[0].numel() ** 0.5 * noise)
 
 
 def untie(model):
@@ -308,6 +350,72 @@ def decode(model, source, options):
         sequences.append(row[: row.index(eos) + 1] if eos in row else row)
     scores = out.sequences_scores.tolist() if "sequences_scores" in out and out.sequences_scores is not None else None
     return sequences, scores
+
+
+def listener(folder, kind, config, seed):
+    single, double = load(folder, kind), load(folder, kind).double()
+    models = (double, single, jittered(load(folder, kind).double()))
+    settings = double.generation_config
+    start, no_timestamps = settings.decoder_start_token_id, settings.no_timestamps_token_id
+    generator = torch.Generator().manual_seed(seed + 2)
+    sources = [whisper.features(generator, n, config.num_mel_bins) for n in FRAMES]
+    targets = golden.ids(seed + 3, TARGET_LENGTHS, 0, config.vocab_size, first=[start])
+    expected, told = {}, {}
+    for i, (source, target) in enumerate(zip(sources, targets)):
+        encoded = [whisper.memory(m, source) for m in models]
+        golden.check_close(f"encoder {i}", encoded[1], encoded[0], BOUND)
+        out, rough = (whisper.logits(m, e, target) for m, e in zip(models[:2], encoded))
+        golden.check_close(f"logits {i}", rough, out, BOUND)
+        expected |= {
+            f"features.{i}": source,
+            f"encoder.{i}": encoded[0],
+            f"decoder_input_ids.{i}": target,
+            f"logits.{i}": out,
+        }
+        prefix = []
+        if hasattr(settings, "lang_to_id"):
+            found = [m.detect_language(encoder_outputs=whisper.outputs(e)).item() for m, e in zip(models, encoded)]
+            if found != found[:1] * 3:
+                raise Refused(f"the language of sentence {i} depends on rounding")
+            expected[f"language.{i}"] = found[:1]
+            prefix = [found[0], settings.task_to_id["transcribe"]]
+        for name, prefix, timed in (("", prefix + [no_timestamps], False), ("timed", prefix, True)):
+            expected[f"{name}_prefix.{i}".strip("_")] = prefix
+            for beams in (1, 4):
+                options = dict(num_beams=beams, num_return_sequences=beams, max_new_tokens=MAX_NEW_TOKENS)
+                answers = [
+                    whisper.search(m, e, [start, *prefix], timed, **options) for m, e in zip(models, encoded)
+                ]
+                if any(a[0] != answers[0][0] for a in answers):
+                    raise Refused(f"sentence {i} depends on rounding")
+                rows, scores = answers[0]
+                if beams == 1:
+                    expected[f"{name or 'greedy'}.{i}"] = rows[0]
+                    told.setdefault(name or "greedy", []).append(rows[0])
+                else:
+                    longest = max(map(len, rows))
+                    beam = f"{name}_beam".strip("_")
+                    expected[f"{beam}.{i}"] = [s + [-1] * (longest - len(s)) for s in rows]
+                    expected[f"{beam}_scores.{i}"] = torch.tensor(scores, dtype=torch.float64)
+        if len(source) == 2 * config.max_source_positions:
+            # What a caller of the library writes.
+            language = {"language": "<|de|>", "task": "transcribe"} if hasattr(settings, "lang_to_id") else {}
+            x = source.double().T[None]
+            whole = double.generate(x, max_new_tokens=MAX_NEW_TOKENS, do_sample=False, **language)[0].tolist()
+            forced = [settings.lang_to_id["<|de|>"], settings.task_to_id["transcribe"]] if language else []
+            prompt = [start, *forced, no_timestamps]
+            rows, _ = whisper.search(double, encoded[0], prompt, False, max_new_tokens=MAX_NEW_TOKENS)
+            end = settings.eos_token_id
+            assert [t for t in whole if t not in (*prompt, end)] == [t for t in rows[0] if t != end], (whole, rows)
+    for name, rows in told.items():
+        if len({tuple(s) for s in rows}) < 4 or len({t for s in rows for t in s}) < 7:
+            raise Refused(f"{name} repeats itself: {rows}")
+        if len({len(s) for s in rows}) < 2:
+            raise Refused(f"{name} sequences are of one length")
+    stamps = [sum(t > no_timestamps for t in row) for row in told["timed"]]
+    if max(stamps) < 3 or all(n == len(row) for n, row in zip(stamps, told["timed"])):
+        raise Refused(f"no pairs of timestamps: {told['timed']}")
+    return expected, {"lengths": [len(s) for s in told["greedy"]], "timestamps": stamps}
 
 
 class Refused(Exception):
@@ -409,6 +517,8 @@ def write(name, seed):
     model.save_pretrained(folder)
     if alone:
         expected, told = encoder_only(folder, kind, config, seed)
+    elif config.model_type == "whisper":
+        expected, told = listener(folder, kind, config, seed)
     else:
         expected, told = translator(folder, kind, config, seed, options)
     golden.write_tensors(os.path.join(folder, "expected.safetensors"), expected)

@@ -22,7 +22,7 @@ import golden
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VOCAB, EOS, PAD, MAX_LENGTH = 47, 2, 1, 12
-SAMPLERS = {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
+SAMPLERS = {"temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
 HISTORY = [PAD, 5, 9, 5, 9, 30, 5, 9, 31, 5]  # 5 9 came three times; 30 or 31 may follow, 9 repeats the pair
 
 ALONE = [
@@ -120,6 +120,11 @@ TOGETHER = [
         "top_p": 0.9,
         "renormalize_logits": True,
     },
+    {"top_h": 0.05},
+    {"top_h": 0.4},
+    {"top_h": 0.9},
+    {"temperature": 1.6, "top_h": 0.5, "top_k": 4},
+    {"temperature": 0.8, "top_h": 0.7, "top_p": 0.6, "min_p": 0.03},
 ]
 
 
@@ -170,12 +175,17 @@ def equals_reversed(x, descending=False):
 
 @contextlib.contextmanager
 def ranking(sort):
-    """Let the library sort with `sort`."""
-    before, torch.sort = torch.sort, sort
+    """Let the library sort with `sort`, and take the best k by it."""
+
+    def topk(x, k, dim=-1, largest=True, sorted=True):
+        values, indices = sort(x, descending=largest)
+        return torch.return_types.topk((values[..., :k], indices[..., :k]))
+
+    before, torch.sort, torch.topk = (torch.sort, torch.topk), sort, topk
     try:
         yield
     finally:
-        torch.sort = before
+        torch.sort, torch.topk = before
 
 
 def plain_numbers(x):

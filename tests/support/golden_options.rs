@@ -64,6 +64,8 @@ pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> Se
                 sampled = true;
                 match filter {
                     "temperature" => sample.temperature = number.unwrap(),
+                    "seed" => sample.seed = value.as_u64().expect("a seed"),
+                    "top_h" => sample.top_h = number,
                     "top_k" => sample.top_k = count,
                     "top_p" => sample.top_p = number,
                     "min_p" => sample.min_p = number,
@@ -75,10 +77,11 @@ pub(crate) fn options(given: &Map<String, Value>, start: u32, eos: &[u32]) -> Se
             }
         }
     }
-    if sampled {
-        options.strategy = Strategy::Sample(sample);
-    } else if beam.beams > 1 {
-        options.strategy = Strategy::Beam(beam);
-    }
+    let sample = sampled.then_some(sample);
+    options.strategy = match sample {
+        sample if beam.beams > 1 => Strategy::Beam(BeamOptions { sample, ..beam }),
+        Some(sample) => Strategy::Sample(sample),
+        None => Strategy::Greedy,
+    };
     options
 }

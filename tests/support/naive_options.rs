@@ -27,6 +27,7 @@ pub(crate) fn beam(beams: Beams) -> Strategy {
         },
         groups: beams.groups,
         diversity_penalty: f64::from(beams.diversity),
+        sample: None,
     })
 }
 

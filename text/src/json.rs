@@ -10,6 +10,7 @@ use crate::error::TextError;
 use crate::family::Family;
 use crate::languages::Language;
 use crate::pairs::longest_first;
+use crate::patterns;
 use crate::spm;
 use serde_json::{Value, json};
 use tokenizers::decoders::DecoderWrapper;
@@ -238,6 +239,9 @@ fn check(value: &Value) -> Result<(), String> {
         }
     }
     templates(&value["post_processor"])?;
+    for part in ["normalizer", "pre_tokenizer", "decoder"] {
+        patterns::check(&value[part])?;
+    }
     rules(&value["normalizer"])
 }
 

@@ -45,6 +45,8 @@ mod json;
 mod languages;
 mod nearest;
 mod pairs;
+#[cfg(feature = "json")]
+mod patterns;
 mod pieces;
 mod specials;
 mod spm;

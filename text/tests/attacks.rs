@@ -356,6 +356,16 @@ fn tokenizer_json_files() {
         ),
         rules,
     );
+    // Compiled, it takes what the compiler is allowed.
+    for pattern in [" {4294967295,}", "((a{9}){9}){9}", r"\\p{L}{101}", "x{99999999999999999999}"] {
+        with(
+            pattern,
+            &normalizer(&format!(
+                r#"{{"type": "Replace", "pattern": {{"Regex": "{pattern}"}}, "content": ""}}"#
+            )),
+            "expected a pattern that repeats nothing more than 100 times, found",
+        );
+    }
     let bert = ("config.json", r#"{"model_type": "bert"}"#);
     // Templates, also inside of a sequence of processors, whose reader looks up nothing.
     let a = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;

@@ -32,6 +32,7 @@ pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
         | Role::Positions(_)
         | Role::TokenTypes
         | Role::RelativeBias(_)
+        | Role::Convolution(..)
         | Role::EmbeddingNorm(..)
         | Role::FinalNorm(..) => &[],
     };

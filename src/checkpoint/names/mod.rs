@@ -16,6 +16,7 @@ mod plain;
 mod roberta;
 mod seamless;
 mod t5;
+mod whisper;
 
 use crate::config::{Config, Family, Side, Ties};
 use crate::network::Role;
@@ -91,6 +92,7 @@ fn own(family: Family, shared: bool, role: Role) -> Vec<Location> {
         Family::Fsmt => fsmt::locate(role),
         Family::SeamlessM4t | Family::SeamlessM4tV2 => seamless::locate(role),
         Family::T5 | Family::Mt5 | Family::Umt5 => t5::locate(role),
+        Family::Whisper => whisper::locate(role),
         Family::Bert => bert::BERT.locate(role),
         Family::Roberta | Family::XlmRoberta | Family::Camembert => roberta::ROBERTA.locate(role),
         Family::DistilBert => distilbert::DISTILBERT.locate(role),
@@ -218,12 +220,12 @@ mod tests {
     /// What a configuration may ask for is what its family has names for.
     #[test]
     fn a_configuration_is_valid_if_all_its_parts_have_names() {
-        use crate::config::{Dimensions, EmbeddingNorm, Positions, Stack};
+        use crate::config::{Dimensions, EmbeddingNorm, Positions, Stack, Stem};
 
         let small = Dimensions { d_model: 4, heads: 2, layers: 2, ffn_dim: 3, vocabulary: 5 };
         let mut refused = 0;
         for family in Family::ALL.into_iter().chain([Family::Plain]) {
-            for parts in 0..256 {
+            for parts in 0..512 {
                 let part = |bit: usize| parts >> bit & 1 == 1;
                 let mut config = Config { family, ..Config::transformer(small) };
                 let norm = |wanted: bool| wanted.then_some(EmbeddingNorm::AfterPositions);
@@ -241,6 +243,11 @@ mod tests {
                 }
                 config.ties.target_output = part(5);
                 config.token_types = usize::from(part(6));
+                if part(8) {
+                    config.stem = Some(Stem { bins: 3 });
+                    (config.source_vocab, config.token_types) = (0, 0);
+                    config.ties.source_target = false;
+                }
                 let nameless = Role::all(&config)
                     .find(|role| !role.may_be_absent() && role.names(&config).is_empty());
                 assert_eq!(config.validate().is_err(), nameless.is_some(), "{config:?}");
@@ -248,7 +255,7 @@ mod tests {
             }
         }
         // More for Marian, which has none of these parts, than for BART, which lacks token types only.
-        assert!(refused > 256, "{refused}");
+        assert!(refused > 512, "{refused}");
     }
 
     #[test]

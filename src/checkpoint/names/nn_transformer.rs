@@ -21,9 +21,11 @@ pub(super) fn locate(role: Role) -> Vec<Location> {
             let Some((part, block)) = layer_part(side, part) else { return Vec::new() };
             return inside(format!("{}.layers.{layer}.{part}", side.name()), block);
         }
-        Role::Positions(_) | Role::TokenTypes | Role::RelativeBias(_) | Role::EmbeddingNorm(..) => {
-            &[]
-        }
+        Role::Positions(_)
+        | Role::TokenTypes
+        | Role::RelativeBias(_)
+        | Role::Convolution(..)
+        | Role::EmbeddingNorm(..) => &[],
     };
     names.iter().map(|&name| Location::whole(name)).collect()
 }

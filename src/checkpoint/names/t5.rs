@@ -21,9 +21,11 @@ pub(super) fn locate(role: Role) -> Vec<Location> {
         // Kept in the first block.
         Role::RelativeBias(side) => layer(side, 0, LayerPart::RelativeBias),
         Role::Layer(side, index, part) => layer(side, index, part),
-        Role::OutputBias | Role::Positions(_) | Role::TokenTypes | Role::EmbeddingNorm(..) => {
-            Vec::new()
-        }
+        Role::OutputBias
+        | Role::Positions(_)
+        | Role::TokenTypes
+        | Role::Convolution(..)
+        | Role::EmbeddingNorm(..) => Vec::new(),
     };
     names.into_iter().map(Location::whole).collect()
 }

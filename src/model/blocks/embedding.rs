@@ -5,7 +5,7 @@ use super::Run;
 use crate::config::{EmbeddingNorm, Side};
 use crate::error::KernelError;
 use crate::model::pass::Tokens;
-use crate::model::weights::Embedding;
+use crate::model::weights::{Embedding, Table};
 use simdformer_kernels::embedding::{self, Positions};
 use simdformer_kernels::{Matrix, MatrixMut};
 
@@ -14,33 +14,56 @@ use simdformer_kernels::{Matrix, MatrixMut};
 pub(crate) fn embed(
     run: &Run<'_>,
     side: Side,
+    table: &Table,
     block: &Embedding,
     tokens: &Tokens<'_>,
     x: &mut [f32],
 ) -> Result<(), KernelError> {
     let d = run.config.d_model;
-    let norm_first = run
-        .config
-        .stack(side)
-        .is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions));
-    let Tokens { ids, positions: rows, position_table: table } = *tokens;
-    let positions = match table {
-        [] => None,
-        _ => Some(Positions { table: Matrix::new(table, table.len() / d, d)?, rows }),
-    };
+    let Tokens { ids, positions: rows, position_table } = *tokens;
+    let positions = position_rows(run, side, position_table)?;
     embedding::embed(
         run.isa(),
-        run.weights.table(&block.table)?,
+        run.weights.table(table)?,
         ids,
         run.config.embedding_scale,
-        positions.filter(|_| !norm_first),
+        positions.map(|table| Positions { table, rows }),
         MatrixMut::new(x, ids.len(), d)?,
         run.parallelism,
     )?;
+    add_late(run, side, block, tokens, x)
+}
+
+fn norm_first(run: &Run<'_>, side: Side) -> bool {
+    let stack = run.config.stack(side);
+    stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
+}
+
+/// `table` as rows that are added at once, before a norm; `None` where there are none, or where they come after it.
+pub(super) fn position_rows<'t>(
+    run: &Run<'_>,
+    side: Side,
+    table: &'t [f32],
+) -> Result<Option<Matrix<'t>>, KernelError> {
+    let d = run.config.d_model;
+    let now = !table.is_empty() && !norm_first(run, side);
+    Ok(now.then(|| Matrix::new(table, table.len() / d, d)).transpose()?)
+}
+
+/// The norm where the architecture has it, and positions that come after it.
+pub(super) fn add_late(
+    run: &Run<'_>,
+    side: Side,
+    block: &Embedding,
+    tokens: &Tokens<'_>,
+    x: &mut [f32],
+) -> Result<(), KernelError> {
+    let d = run.config.d_model;
+    let Tokens { positions: rows, position_table: table, .. } = *tokens;
     if let Some(norm) = &block.norm {
         run.norm_in_place(norm, x)?;
     }
-    if norm_first && !table.is_empty() {
+    if norm_first(run, side) && !table.is_empty() {
         for (x, &row) in x.chunks_mut(d).zip(rows) {
             let position = &table[row as usize * d..];
             x.iter_mut().zip(position).for_each(|(x, position)| *x += position);

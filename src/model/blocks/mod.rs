@@ -2,6 +2,7 @@
 //! workspace. What a block has made stays in its workspace until the next one runs.
 
 mod cached_attention;
+mod convolution;
 mod cross_attention;
 mod embedding;
 mod feed_forward;
@@ -10,6 +11,7 @@ mod run;
 mod self_attention;
 
 pub(crate) use cached_attention::cached_attention;
+pub(crate) use convolution::{convolve, stem_floats};
 pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
 pub(crate) use embedding::embed;
 pub(crate) use feed_forward::{FEED_FORWARD_ROWS, feed_forward};

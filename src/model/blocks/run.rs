@@ -43,14 +43,26 @@ impl<'a> Run<'a> {
         residual: Residual<'_>,
         out: &mut [f32],
     ) -> Result<(), KernelError> {
+        let depth = layer.matrix.depth;
+        self.linear_of(layer, Matrix::new(x, x.len() / depth, depth)?, activation, residual, out)
+    }
+
+    /// [`Run::linear`] of any view of rows.
+    pub(crate) fn linear_of(
+        &self,
+        layer: &Linear,
+        x: Matrix<'_>,
+        activation: Activation,
+        residual: Residual<'_>,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
         let weight = self.weights.matrix(layer)?;
-        let rows = x.len() / weight.depth();
         let bias = self.weights.bias(layer);
         gemm(
-            Matrix::new(x, rows, weight.depth())?,
+            x,
             &weight,
             &Epilogue { bias, activation, residual, ..Epilogue::default() },
-            MatrixMut::new(out, rows, weight.columns())?,
+            MatrixMut::new(out, x.rows(), weight.columns())?,
             self.parallelism,
         )?;
         Ok(())

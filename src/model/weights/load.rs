@@ -38,7 +38,12 @@ pub(crate) fn load(
                     let end = rows.min(start + ROWS_PER_READ);
                     block.resize((end - start) * tensor.row_len(), 0.0);
                     tensor.rows(start..end)?.read_into(&mut block)?;
-                    matrix.fill(isa, &block, first + start, memory)?;
+                    match *parameter.shape.as_slice() {
+                        [_, _, width] => {
+                            matrix.fill_windows(isa, &mut block, width, first + start, memory)?;
+                        }
+                        _ => matrix.fill(isa, &block, first + start, memory)?,
+                    }
                 }
             }
             Place::Screen(screen) => screen.fill(isa, memory)?,
@@ -85,7 +90,12 @@ pub(crate) fn fill(
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
-                matrix.fill(isa, &whole, *first, memory)?;
+                match *shape.as_slice() {
+                    [_, _, width] => {
+                        matrix.fill_windows(isa, &mut whole, width, *first, memory)?;
+                    }
+                    _ => matrix.fill(isa, &whole, *first, memory)?,
+                }
             }
             (Place::Screen(screen), _) => screen.fill(isa, memory)?,
             (Place::Shared(_), _) => {}

@@ -29,6 +29,7 @@ use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, ViewError};
 pub(crate) type Network = tree::Network<Layout>;
 pub(crate) type Encoder = tree::Encoder<Layout>;
 pub(crate) type Decoder = tree::Decoder<Layout>;
+pub(crate) type Input = tree::Input<Layout>;
 pub(crate) type Embedding = tree::Embedding<Layout>;
 pub(crate) type SelfAttention = tree::SelfAttention<Layout>;
 pub(crate) type CrossAttention = tree::CrossAttention<Layout>;
@@ -63,7 +64,7 @@ impl Weights {
         let Placed { network, parameters, floats } = layout::place(config, isa)?;
         let mut memory = Buffer::owned(floats)?;
         let tied = network.decoder.as_ref().filter(|_| config.ties.target_output);
-        let tied = tied.map(|decoder| &decoder.embedding.table);
+        let tied = tied.map(|decoder| &decoder.table);
         load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
         Ok((Self { isa, memory, parameters }, network))
     }

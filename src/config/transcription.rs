@@ -1,0 +1,171 @@
+//! What a checkpoint that transcribes says about its prompt: the tokens between the decoder start and the text.
+
+use super::error::{ConfigError, ids_inside};
+use super::json::{Fields, token, wrong};
+use serde_json::Value;
+
+/// The prompt of a model that transcribes (Radford et al. 2022, section 2.3), by the names of transformers'
+/// `generation_config.json`: decoder start, language, task, and a token that asks for text without times. All but the
+/// first is a [prefix](crate::Source::prefix). Nothing here where a checkpoint says nothing.
+///
+/// ```
+/// use simdformer::config::Config;
+///
+/// let mut config = Config::from_hugging_face(r#"{"model_type": "whisper", "decoder_start_token_id": 50258}"#)?;
+/// config.set_generation_config(
+///     r#"{
+///         "lang_to_id": {"<|en|>": 50259, "<|fr|>": 50265},
+///         "task_to_id": {"transcribe": 50359, "translate": 50358},
+///         "no_timestamps_token_id": 50363, "max_initial_timestamp_index": 50
+///     }"#,
+/// )?;
+/// let asked = &config.generation.transcription;
+/// // Nobody says in which language: it wants to be detected.
+/// assert!(asked.wants_language());
+/// let french = asked.language("fr");
+/// assert_eq!(asked.prefix(french, None, false), [50265, 50359, 50363]);
+/// // Into English, with times.
+/// assert_eq!(asked.prefix(french, asked.task("translate"), true), [50265, 50358]);
+/// # Ok::<(), simdformer::config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transcription {
+    /// `lang_to_id`: the token of each language, by names such as `<|fr|>`, ascending. Empty in a model of one language.
+    pub languages: Vec<(String, u32)>,
+    /// `task_to_id`: the tokens of `transcribe` and `translate`.
+    pub tasks: Vec<(String, u32)>,
+    /// `no_timestamps_token_id`: asks for text without times. The tokens after it are times.
+    pub no_timestamps: Option<u32>,
+    /// `max_initial_timestamp_index`: the latest time with which a text may begin, counted from the first.
+    pub max_initial_timestamp: Option<usize>,
+    /// `prev_sot_token_id`: begins a prompt of earlier text.
+    pub previous: Option<u32>,
+    /// `language`: what is taken where the caller names none, as the file spells it.
+    pub default_language: Option<String>,
+    /// `task`, likewise.
+    pub default_task: Option<String>,
+    /// `forced_decoder_ids` of older files: what follows the decoder start, `None` for what is to be detected.
+    pub forced: Vec<Option<u32>>,
+}
+
+const FORCED: &str = "forced_decoder_ids";
+
+impl Transcription {
+    /// The token of a language, by its code or as the file spells it: `fr` or `<|fr|>`; `None` if there is no such one.
+    pub fn language(&self, name: &str) -> Option<u32> {
+        let bare = |name: &str| {
+            let inner = name.strip_prefix("<|").and_then(|name| name.strip_suffix("|>"));
+            inner.unwrap_or(name).to_owned()
+        };
+        let wanted = bare(name);
+        self.languages.iter().find(|(name, _)| bare(name) == wanted).map(|&(_, id)| id)
+    }
+
+    /// The token of a task.
+    pub fn task(&self, name: &str) -> Option<u32> {
+        self.tasks.iter().find(|(task, _)| task == name).map(|&(_, id)| id)
+    }
+
+    /// Whether the language is to be detected where the caller names none; see
+    /// [`Session::detect_language`](crate::Session::detect_language).
+    pub fn wants_language(&self) -> bool {
+        !self.languages.is_empty() && self.forced.first().is_none_or(Option::is_none)
+    }
+
+    /// What follows the decoder start, as transformers puts it together: the tokens of older files, with `language` and
+    /// `task` in their places; `transcribe` where a language is given and no task; at the end the token that asks for
+    /// text without times, or not. A language that is still to be detected is left out.
+    pub fn prefix(&self, language: Option<u32>, task: Option<u32>, timestamps: bool) -> Vec<u32> {
+        let mut tokens = self.forced.clone();
+        let no_timestamps = self.no_timestamps.map(Some);
+        if language.is_some() {
+            match tokens.first_mut() {
+                Some(first) => *first = language,
+                None => tokens.push(language),
+            }
+        }
+        let is_task = |id: &Option<u32>| self.tasks.iter().any(|&(_, task)| *id == Some(task));
+        let given = tokens.iter().position(is_task);
+        let wanted = match given {
+            None => task.or(language.and_then(|_| self.task("transcribe"))),
+            Some(_) => task,
+        };
+        match (given, wanted) {
+            (_, None) => (),
+            (Some(at), _) => tokens[at] = wanted,
+            (None, _) => {
+                let end = tokens.iter().position(|&id| Some(id) == no_timestamps);
+                tokens.insert(end.unwrap_or(tokens.len()), wanted);
+            }
+        }
+        tokens.retain(|&id| id.is_some() && Some(id) != no_timestamps);
+        tokens.extend(no_timestamps.filter(|_| !timestamps));
+        tokens.into_iter().flatten().collect()
+    }
+
+    pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+        Ok(Self {
+            languages: by_name(fields, "lang_to_id")?,
+            tasks: by_name(fields, "task_to_id")?,
+            no_timestamps: fields.id("no_timestamps_token_id", None)?,
+            max_initial_timestamp: fields.optional_size("max_initial_timestamp_index")?,
+            previous: fields.id("prev_sot_token_id", None)?,
+            default_language: text(fields, "language")?,
+            default_task: text(fields, "task")?,
+            forced: forced(fields)?,
+        })
+    }
+
+    /// A file that does not speak of them leaves the tokens of an older one as they are.
+    pub(super) fn keep_forced(&mut self, fields: &Fields, before: &Self) {
+        if fields.get(FORCED).is_none_or(Value::is_null) {
+            self.forced.clone_from(&before.forced);
+        }
+    }
+
+    pub(super) fn validate(&self, vocabulary: usize) -> Result<(), ConfigError> {
+        for (what, names) in [("lang_to_id", &self.languages), ("task_to_id", &self.tasks)] {
+            names.iter().try_for_each(|&(_, id)| ids_inside(what, &[id], vocabulary))?;
+        }
+        ids_inside("no_timestamps_token_id", self.no_timestamps.as_slice(), vocabulary)?;
+        ids_inside("prev_sot_token_id", self.previous.as_slice(), vocabulary)?;
+        self.forced.iter().try_for_each(|id| ids_inside(FORCED, id.as_slice(), vocabulary))
+    }
+}
+
+/// Absent and `null` are both `None`.
+fn text(fields: &Fields, key: &'static str) -> Result<Option<String>, ConfigError> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => Ok(fields.text(key)?.map(str::to_owned)),
+    }
+}
+
+/// An object of token ids; absent and `null` are empty.
+fn by_name(fields: &Fields, key: &'static str) -> Result<Vec<(String, u32)>, ConfigError> {
+    const EXPECTED: &str = "an object of names and token ids";
+    let mut found = match fields.get(key) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Object(map)) => map
+            .iter()
+            .map(|(name, id)| Ok((name.clone(), token(key, EXPECTED, id)?)))
+            .collect::<Result<_, ConfigError>>()?,
+        Some(other) => return Err(wrong(key, EXPECTED, other)),
+    };
+    found.sort();
+    Ok(found)
+}
+
+/// Pairs of a position, counted from 1 without a gap, and an id, or `null`.
+fn forced(fields: &Fields) -> Result<Vec<Option<u32>>, ConfigError> {
+    const EXPECTED: &str =
+        "a list of pairs of a position, from 1 on without a gap, and a token id or null";
+    let pair = |(index, value): (usize, &Value)| match value.as_array().map(Vec::as_slice) {
+        Some([at, id]) if at.as_u64() == Some(index as u64 + 1) => match id {
+            Value::Null => Ok(None),
+            id => token(FORCED, EXPECTED, id).map(Some),
+        },
+        _ => Err(wrong(FORCED, EXPECTED, value)),
+    };
+    fields.list(FORCED, EXPECTED)?.iter().enumerate().map(pair).collect()
+}

@@ -1,0 +1,91 @@
+//! The bottom of an encoder that reads features: two convolutions over frames (section 2.2 of Radford et al. 2022).
+//!
+//! A convolution of three frames is a linear map of a window of three rows. Rows that lie end to end are such windows
+//! already, each a step further than the one before: the matrix is a view whose rows overlap, and no window is copied.
+//! What a position becomes depends on five to seven frames alone, so both convolutions go over some rows at a time, which
+//! stay in the cache between them.
+
+use super::Run;
+use super::embedding::{add_late, position_rows};
+use crate::config::{Config, Side, Stem};
+use crate::error::KernelError;
+use crate::features::Features;
+use crate::model::pass::{SourcePass, Workspace};
+use crate::model::weights::{Embedding, Linear};
+use simdformer_kernels::{Activation, Matrix, Residual};
+
+/// Positions that are made at a time.
+const ROWS: usize = 256;
+/// Frames of a window.
+const WIDTH: usize = 3;
+/// Frames from one window of the second convolution to the next.
+const STRIDE: usize = Features::STRIDE;
+
+/// Rows of the first convolution, and frames, from which so many positions are made.
+const fn reach(positions: usize) -> (usize, usize) {
+    let rows = STRIDE * positions + (WIDTH - STRIDE);
+    (rows, rows + WIDTH - 1)
+}
+
+/// Floats of [`Workspace::frames`] where sources have up to `positions`; `None` if there are too many to count, 0
+/// where the encoder reads ids.
+pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
+    let Some(Stem { bins }) = config.stem else { return Some(0) };
+    let (rows, frames) = reach(positions.min(ROWS));
+    rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
+}
+
+/// Sets `work.x` to what the convolutions make of the features of `pass`, positions added, with the norm where the
+/// architecture has it.
+pub(crate) fn convolve(
+    run: &Run<'_>,
+    stem: &[Linear; 2],
+    embedding: &Embedding,
+    pass: &SourcePass<'_>,
+    work: &mut Workspace<'_>,
+) -> Result<(), KernelError> {
+    let d = run.config.d_model;
+    let [first, second] = stem;
+    let positions = position_rows(run, Side::Encoder, pass.tokens.position_table)?;
+    let mut rest = &mut *work.x;
+    for (features, &len) in pass.features.iter().zip(pass.lengths) {
+        let (x, after) = rest.split_at_mut(len as usize * d);
+        rest = after;
+        for (index, x) in x.chunks_mut(ROWS * d).enumerate() {
+            let (start, count) = (index * ROWS, x.len() / d);
+            let (rows, frames) = reach(count);
+            let (window, hidden) = work.frames.split_at_mut(frames * features.bins);
+            let hidden = &mut hidden[..rows * d];
+            gather(features, STRIDE * start, window);
+            let windows = Matrix::strided(window, rows, WIDTH * features.bins, features.bins, 1)?;
+            run.linear_of(first, windows, Activation::Gelu, Residual::None, hidden)?;
+            // Before and after the sound the second convolution reads zeros, and not what the first makes of them.
+            for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
+                if row == 0 || row > features.frames() {
+                    hidden.fill(0.0);
+                }
+            }
+            let windows = Matrix::strided(hidden, count, WIDTH * d, STRIDE * d, 1)?;
+            let residual = match positions {
+                Some(table) => Residual::Matrix(table.block(start, count)?),
+                None => Residual::None,
+            };
+            run.linear_of(second, windows, Activation::Gelu, residual, x)?;
+        }
+    }
+    add_late(run, Side::Encoder, embedding, &pass.tokens, work.x)
+}
+
+/// Copies frames to `window`, whose first is frame `first - 2`, with zeros for those that there are not.
+fn gather(features: &Features<'_>, first: usize, window: &mut [f32]) {
+    const BEFORE: usize = WIDTH - 1;
+    let bins = features.bins;
+    let leading = BEFORE.saturating_sub(first).min(window.len() / bins);
+    let (zeros, window) = window.split_at_mut(leading * bins);
+    zeros.fill(0.0);
+    let from = first.saturating_sub(BEFORE) * bins;
+    let there = features.values.get(from..).unwrap_or(&[]);
+    let (copied, zeros) = window.split_at_mut(there.len().min(window.len()));
+    copied.copy_from_slice(&there[..copied.len()]);
+    zeros.fill(0.0);
+}
