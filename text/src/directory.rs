@@ -64,28 +64,7 @@ impl Directory {
 
     /// A whole file, if it is there.
     pub(crate) fn optional(&self, name: &str) -> Result<Option<Vec<u8>>, TextError> {
-        let path = self.path(name);
-        let io = |error| TextError::Io { path: path.clone(), error };
-        let file = match fs::File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(error)),
-        };
-        let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() as u64 > LARGEST {
-            return Err(self.wrong(name, &format!("expected at most {LARGEST} bytes, found more")));
-        }
-        // What a download leaves that went wrong.
-        if bytes.starts_with(b"version https://git-lfs") {
-            let reason = "a Git-LFS pointer, not the file: `git lfs pull` fetches it";
-            return Err(self.wrong(name, reason));
-        }
-        let begin = bytes[..bytes.len().min(15)].to_ascii_lowercase();
-        if begin.starts_with(b"<!doctype html") || begin.starts_with(b"<html") {
-            return Err(self.wrong(name, "a web page, not the file: the download was refused"));
-        }
-        Ok(Some(bytes))
+        read(&self.path(name), LARGEST)
     }
 
     /// A file of JSON.
@@ -96,15 +75,9 @@ impl Directory {
     }
 
     fn settings(&self, name: &str) -> Result<Settings, TextError> {
-        let keys = match self.optional(name)? {
-            None => Map::new(),
-            Some(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(Value::Object(keys)) => keys,
-                Ok(_) => return Err(self.wrong(name, "expected a JSON object")),
-                Err(error) => return Err(self.wrong(name, &format!("expected JSON: {error}"))),
-            },
-        };
-        Ok(Settings { path: self.path(name), keys })
+        let path = self.path(name);
+        Ok(Settings::read(&self.path, name, LARGEST)?
+            .unwrap_or(Settings { path, keys: Map::new() }))
     }
 
     /// A vocabulary: an object of texts to ids, which are dense or nearly so.
@@ -131,7 +104,53 @@ impl Directory {
     }
 }
 
+/// A whole file of at most `most` bytes, if it is there.
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
+    let io = |error| TextError::Io { path: path.to_owned(), error };
+    let wrong = |reason: String| Err(TextError::File { path: path.to_owned(), reason });
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > most {
+        return wrong(format!("expected at most {most} bytes, found more"));
+    }
+    // What a download leaves that went wrong.
+    if bytes.starts_with(b"version https://git-lfs") {
+        return wrong("a Git-LFS pointer, not the file: `git lfs pull` fetches it".to_owned());
+    }
+    let begin = bytes[..bytes.len().min(15)].to_ascii_lowercase();
+    if begin.starts_with(b"<!doctype html") || begin.starts_with(b"<html") {
+        return wrong("a web page, not the file: the download was refused".to_owned());
+    }
+    Ok(Some(bytes))
+}
+
 impl Settings {
+    /// A file of settings of at most `most` bytes, if it is there.
+    pub(crate) fn read(folder: &Path, name: &str, most: u64) -> Result<Option<Self>, TextError> {
+        let path = folder.join(name);
+        let Some(bytes) = read(&path, most)? else { return Ok(None) };
+        let reason = match serde_json::from_slice(&bytes) {
+            Ok(Value::Object(keys)) => return Ok(Some(Self { path, keys })),
+            Ok(_) => "expected a JSON object".to_owned(),
+            Err(error) => format!("expected JSON: {error}"),
+        };
+        Err(TextError::File { path, reason })
+    }
+
+    /// The settings that stand in one of these.
+    #[cfg(feature = "audio")]
+    pub(crate) fn inside(&self, key: &str) -> Result<Self, TextError> {
+        match self.get(key) {
+            Some(Value::Object(keys)) => Ok(Self { path: self.path.clone(), keys: keys.clone() }),
+            found => Err(self.wrong(key, "an object of settings", found.unwrap_or(&Value::Null))),
+        }
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).filter(|value| !value.is_null())
     }

@@ -2,7 +2,7 @@
 //!
 //! The core takes ids and gives ids. This crate reads the tokenizer files of a published checkpoint as they
 //! are, writes the special tokens where the family wants them, knows the languages, and turns ids into text
-//! again, also while they come.
+//! again, also while they come. For speech, [`audio`] makes a WAV file what the encoder takes.
 //!
 //! ```
 //! use simdformer_text::{Direction, Tokenizer};
@@ -31,6 +31,8 @@
 //! Translation models are trained on sentences. Nothing here splits text into sentences; an input longer
 //! than the model takes is reported ([`Encoded::truncated`]), never cut in silence.
 
+#[cfg(feature = "audio")]
+pub mod audio;
 mod decoding;
 mod directory;
 mod encoded;

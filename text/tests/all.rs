@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 mod attacks;
+#[cfg(feature = "audio")]
+mod audio;
 mod command;
 mod directories;
 #[cfg(feature = "json")]
@@ -10,4 +12,6 @@ mod encoders;
 mod golden;
 mod languages;
 mod rerank;
+#[cfg(feature = "audio")]
+mod riff;
 mod streams;

@@ -180,7 +180,7 @@ fn wrong_command_lines_are_told() {
         (&["translate"][..], "simdformer: expected --model DIR\n"),
         (
             &["fly"],
-            "simdformer: expected translate, summarize, embed, rerank, languages or show, found \"fly\"\n",
+            "simdformer: expected translate, summarize, embed, rerank, transcribe, languages or show, found \"fly\"\n",
         ),
     ] {
         let output = run(arguments, "");

@@ -11,6 +11,7 @@ Runs a published model on text.
     simdformer summarize --model DIR [OPTIONS] [TEXT...]
     simdformer embed --model DIR [OPTIONS] [TEXT...]
     simdformer rerank --model DIR --query QUERY [OPTIONS] [TEXT...]
+    simdformer transcribe --model DIR [--language CODE] [OPTIONS] [FILE.wav...]
     simdformer languages --model DIR
     simdformer show --model DIR
 
@@ -25,6 +26,10 @@ its tokens where there is none). Blank texts have one as well: that of their spe
 rerank takes a line as one text and scores it beside the query with a cross-encoder; the best come first, each
 a JSON object of the text's index, from 0, and its score, as the classifier gives it.
 
+transcribe writes what is said in each file as one line: WAV, of the rate that the model takes (16 kHz), any
+number of channels; without files, or for -, standard input. Longer audio is heard in windows of 30 s, and said
+so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR` hears any other file.
+
     --from CODE, --to CODE    languages; `simdformer languages` lists them
     --file FILE               read texts from FILE; may come several times
     --lines                   summarize: a line is one text
@@ -35,10 +40,14 @@ a JSON object of the text's index, from 0, and its score, as the classifier give
                               are not run, and said so; embed cuts, and says so, where the directory's
                               max_seq_length wants it
     --stream                  greedy only: write the text while it comes, one text at a time
-    --json                    one JSON object a text: text, score, tokens, finish, truncated, or error
+    --json                    one JSON object a text: text, score, tokens, finish, truncated, or error;
+                              transcribe: a file: file, text, language, seconds, windows, segments, or error
     --threads N               1 unless said otherwise; the output is the same on any number
-    --slots N                 texts that are run at a time, 32
+    --slots N                 texts that are run at a time, 32; windows of audio, 4
     --query QUERY             rerank: what the texts are to answer
+    --language CODE           transcribe: what is spoken; without it a model of several languages hears which
+    --task TASK               transcribe: transcribe, or translate into English
+    --timestamps              transcribe: a line a phrase, with its times: [0.00 -> 2.50] ...
     --table                   embed: the cosine of every text with every other, instead of vectors
     --npy FILE                embed: vectors into FILE, for NumPy: float32, [texts, numbers]
     --summary                 what was loaded, on standard error
@@ -56,6 +65,7 @@ pub(crate) enum Command {
     Generate(Box<Arguments>),
     Embed(Box<Arguments>),
     Rerank(Box<Arguments>),
+    Transcribe(Box<Arguments>),
 }
 
 /// What the commands that run texts take.
@@ -82,6 +92,10 @@ pub(crate) struct Arguments {
     pub(crate) npy: Option<PathBuf>,
     /// What texts are to answer.
     pub(crate) query: String,
+    /// What is spoken.
+    pub(crate) language: Option<String>,
+    pub(crate) task: Option<String>,
+    pub(crate) timestamps: bool,
 }
 
 /// What is wrong with a command line.
@@ -94,6 +108,7 @@ pub(crate) enum ArgumentError {
     Number { option: &'static str, found: String },
     NoModel,
     NoQuery,
+    Task(String),
     Both(&'static str, &'static str),
 }
 
@@ -101,12 +116,15 @@ impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCommand => {
-                write!(f, "expected translate, summarize, embed, rerank, languages or show")
+                write!(
+                    f,
+                    "expected translate, summarize, embed, rerank, transcribe, languages or show"
+                )
             }
             Self::Command(found) => {
                 write!(
                     f,
-                    "expected translate, summarize, embed, rerank, languages or show, found {found:?}"
+                    "expected translate, summarize, embed, rerank, transcribe, languages or show, found {found:?}"
                 )
             }
             Self::Option { command, option } => write!(f, "{command} has no option {option}"),
@@ -116,6 +134,9 @@ impl fmt::Display for ArgumentError {
             }
             Self::NoModel => write!(f, "expected --model DIR"),
             Self::NoQuery => write!(f, "expected --query QUERY"),
+            Self::Task(found) => {
+                write!(f, "--task: expected transcribe or translate, found {found:?}")
+            }
             Self::Both(a, b) => write!(f, "expected {a} or {b}, found both"),
         }
     }
@@ -131,7 +152,7 @@ pub(crate) fn parse(
     let command = command.to_string_lossy().into_owned();
     let whole = match command.as_str() {
         "--help" | "-h" | "help" => return Ok(Command::Help),
-        "translate" | "embed" | "rerank" | "languages" | "show" => false,
+        "translate" | "embed" | "rerank" | "transcribe" | "languages" | "show" => false,
         "summarize" => true,
         _ => return Err(ArgumentError::Command(command)),
     };
@@ -148,17 +169,22 @@ pub(crate) fn parse(
         stream: false,
         json: false,
         threads: 1,
-        slots: 32,
+        // What a decoder sees of a window of audio is as much as of fifty sentences.
+        slots: if command == "transcribe" { 4 } else { 32 },
         summary: false,
         quiet: false,
         table: false,
         npy: None,
         query: String::new(),
+        language: None,
+        task: None,
+        timestamps: false,
     };
     let generates = matches!(command.as_str(), "translate" | "summarize");
     let embeds = command == "embed";
     let reranks = command == "rerank";
-    let runs = generates || embeds || reranks;
+    let hears = command == "transcribe";
+    let runs = generates || embeds || reranks || hears;
     let mut query = None;
     let mut only_texts = false;
     while let Some(argument) = arguments.next() {
@@ -167,7 +193,11 @@ pub(crate) fn parse(
             if !runs {
                 return Err(ArgumentError::Option { command, option: text });
             }
-            wanted.texts.push(text);
+            if hears {
+                wanted.files.push(argument.into());
+            } else {
+                wanted.texts.push(text);
+            }
             continue;
         }
         let mut value = |option| arguments.next().ok_or(ArgumentError::NoValue(option));
@@ -187,6 +217,9 @@ pub(crate) fn parse(
             "--table" if embeds => wanted.table = true,
             "--npy" if embeds => wanted.npy = Some(value("--npy")?.into()),
             "--file" => wanted.files.push(value("--file")?.into()),
+            "--lines" | "--whole" | "--truncate" if hears => {
+                return Err(ArgumentError::Option { command, option: text });
+            }
             "--lines" => wanted.whole = false,
             "--whole" => wanted.whole = true,
             "--truncate" => wanted.truncate = true,
@@ -194,13 +227,27 @@ pub(crate) fn parse(
             "--slots" => wanted.slots = number("--slots")?,
             "--summary" => wanted.summary = true,
             "--quiet" => wanted.quiet = true,
-            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
+            "--language" if hears => {
+                wanted.language = Some(value("--language")?.to_string_lossy().into_owned());
+            }
+            "--task" if hears => {
+                let task = value("--task")?.to_string_lossy().into_owned();
+                if !matches!(task.as_str(), "transcribe" | "translate") {
+                    return Err(ArgumentError::Task(task));
+                }
+                wanted.task = Some(task);
+            }
+            "--timestamps" if hears => wanted.timestamps = true,
+            _ if !generates && !hears => {
+                return Err(ArgumentError::Option { command, option: text });
+            }
             "--beams" => wanted.beams = Some(number("--beams")?),
+            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
+            "--json" => wanted.json = true,
+            _ if !generates => return Err(ArgumentError::Option { command, option: text }),
             "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
             "--to" => wanted.to = Some(value("--to")?.to_string_lossy().into_owned()),
-            "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--stream" => wanted.stream = true,
-            "--json" => wanted.json = true,
             _ => return Err(ArgumentError::Option { command, option: text }),
         }
     }
@@ -226,6 +273,7 @@ pub(crate) fn parse(
         "show" => Command::Show(wanted.model),
         "rerank" => Command::Rerank(Box::new(wanted)),
         "embed" => Command::Embed(Box::new(wanted)),
+        "transcribe" => Command::Transcribe(Box::new(wanted)),
         _ => Command::Generate(Box::new(wanted)),
     })
 }
@@ -241,10 +289,10 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         for (line, error) in [
-            ("", "expected translate, summarize, embed, rerank, languages or show"),
+            ("", "expected translate, summarize, embed, rerank, transcribe, languages or show"),
             (
                 "translat",
-                "expected translate, summarize, embed, rerank, languages or show, found \"translat\"",
+                "expected translate, summarize, embed, rerank, transcribe, languages or show, found \"translat\"",
             ),
             ("translate", "expected --model DIR"),
             ("translate --model", "--model needs a value"),
@@ -257,6 +305,15 @@ mod tests {
             ("rerank --model x --query", "--query needs a value"),
             ("embed --model x --query y", "embed has no option --query"),
             ("rerank --model x --query y --beams 2", "rerank has no option --beams"),
+            ("transcribe", "expected --model DIR"),
+            ("transcribe --model x --truncate", "transcribe has no option --truncate"),
+            ("transcribe --model x --stream", "transcribe has no option --stream"),
+            ("transcribe --model x --query y", "transcribe has no option --query"),
+            (
+                "transcribe --model x --task guess",
+                "--task: expected transcribe or translate, found \"guess\"",
+            ),
+            ("translate --model x --timestamps", "translate has no option --timestamps"),
             ("show --model x --json", "show has no option --json"),
             ("translate --model x --stream --json", "expected --stream or --json, found both"),
             ("translate --model x --file y z", "expected --file or texts, found both"),

@@ -9,8 +9,12 @@ mod generate;
 mod inputs;
 mod loading;
 mod progress;
+#[cfg(feature = "audio")]
+mod prompt;
 mod rerank;
 mod show;
+#[cfg(feature = "audio")]
+mod transcribe;
 mod vectors;
 
 use arguments::{Command, HELP};
@@ -55,6 +59,10 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments, &mut streams),
         Command::Embed(arguments) => embed::run(&arguments, &mut streams),
         Command::Rerank(arguments) => rerank::run(&arguments, &mut streams),
+        #[cfg(feature = "audio")]
+        Command::Transcribe(arguments) => transcribe::run(&arguments, &mut streams),
+        #[cfg(not(feature = "audio"))]
+        Command::Transcribe(_) => Err("transcribe: built without the feature `audio`".into()),
     };
     match done.and_then(|code| Ok((code, streams.out.flush()?))) {
         Ok((code, ())) => ExitCode::from(code),

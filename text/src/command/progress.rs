@@ -12,12 +12,20 @@ pub(crate) struct Progress {
     said: Instant,
     before: usize,
     watched: bool,
+    /// What is counted.
+    what: &'static str,
 }
 
 impl Progress {
     /// Of work that began at `started` and has done `before` texts; `watched` if somebody looks.
     pub(crate) fn new(started: Instant, before: usize, watched: bool) -> Self {
-        Self { started, said: started, before, watched }
+        Self { started, said: started, before, watched, what: "texts" }
+    }
+
+    /// The same, of something else than texts.
+    #[cfg(feature = "audio")]
+    pub(crate) fn of(self, what: &'static str) -> Self {
+        Self { what, ..self }
     }
 
     /// Texts that are done.
@@ -36,7 +44,7 @@ impl Progress {
         let seconds = (now - self.started).as_secs_f64();
         let rate = self.before as f64 / seconds.max(1e-9);
         // Who cannot be told of progress is not told of that either.
-        let _ = write!(notes, "\r{} texts, {rate:.1} a second", self.before);
+        let _ = write!(notes, "\r{} {}, {rate:.1} a second", self.before, self.what);
         let _ = notes.flush();
     }
 

@@ -1,0 +1,229 @@
+//! From samples to the features of Whisper: logarithms of the power in mel bins, every ten milliseconds.
+//!
+//! The transform is in f64, by `realfft`: a tone that is four orders of magnitude louder than what is beside it
+//! leaves nothing of the latter in f32, and both are within what a feature shows. For the same reason it is no
+//! product of matrices by the kernels of the core, which are f32's.
+
+use super::error::AudioError;
+use super::mel::Filters;
+use super::wav::Wav;
+use crate::directory::Settings;
+use crate::error::TextError;
+use realfft::{RealFftPlanner, RealToComplex};
+use serde_json::Value;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Samples a second, of a frame, and between two frames: those of every Whisper.
+const RATE: usize = 16_000;
+const WINDOW: usize = 400;
+const HOP: usize = 160;
+/// The most bins, and the most seconds; published are 80 and 128, and 30.
+const BINS: usize = 256;
+const SECONDS: usize = 60;
+/// The longest file of settings; the published ones that list their filters have 185 kB.
+const LONGEST: u64 = 256 << 10;
+
+/// Samples to what Whisper's encoder takes, as its checkpoint's directory describes it.
+///
+/// Immutable: any number of threads may share it. Features are those of transformers' numpy extractor within
+/// 1e-5: 16 kHz; a window of 25 ms (periodic Hann) every 10 ms, mirrored at the ends; powers, in mel bins
+/// (Slaney's, 0 to 8000 Hz); `log10`, not below 1e-10; not below the largest less 8; `(x + 4) / 4`.
+pub struct FeatureExtractor {
+    seconds: usize,
+    filters: Filters,
+    window: Vec<f64>,
+    transform: Arc<dyn RealToComplex<f64>>,
+}
+
+impl fmt::Debug for FeatureExtractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeatureExtractor")
+            .field("bins", &self.bins())
+            .field("seconds", &self.seconds)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FeatureExtractor {
+    /// The extractor that `preprocessor_config.json` of a directory describes, or, where that is not there,
+    /// `feature_extractor` in `processor_config.json`, where transformers 5 writes it.
+    ///
+    /// # Errors
+    /// Neither file; one that is no JSON; a setting with another value than those that are known, by name.
+    pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
+        const FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+        let path = path.as_ref();
+        if let Some(settings) = Settings::read(path, FILES[0], LONGEST)? {
+            return Self::from_settings(&settings);
+        }
+        if let Some(settings) = Settings::read(path, FILES[1], LONGEST)? {
+            return Self::from_settings(&settings.inside("feature_extractor")?);
+        }
+        Err(TextError::Missing {
+            directory: path.to_owned(),
+            expected: FILES.map(str::to_owned).to_vec(),
+        })
+    }
+
+    fn from_settings(settings: &Settings) -> Result<Self, TextError> {
+        const CLASS: &str = "WhisperFeatureExtractor";
+        let kind = settings.text("feature_extractor_type")?;
+        if let Some(found) = kind.filter(|&kind| kind != CLASS) {
+            let expected = format!("{CLASS:?}");
+            return Err(settings.wrong("feature_extractor_type", &expected, &found.into()));
+        }
+        let number = |key, least: usize, most: usize| -> Result<Option<usize>, TextError> {
+            let Some(found) = settings.get(key) else { return Ok(None) };
+            let number = found.as_u64().filter(|&n| (least as u64..=most as u64).contains(&n));
+            let expected = match least == most {
+                true => least.to_string(),
+                false => format!("a number from {least} to {most}"),
+            };
+            let wrong = || settings.wrong(key, &expected, found);
+            number.map(|number| Some(number as usize)).ok_or_else(wrong)
+        };
+        let bins = number("feature_size", 1, BINS)?.unwrap_or(80);
+        let seconds = number("chunk_length", 1, SECONDS)?.unwrap_or(30);
+        for (key, value) in [
+            ("sampling_rate", RATE),
+            ("n_fft", WINDOW),
+            ("hop_length", HOP),
+            ("n_samples", seconds * RATE),
+            ("nb_max_frames", seconds * RATE / HOP),
+        ] {
+            number(key, value, value)?;
+        }
+        for key in ["padding_value", "dither"] {
+            let found = settings.get(key);
+            if let Some(found) = found.filter(|found| found.as_f64() != Some(0.0)) {
+                return Err(settings.wrong(key, "0", found));
+            }
+        }
+        match settings.text("padding_side")? {
+            None | Some("right") => (),
+            Some(side) => return Err(settings.wrong("padding_side", "\"right\"", &side.into())),
+        }
+        if let Some(found) = settings.get("do_normalize").filter(|&f| f != &Value::Bool(false)) {
+            return Err(settings.wrong("do_normalize", "false", found));
+        }
+        Ok(Self::build(bins, seconds))
+    }
+
+    /// Whisper's extractor: features of `bins` mel bins, of `seconds` at a time; 80 (128 for `large-v3`) and 30.
+    ///
+    /// # Errors
+    /// No bins or more than 256; no second or more than 60.
+    pub fn whisper(bins: usize, seconds: usize) -> Result<Self, AudioError> {
+        for (what, found, most) in [("mel bins", bins, BINS), ("seconds", seconds, SECONDS)] {
+            if !(1..=most).contains(&found) {
+                let expected = format!("1 to {most}");
+                return Err(AudioError::Features { what, expected, found });
+            }
+        }
+        Ok(Self::build(bins, seconds))
+    }
+
+    fn build(bins: usize, seconds: usize) -> Self {
+        let angle = core::f64::consts::TAU / WINDOW as f64;
+        Self {
+            seconds,
+            filters: Filters::slaney(bins, WINDOW / 2 + 1, RATE as f64 / 2.0),
+            window: (0..WINDOW).map(|i| 0.5 - 0.5 * (angle * i as f64).cos()).collect(),
+            transform: RealFftPlanner::new().plan_fft_forward(WINDOW),
+        }
+    }
+
+    /// Mel bins of a frame.
+    #[must_use]
+    pub fn bins(&self) -> usize {
+        self.filters.len()
+    }
+
+    /// Frames that come out, however many samples went in.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.seconds * RATE / HOP
+    }
+
+    /// Samples a second that go in.
+    #[must_use]
+    pub fn rate(&self) -> u32 {
+        RATE as u32
+    }
+
+    /// The most samples that are looked at.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.seconds * RATE
+    }
+
+    /// Numbers that come out: [`Self::bins`] times [`Self::frames`].
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "there are always some")]
+    pub fn len(&self) -> usize {
+        self.bins() * self.frames()
+    }
+
+    /// Whether a file has as many samples a second as go in.
+    ///
+    /// # Errors
+    /// It has not; with the line of ffmpeg that converts it.
+    pub fn takes<R: std::io::Read>(&self, wav: &Wav<R>) -> Result<(), AudioError> {
+        match wav.rate() {
+            rate if rate == self.rate() => Ok(()),
+            found => Err(AudioError::Rate { expected: self.rate(), found }),
+        }
+    }
+
+    /// Writes the features of `samples` into `out`, `[frames, bins]`, and gives how many samples it looked at:
+    /// at most [`Self::samples`], the rest is another window's. transformers has bins first.
+    ///
+    /// After fewer samples, also after none, comes silence. The scale is that of the loudest bin, so the features of a window
+    /// depend on all of its samples.
+    ///
+    /// # Errors
+    /// `out` is not of [`Self::len`].
+    pub fn extract(&self, samples: &[f32], out: &mut [f32]) -> Result<usize, AudioError> {
+        if out.len() != self.len() {
+            let expected = format!("{} numbers, [{}, {}]", self.len(), self.frames(), self.bins());
+            return Err(AudioError::Features { what: "room", expected, found: out.len() });
+        }
+        let taken = samples.len().min(self.samples());
+        let samples = &samples[..taken];
+        let last = self.samples() - 1;
+        // Mirrored about the first sample and about the last of all, silence included.
+        let sample = |i: isize| {
+            let i = i.unsigned_abs();
+            samples.get(if i > last { 2 * last - i } else { i }).copied().unwrap_or(0.0)
+        };
+        let mut frame = self.transform.make_input_vec();
+        let mut spectrum = self.transform.make_output_vec();
+        let mut scratch = self.transform.make_scratch_vec();
+        let mut powers = vec![0.0; spectrum.len()];
+        let mut largest = f32::NEG_INFINITY;
+        for (number, values) in out.chunks_exact_mut(self.bins()).enumerate() {
+            let from = (number * HOP) as isize - (WINDOW / 2) as isize;
+            for ((into, window), i) in frame.iter_mut().zip(&self.window).zip(from..) {
+                *into = f64::from(sample(i)) * window;
+            }
+            // Lengths are the transform's own.
+            if self.transform.process_with_scratch(&mut frame, &mut spectrum, &mut scratch).is_err()
+            {
+                let expected = WINDOW.to_string();
+                return Err(AudioError::Features { what: "window", expected, found: frame.len() });
+            }
+            for (power, value) in powers.iter_mut().zip(&spectrum) {
+                *power = value.norm_sqr();
+            }
+            for (bin, value) in values.iter_mut().enumerate() {
+                *value = self.filters.power(bin, &powers).max(1e-10).log10() as f32;
+                largest = largest.max(*value);
+            }
+        }
+        let least = largest - 8.0;
+        out.iter_mut().for_each(|value| *value = (value.max(least) + 4.0) / 4.0);
+        Ok(taken)
+    }
+}

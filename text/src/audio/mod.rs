@@ -1,0 +1,33 @@
+//! Audio for speech models: a WAV file in, the mel features that Whisper's encoder takes out.
+//!
+//! ```
+//! use simdformer_text::audio::{FeatureExtractor, Wav};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut file = b"RIFF\x2c\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data\x08\0\0\0".to_vec();
+//! # file.extend([0, 0, 0, 0x40, 0, 0xc0, 0xff, 0x7f]);
+//! let mut wav = Wav::new(&file[..])?; // or `Wav::open(path)`
+//! let extractor = FeatureExtractor::whisper(80, 30)?; // or `FeatureExtractor::from_dir(path)`
+//! extractor.takes(&wav)?;
+//! let mut samples = vec![0.0; extractor.samples()];
+//! let read = wav.read(&mut samples)?;
+//! let mut features = vec![0.0; extractor.len()];
+//! let taken = extractor.extract(&samples[..read], &mut features)?;
+//! assert_eq!((read, taken, features.len()), (4, 4, 80 * 3000));
+//! # Ok(()) }
+//! ```
+//!
+//! # What is not done here
+//!
+//! No resampling. What `rubato` 5 needs are eleven more crates, for numbers that no oracle has: every
+//! resampler has a filter of its own. A file of another rate is refused, and the error says the line of
+//! ffmpeg that converts it. Nor is compressed audio read: those files are named, with the same line.
+
+mod error;
+mod features;
+mod mel;
+mod wav;
+
+pub use error::AudioError;
+pub use features::FeatureExtractor;
+pub use wav::Wav;

@@ -1,0 +1,448 @@
+//! WAV files, sample by sample.
+//!
+//! A reader of our own, since `hound` 3.5 says that a format is unsupported but not which, takes the byte
+//! that pads a chunk of odd length for the next chunk's name, skips four bytes of a `fact` chunk whatever its
+//! length, and fails on what a pipe of ffmpeg writes, whose lengths are not known. Nothing here is allocated
+//! by what a header says: samples go through one buffer of a fixed size, so that a file may be of any length.
+
+use super::error::AudioError;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::Path;
+
+/// The most channels: more than any arrangement of loudspeakers has.
+const CHANNELS: u16 = 64;
+/// The most samples a second: twice what the fastest converters of sound give.
+const RATE: u32 = 768_000;
+/// Bytes that are read at once.
+const BUFFER: usize = 1 << 16;
+/// A length that a writer leaves who cannot go back.
+const UNKNOWN: u32 = u32::MAX;
+/// The most chunks before the samples; there are one to five.
+const CHUNKS: usize = 1000;
+
+/// How a sample is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sample {
+    /// 128 is silence.
+    U8,
+    I16,
+    I24,
+    I32,
+    F32,
+    F64,
+}
+
+impl Sample {
+    fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::I16 => 2,
+            Self::I24 => 3,
+            Self::I32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// Of as many bytes as [`Self::bytes`]: -1 to 1 for whole numbers.
+    fn value(self, bytes: &[u8]) -> f64 {
+        match (self, bytes) {
+            (Self::U8, &[a]) => (f64::from(a) - 128.0) / 128.0,
+            (Self::I16, &[a, b]) => f64::from(i16::from_le_bytes([a, b])) / 32_768.0,
+            (Self::I24, &[a, b, c]) => {
+                f64::from(i32::from_le_bytes([0, a, b, c])) / 2_147_483_648.0
+            }
+            (Self::I32, &[a, b, c, d]) => {
+                f64::from(i32::from_le_bytes([a, b, c, d])) / 2_147_483_648.0
+            }
+            (Self::F32, &[a, b, c, d]) => f64::from(f32::from_le_bytes([a, b, c, d])),
+            (Self::F64, &[a, b, c, d, e, f, g, h]) => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => f64::NAN,
+        }
+    }
+}
+
+/// What a `fmt ` chunk says.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    sample: Sample,
+    channels: usize,
+    rate: u32,
+}
+
+/// A WAV file while it is read: PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64; several channels become
+/// one, their mean.
+///
+/// Whole numbers become -1 to 1, as 1/128, 1/32768, 1/2^23 and 1/2^31 of themselves; floats stay as they are.
+/// Chunks that hold no samples are passed over. The length that stands in the first twelve bytes is not looked
+/// at: too many writers get it wrong; those of chunks are held to the file. Where both the first length and
+/// that of the samples are 0 or 2^32 - 1, the writer could not go back to write them, and the samples reach to the end.
+pub struct Wav<R> {
+    reader: BufReader<R>,
+    format: Format,
+    /// Bytes of samples that were not yet read; `None`: to the end.
+    left: Option<u64>,
+    /// How many bytes the samples have.
+    bytes: Option<u64>,
+    /// Samples of each channel that came out.
+    position: u64,
+    buffer: Vec<u8>,
+    /// What of `buffer` was read and not given.
+    ready: core::ops::Range<usize>,
+}
+
+impl<R> fmt::Debug for Wav<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wav")
+            .field("format", &self.format)
+            .field("bytes", &self.bytes)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Wav<File> {
+    /// The file at `path`, up to its first sample.
+    ///
+    /// # Errors
+    /// A file that cannot be read; one of another kind, which is named; a header that contradicts itself or
+    /// the length of the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, AudioError> {
+        let path = path.as_ref();
+        let open = |error| AudioError::Open { path: path.to_owned(), error };
+        let file = File::open(path).map_err(open)?;
+        let about = file.metadata().map_err(open)?;
+        if about.is_dir() {
+            return Err(open(ErrorKind::IsADirectory.into()));
+        }
+        // A pipe has no length.
+        Self::begin(file, about.is_file().then_some(about.len()))
+    }
+}
+
+impl<R: Read> Wav<R> {
+    /// What `reader` gives, up to its first sample.
+    ///
+    /// # Errors
+    /// As [`Wav::open`]; a chunk that is longer than what is there is found when it ends.
+    pub fn new(reader: R) -> Result<Self, AudioError> {
+        Self::begin(reader, None)
+    }
+
+    fn begin(reader: R, length: Option<u64>) -> Result<Self, AudioError> {
+        let mut source = Source { reader: BufReader::new(reader), length, at: 0 };
+        let mut head = [0; 12];
+        let read = source.fill(&mut head)?;
+        if read < head.len() || !head.starts_with(b"RIFF") || &head[8..] != b"WAVE" {
+            return Err(AudioError::Kind { found: kind(&head[..read]) });
+        }
+        let whole = u32_of(&head, 4);
+        let mut format = None;
+        for _ in 0..CHUNKS {
+            let mut head = [0; 8];
+            let read = source.fill(&mut head)?;
+            if read < head.len() {
+                let found = format!("the end of the file after {} bytes", source.at);
+                let expected = if format.is_none() { "`fmt ` and `data`" } else { "`data`" };
+                return Err(AudioError::wav("chunks", expected, found));
+            }
+            let (name, size) = ([head[0], head[1], head[2], head[3]], u32_of(&head, 4));
+            if &name == b"data" {
+                let Some(format) = format else {
+                    return Err(AudioError::wav("chunks", "`fmt ` before `data`", "none"));
+                };
+                let unknown = whole == size && (size == 0 || size == UNKNOWN);
+                return Self::ready(source, format, (!unknown).then_some(size));
+            }
+            source.has(&name, size)?;
+            // A byte more where the length is odd; at the end of a file some writers leave it out.
+            let mut rest = u64::from(size) + u64::from(size % 2);
+            if &name == b"fmt " {
+                if format.is_some() {
+                    return Err(AudioError::wav("chunks", "one `fmt `", "two"));
+                }
+                let mut fields = [0; 40];
+                let fields = &mut fields[..(size as usize).min(40)];
+                let read = source.fill(fields)?;
+                let found = fields.len() as u64;
+                rest -= found;
+                format = Some(read_format(&fields[..read])?);
+            }
+            let passed = source.pass(rest)?;
+            if passed + u64::from(size % 2) < rest {
+                return Err(source.cut(&name, size));
+            }
+        }
+        Err(AudioError::wav("chunks", format!("at most {CHUNKS} before `data`"), "more"))
+    }
+
+    fn ready(source: Source<R>, format: Format, size: Option<u32>) -> Result<Self, AudioError> {
+        let block = format.sample.bytes() * format.channels;
+        if let Some(size) = size {
+            source.has(b"data", size)?;
+            if !(size as usize).is_multiple_of(block) {
+                return Err(AudioError::wav(
+                    "`data`",
+                    format!("a multiple of {block} bytes, {} channels", format.channels),
+                    size,
+                ));
+            }
+        } else if let Some(there) = source.there()
+            && !there.is_multiple_of(block as u64)
+        {
+            let expected = format!("a multiple of {block} bytes to the end");
+            return Err(AudioError::wav("`data`, which has no length,", expected, there));
+        }
+        let bytes = size.map(u64::from).or(source.there());
+        Ok(Self {
+            reader: source.reader,
+            format,
+            left: bytes,
+            bytes,
+            position: 0,
+            buffer: vec![0; BUFFER / block * block],
+            ready: 0..0,
+        })
+    }
+
+    /// Samples a second.
+    #[must_use]
+    pub fn rate(&self) -> u32 {
+        self.format.rate
+    }
+
+    /// Channels of the file; one comes out.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.format.channels
+    }
+
+    /// All samples of a channel, if the file says.
+    #[must_use]
+    pub fn samples(&self) -> Option<u64> {
+        self.bytes.map(|bytes| bytes / (self.format.sample.bytes() * self.format.channels) as u64)
+    }
+
+    /// The next samples, as many as there are and `out` has room for; fewer than it has room for only at the end.
+    ///
+    /// # Errors
+    /// A file that ends before its samples do; a sample that is not finite, with its number.
+    pub fn read(&mut self, out: &mut [f32]) -> Result<usize, AudioError> {
+        let Format { sample, channels, .. } = self.format;
+        let block = sample.bytes() * channels;
+        let mut written = 0;
+        while written < out.len() {
+            if self.ready.is_empty() && !self.refill(block)? {
+                break;
+            }
+            let bytes = &self.buffer[self.ready.clone()];
+            let room = &mut out[written..];
+            let count = room.len().min(bytes.len() / block);
+            for (block, out) in bytes.chunks_exact(block).zip(&mut room[..count]) {
+                let values = block.chunks_exact(sample.bytes()).map(|bytes| sample.value(bytes));
+                let mean = (values.sum::<f64>() / channels as f64) as f32;
+                if !mean.is_finite() {
+                    let what = format!("sample {}", self.position);
+                    return Err(AudioError::wav(what, "a finite number", mean));
+                }
+                *out = mean;
+                self.position += 1;
+            }
+            self.ready.start += count * block;
+            written += count;
+        }
+        Ok(written)
+    }
+
+    /// Reads on, whole blocks; false at the end.
+    fn refill(&mut self, block: usize) -> Result<bool, AudioError> {
+        let room = self.buffer.len() as u64;
+        let want = self.left.map_or(room, |left| left.min(room)) as usize;
+        let read = fill(&mut self.reader, &mut self.buffer[..want])?;
+        if let Some(left) = &mut self.left {
+            if read < want {
+                let samples = |bytes: u64| bytes / block as u64;
+                let total = samples(self.bytes.unwrap_or_default());
+                let found = samples(self.bytes.unwrap_or_default() - *left + read as u64);
+                return Err(AudioError::wav("`data`", format!("{total} samples"), found));
+            }
+            *left -= read as u64;
+        } else if !read.is_multiple_of(block) {
+            let found = format!("{} at the end", read % block);
+            return Err(AudioError::wav("a sample", format!("{block} bytes"), found));
+        }
+        self.ready = 0..read;
+        Ok(read > 0)
+    }
+}
+
+/// A reader whose position is known, and its length where it has one.
+struct Source<R> {
+    reader: BufReader<R>,
+    length: Option<u64>,
+    at: u64,
+}
+
+impl<R: Read> Source<R> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, AudioError> {
+        let read = fill(&mut self.reader, bytes)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+
+    /// Reads on without looking; gives how far.
+    fn pass(&mut self, bytes: u64) -> Result<u64, AudioError> {
+        let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink())
+            .map_err(|error| AudioError::Read { error })?;
+        self.at += passed;
+        Ok(passed)
+    }
+
+    /// Is there as much as a chunk says?
+    fn has(&self, name: &[u8; 4], size: u32) -> Result<(), AudioError> {
+        match self.there() {
+            Some(there) if there < u64::from(size) => {
+                let found = format!("{there} to the end of the file");
+                let what = format!("the chunk {}", shown(name));
+                Err(AudioError::wav(what, format!("{size} bytes"), found))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes to the end, where that is known.
+    fn there(&self) -> Option<u64> {
+        self.length.map(|length| length.saturating_sub(self.at))
+    }
+
+    /// The reader ended inside of a chunk.
+    fn cut(&self, name: &[u8; 4], size: u32) -> AudioError {
+        AudioError::wav(
+            format!("the chunk {}", shown(name)),
+            format!("{size} bytes"),
+            format!("the end of the file after {} bytes of all", self.at),
+        )
+    }
+}
+
+/// A chunk's name, whatever is in it.
+fn shown(name: &[u8; 4]) -> String {
+    format!("`{}`", name.escape_ascii())
+}
+
+/// Reads until `bytes` are full or there are no more.
+fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<usize, AudioError> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match reader.read(&mut bytes[read..]) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => (),
+            Err(error) => return Err(AudioError::Read { error }),
+        }
+    }
+    Ok(read)
+}
+
+fn u16_of(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_of(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The first 40 bytes of a `fmt ` chunk, or as many as it has.
+fn read_format(fields: &[u8]) -> Result<Format, AudioError> {
+    const EXTENSIBLE: u16 = 0xfffe;
+    if fields.len() < 16 {
+        return Err(AudioError::wav("`fmt `", "at least 16 bytes", fields.len()));
+    }
+    let mut tag = u16_of(fields, 0);
+    let (channels, rate) = (u16_of(fields, 2), u32_of(fields, 4));
+    let (block, bits) = (u16_of(fields, 12), u16_of(fields, 14));
+    if tag == EXTENSIBLE {
+        if fields.len() < 40 {
+            return Err(AudioError::wav(
+                "`fmt ` of WAVE_FORMAT_EXTENSIBLE",
+                "40 bytes",
+                fields.len(),
+            ));
+        }
+        // The rest of the name by which a format is known, the same for all that have a tag.
+        if &fields[26..40] != b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71" {
+            let found = fields[24..40].escape_ascii();
+            return Err(AudioError::wav("the format", "PCM (1) or floats (3)", found));
+        }
+        tag = u16_of(fields, 24);
+    }
+    let sample = match (tag, bits) {
+        (1, 8) => Sample::U8,
+        (1, 16) => Sample::I16,
+        (1, 24) => Sample::I24,
+        (1, 32) => Sample::I32,
+        (3, 32) => Sample::F32,
+        (3, 64) => Sample::F64,
+        (1, _) => return Err(AudioError::wav("bits of a sample", "8, 16, 24 or 32", bits)),
+        (3, _) => return Err(AudioError::wav("bits of a float", "32 or 64", bits)),
+        _ => {
+            let name = match tag {
+                2 => " (ADPCM)",
+                6 => " (A-law)",
+                7 => " (mu-law)",
+                0x11 => " (IMA ADPCM)",
+                0x31 => " (GSM)",
+                0x50 => " (MPEG)",
+                0x55 => " (MP3)",
+                0xff => " (AAC)",
+                0xfffe => " (extensible twice)",
+                _ => "",
+            };
+            let found = format!("{tag}{name}");
+            return Err(AudioError::wav("the format", "PCM (1) or floats (3)", found));
+        }
+    };
+    if !(1..=CHANNELS).contains(&channels) {
+        return Err(AudioError::wav("channels", format!("1 to {CHANNELS}"), channels));
+    }
+    if !(1..=RATE).contains(&rate) {
+        return Err(AudioError::wav("samples a second", format!("1 to {RATE}"), rate));
+    }
+    let channels = usize::from(channels);
+    if usize::from(block) != sample.bytes() * channels {
+        let expected = format!("{}, {channels} channels of {bits} bits", sample.bytes() * channels);
+        return Err(AudioError::wav("bytes of a block", expected, block));
+    }
+    Ok(Format { sample, channels, rate })
+}
+
+/// What a file that is no WAV file seems to be.
+fn kind(head: &[u8]) -> &'static str {
+    let at = |at: usize, text: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(text));
+    match head {
+        [] => "an empty file",
+        _ if at(0, b"RIFF") && head.len() < 12 => "the beginning of a RIFF file, cut short",
+        _ if at(0, b"RIFF") && at(8, b"AVI ") => "an AVI file",
+        _ if at(0, b"RIFF") => "a RIFF file of another kind",
+        _ if at(0, b"RIFX") => "a RIFX file, whose numbers begin with the highest byte",
+        _ if at(0, b"RF64") || at(0, b"BW64") => "an RF64 file, which is longer than 4 GiB",
+        _ if at(0, b"riff") => "a Wave64 file",
+        _ if at(0, b"fLaC") => "a FLAC file",
+        _ if at(0, b"OggS") => "an Ogg file (Vorbis or Opus)",
+        _ if at(0, b"ID3") => "an MP3 file",
+        [0xff, second, ..] if second & 0xf6 == 0xf0 => "an AAC file",
+        [0xff, second, ..] if second & 0xe6 == 0xe2 => "an MP3 file",
+        _ if at(4, b"ftyp") => "an MP4 or M4A file",
+        _ if at(0, b"FORM") => "an AIFF file",
+        _ if at(0, b"caff") => "a CAF file",
+        _ if at(0, b".snd") => "an AU file",
+        _ if at(0, b"\x1a\x45\xdf\xa3") => "a WebM or Matroska file",
+        _ if at(0, b"\x30\x26\xb2\x75") => "a WMA file",
+        _ if at(0, b"#!AMR") => "an AMR file",
+        _ if at(0, b"PK\x03\x04") || at(0, b"\x1f\x8b") => "a compressed archive",
+        _ if at(0, b"version http") => "a Git-LFS pointer, which `git lfs pull` replaces",
+        _ if at(0, b"<") => "a web page or XML: perhaps the download was refused",
+        _ => "something else",
+    }
+}

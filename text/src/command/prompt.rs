@@ -1,0 +1,97 @@
+//! What a model that transcribes is asked for: which language, what to do, with times or without.
+
+use crate::Failure;
+use crate::arguments::Arguments;
+use simdformer::config::{Config, Transcription};
+use simdformer::search::Timestamps;
+use simdformer_text::{Direction, TextError, Tokenizer};
+
+/// The wishes of the caller, and of the checkpoint where the caller has none, as tokens.
+pub(crate) struct Prompt {
+    transcription: Transcription,
+    /// Of all files; `None` where the model has one, or hears which.
+    pub(crate) language: Option<u32>,
+    /// The languages that one is to be heard of.
+    known: Vec<u32>,
+    task: Option<u32>,
+    /// The rule about times, where they are wanted.
+    pub(crate) timestamps: Option<Timestamps>,
+}
+
+impl Prompt {
+    pub(crate) fn new(
+        arguments: &Arguments,
+        config: &Config,
+        tokenizer: &Tokenizer,
+    ) -> Result<Self, Failure> {
+        let transcription = config.generation.transcription.clone();
+        let default =
+            transcription.default_language.as_ref().filter(|_| !transcription.languages.is_empty());
+        let language = match arguments.language.as_ref().or(default) {
+            Some(code) => Some(language(code, &transcription, tokenizer)?),
+            None => None,
+        };
+        let task = match &arguments.task {
+            // What a model of one language does anyway.
+            Some(task) if task == "transcribe" && transcription.tasks.is_empty() => None,
+            Some(task) => match transcription.task(task) {
+                Some(id) => Some(id),
+                None => return Err(format!("the model has no task {task:?}").into()),
+            },
+            None => transcription.default_task.as_ref().and_then(|task| transcription.task(task)),
+        };
+        let timestamps = match (arguments.timestamps, transcription.no_timestamps) {
+            (false, _) => None,
+            (true, None) => {
+                return Err("--timestamps: expected no_timestamps_token_id in generation_config.json, found none".into());
+            }
+            (true, Some(no_timestamps)) => {
+                let eos = config.tokens.eos.first().copied().unwrap_or(no_timestamps);
+                let max_initial = transcription.max_initial_timestamp;
+                Some(Timestamps { no_timestamps, eos, max_initial })
+            }
+        };
+        let detect = language.is_none() && transcription.wants_language();
+        let known = transcription.languages.iter().filter(|_| detect).map(|&(_, id)| id).collect();
+        Ok(Self { transcription, language, known, task, timestamps })
+    }
+
+    /// The languages of which one is to be heard, if it is.
+    pub(crate) fn to_detect(&self) -> Option<&[u32]> {
+        (!self.known.is_empty()).then_some(&self.known)
+    }
+
+    /// What follows the decoder's start.
+    pub(crate) fn prefix(&self, language: Option<u32>) -> Vec<u32> {
+        self.transcription.prefix(language, self.task, self.timestamps.is_some())
+    }
+
+    /// The code of a language.
+    pub(crate) fn name(&self, id: u32) -> Option<&str> {
+        let (name, _) = self.transcription.languages.iter().find(|&&(_, known)| known == id)?;
+        let inside = name.strip_prefix("<|").and_then(|name| name.strip_suffix("|>"));
+        Some(inside.unwrap_or(name))
+    }
+
+    /// Which time a token is, counted from the first, if it is one.
+    pub(crate) fn time(&self, id: u32) -> Option<u32> {
+        id.checked_sub(self.transcription.no_timestamps?.checked_add(1)?)
+    }
+}
+
+/// The token of a language, or an error with the most similar ones.
+fn language(
+    code: &str,
+    transcription: &Transcription,
+    tokenizer: &Tokenizer,
+) -> Result<u32, Failure> {
+    if transcription.languages.is_empty() {
+        return Err(TextError::NoLanguages { code: code.to_owned() }.into());
+    }
+    if let Some(id) = transcription.language(code) {
+        return Ok(id);
+    }
+    tokenizer.encode("", &Direction { source: Some(code), target: None })?;
+    Err(format!("expected a language of lang_to_id in generation_config.json, found {code:?}")
+        .into())
+}

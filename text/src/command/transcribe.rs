@@ -1,0 +1,446 @@
+//! `transcribe`: what is said in WAV files, window by window, by a model that hears.
+
+use crate::arguments::Arguments;
+use crate::progress::Progress;
+use crate::prompt::Prompt;
+use crate::{Failure, Streams, show};
+use serde_json::{Value, json};
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::{Config, Side};
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Finish, Hooks, LogitsProcessor, SearchOptions, Strategy};
+use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
+use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
+use simdformer_text::{Family, Tokenizer};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Instant;
+
+/// From one time token to the next, in seconds.
+const STEP: f64 = 0.02;
+
+/// A window that is to be heard.
+struct Window {
+    /// Of which file, counted from the first.
+    file: usize,
+    /// Where it begins and ends, in seconds.
+    span: (f64, f64),
+    /// `[frames, bins]`.
+    features: Vec<f32>,
+}
+
+/// What was heard in a window.
+struct Heard {
+    span: (f64, f64),
+    ids: Vec<u32>,
+    score: f32,
+    finish: Finish,
+}
+
+/// What became of a file.
+#[derive(Default)]
+struct Answer {
+    name: String,
+    seconds: f64,
+    /// The token of its language, where that is known.
+    language: Option<u32>,
+    windows: Vec<Heard>,
+    /// Windows that were read and not yet heard.
+    waiting: usize,
+    error: Option<String>,
+}
+
+/// Runs all files; returns the exit code.
+pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+    let tokenizer = Tokenizer::from_dir(&arguments.model)?;
+    if tokenizer.family() != Family::Whisper {
+        let found = tokenizer.family();
+        return Err(format!("expected a model that transcribes (Whisper), found {found:?}").into());
+    }
+    // Before gigabytes are read: do features and model go together, are language and task there?
+    let extractor = FeatureExtractor::from_dir(&arguments.model)?;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    let positions = fits(checkpoint.config(), &extractor)?;
+    let prompt = Prompt::new(arguments, checkpoint.config(), &tokenizer)?;
+    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    if arguments.summary {
+        show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
+        let (bins, samples, rate) = (extractor.bins(), extractor.samples(), extractor.rate());
+        let seconds = samples / rate as usize;
+        writeln!(streams.notes, "audio: {rate} Hz, {bins} mel bins, windows of {seconds} s")?;
+    }
+    drop(checkpoint);
+    let options = options(arguments, &model);
+    let runner = Runner {
+        arguments,
+        tokenizer: &tokenizer,
+        model: &model,
+        extractor: &extractor,
+        prompt: &prompt,
+        options,
+        positions,
+    };
+    if arguments.threads == 1 {
+        return runner.run(streams);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build()?;
+    pool.install(|| runner.run(streams))
+}
+
+/// The encoder's positions for a window, if the features are what the model takes.
+fn fits(config: &Config, extractor: &FeatureExtractor) -> Result<usize, Failure> {
+    let Some(stem) = config.stem else {
+        return Err(
+            "expected a model whose encoder reads features, found one that reads text".into()
+        );
+    };
+    let (bins, found) = (stem.bins, extractor.bins());
+    if bins != found {
+        return Err(format!("feature_size: the model takes {bins}, found {found}").into());
+    }
+    let positions = extractor.frames().div_ceil(2);
+    match config.max_positions(Side::Encoder) {
+        Some(most) if most != positions => {
+            let (takes, found) = (2 * most, extractor.frames());
+            Err(format!("chunk_length: the model takes {takes} frames, found {found}").into())
+        }
+        _ => Ok(positions),
+    }
+}
+
+/// What the checkpoint asks for, and what the caller wants otherwise.
+fn options(arguments: &Arguments, model: &Model) -> SearchOptions {
+    let mut options = model.config().search_options();
+    options.num_return_sequences = 1;
+    match (arguments.beams, &mut options.strategy) {
+        (Some(1), strategy) => *strategy = Strategy::Greedy,
+        (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
+        (Some(beams), strategy) => {
+            *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
+        }
+        (None, _) => (),
+    }
+    options.scores = arguments.json;
+    options
+}
+
+struct Runner<'r> {
+    arguments: &'r Arguments,
+    tokenizer: &'r Tokenizer,
+    model: &'r Model,
+    extractor: &'r FeatureExtractor,
+    prompt: &'r Prompt,
+    options: SearchOptions,
+    /// The encoder's, of a window.
+    positions: usize,
+}
+
+/// What a run has so far.
+struct State<'r> {
+    /// Made for the first windows: how many there are at a time is not known before.
+    session: Option<Session<'r>>,
+    windows: Vec<Window>,
+    /// Files that are not yet written.
+    answers: VecDeque<Answer>,
+    written: usize,
+    failed: usize,
+    progress: Progress,
+}
+
+impl<'r> Runner<'r> {
+    fn run(&self, streams: &mut Streams<'_>) -> Result<u8, Failure> {
+        let watched = streams.watched && !self.arguments.quiet;
+        let mut state = State {
+            session: None,
+            windows: Vec::new(),
+            answers: VecDeque::new(),
+            written: 0,
+            failed: 0,
+            progress: Progress::new(Instant::now(), 0, watched).of("windows"),
+        };
+        let input = Path::new("-");
+        let paths = match &self.arguments.files[..] {
+            [] => vec![input],
+            files => files.iter().map(AsRef::as_ref).collect(),
+        };
+        for path in paths {
+            let name = path.display().to_string();
+            state.answers.push_back(Answer { name, ..Answer::default() });
+            let read = match path {
+                path if path == input => {
+                    let wav = Wav::new(&mut *streams.input);
+                    self.file(wav, &mut state, streams.notes)?
+                }
+                path => self.file(Wav::open(path), &mut state, streams.notes)?,
+            };
+            if let Some(answer) = state.answers.back_mut()
+                && let Err(error) = read
+            {
+                answer.error = Some(error.to_string());
+            }
+            self.write(&mut state, streams)?;
+        }
+        self.hear(&mut state, streams.notes)?;
+        self.write(&mut state, streams)?;
+        state.progress.end(streams.notes);
+        if state.failed > 0 {
+            let (failed, done) = (state.failed, state.written);
+            writeln!(streams.notes, "simdformer: {failed} of {done} files were not transcribed")?;
+        }
+        Ok(u8::from(state.failed > 0))
+    }
+
+    /// Reads a file to its end; windows are heard whenever there are as many as are heard together.
+    fn file<R: Read>(
+        &self,
+        wav: Result<Wav<R>, AudioError>,
+        state: &mut State<'r>,
+        notes: &mut (dyn Write + Send),
+    ) -> Result<Result<(), AudioError>, Failure> {
+        let mut wav = match wav.and_then(|wav| self.extractor.takes(&wav).map(|()| wav)) {
+            Ok(wav) => wav,
+            Err(error) => return Ok(Err(error)),
+        };
+        let file = state.written + state.answers.len() - 1;
+        let rate = f64::from(wav.rate());
+        let mut samples = vec![0.0; self.extractor.samples()];
+        let mut from = 0;
+        loop {
+            let read = match wav.read(&mut samples) {
+                Ok(0) => return Ok(Ok(())),
+                Ok(read) => read,
+                Err(error) => return Ok(Err(error)),
+            };
+            let mut features = vec![0.0; self.extractor.len()];
+            if let Err(error) = self.extractor.extract(&samples[..read], &mut features) {
+                return Ok(Err(error));
+            }
+            let span = (from as f64 / rate, (from + read) as f64 / rate);
+            from += read;
+            state.windows.push(Window { file, span, features });
+            if let Some(answer) = state.answers.back_mut() {
+                answer.waiting += 1;
+                answer.seconds = span.1;
+            }
+            if state.windows.len() == self.arguments.slots {
+                self.hear(state, notes)?;
+            }
+        }
+    }
+
+    /// Hears the windows that were read.
+    fn hear(&self, state: &mut State<'r>, notes: &mut (dyn Write + Send)) -> Result<(), Failure> {
+        let windows = std::mem::take(&mut state.windows);
+        if windows.is_empty() {
+            return Ok(());
+        }
+        let session = match &mut state.session {
+            Some(session) if session.plan().limits().sentences >= windows.len() => session,
+            session => session.insert(self.session(windows.len())?),
+        };
+        let first = state.written;
+        let bins = self.extractor.bins();
+        let mut prefixes = Vec::new();
+        for window in &windows {
+            let answer = &mut state.answers[window.file - first];
+            if answer.language.is_none() {
+                answer.language = self.language(session, Features::new(&window.features, bins))?;
+            }
+            prefixes.push(self.prompt.prefix(answer.language));
+        }
+        let sources: Vec<Source<'_>> = windows
+            .iter()
+            .zip(&prefixes)
+            .map(|(window, prefix)| Source {
+                prefix,
+                ..Source::of_features(Features::new(&window.features, bins))
+            })
+            .collect();
+        let mut options = self.options.clone();
+        let fitting = session.search_options();
+        match self.arguments.max_new_tokens {
+            // As many as the model has positions for.
+            Some(most) => {
+                let longest = prefixes.iter().map(Vec::len).max().unwrap_or(0);
+                let room = session.plan().limits().target_tokens.saturating_sub(longest);
+                (options.max_new_tokens, options.max_length) = (Some(most.min(room.max(1))), None);
+            }
+            None => {
+                (options.max_new_tokens, options.max_length) =
+                    (fitting.max_new_tokens, fitting.max_length);
+            }
+        }
+        let mut rule = self.prompt.timestamps;
+        let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
+        if let Some(rule) = &mut rule {
+            rules.push(rule);
+        }
+        let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+        let mut heard: Vec<Option<Heard>> = windows.iter().map(|_| None).collect();
+        let progress = &mut state.progress;
+        session.generate(&sources, &options, &mut hooks, &mut |event| {
+            if let Event::Done(done) = event {
+                let best = done.hypotheses().next();
+                heard[done.source] = Some(Heard {
+                    span: windows[done.source].span,
+                    ids: best.map(|best| best.tokens.to_vec()).unwrap_or_default(),
+                    score: best.map_or(0.0, |best| best.score),
+                    finish: done.finish,
+                });
+                progress.done(notes);
+            }
+        })?;
+        for (window, heard) in windows.iter().zip(heard) {
+            let answer = &mut state.answers[window.file - first];
+            answer.waiting -= 1;
+            answer.windows.extend(heard);
+        }
+        Ok(())
+    }
+
+    fn session(&self, windows: usize) -> Result<Session<'r>, Failure> {
+        let options = &self.options;
+        let positions = self.model.config().max_positions(Side::Decoder).unwrap_or(LONGEST);
+        let limits = Limits {
+            beams: options.sequences(),
+            end_tokens: options.eos.len().max(1),
+            // The last token is not fed.
+            ..Limits::new(windows, self.positions, positions.saturating_sub(1).max(1))
+        };
+        let mut session = Session::new(self.model, limits)?;
+        if self.arguments.threads > 1 {
+            session.set_threads(Threads::Rayon);
+        }
+        Ok(session)
+    }
+
+    /// The language of a file: the caller's, the checkpoint's, or that of its first window.
+    fn language(
+        &self,
+        session: &mut Session<'_>,
+        features: Features<'_>,
+    ) -> Result<Option<u32>, Failure> {
+        let Some(known) = self.prompt.to_detect() else { return Ok(self.prompt.language) };
+        session.clear();
+        let mut sentence = [Sentence::default()];
+        session.encode_features(&[features], &mut sentence)?;
+        let heard = session.detect_language(sentence[0], self.options.start, known)?;
+        session.clear();
+        Ok(Some(heard))
+    }
+
+    /// Writes the files that are done, in order.
+    fn write(&self, state: &mut State<'_>, streams: &mut Streams<'_>) -> Result<(), Failure> {
+        // The last is still read while its windows are heard, but not when this is called.
+        while state.answers.front().is_some_and(|answer| answer.waiting == 0) {
+            let Some(answer) = state.answers.pop_front() else { break };
+            state.written += 1;
+            state.failed += usize::from(answer.error.is_some());
+            self.note(&answer, streams.notes)?;
+            if self.arguments.json {
+                writeln!(streams.out, "{}", self.json(&answer))?;
+            } else if self.prompt.timestamps.is_some() {
+                self.segments(&answer).iter().try_for_each(|segment| {
+                    let (from, to, text) = segment;
+                    writeln!(streams.out, "[{from:.2} -> {to:.2}] {}", line(text))
+                })?;
+            } else {
+                writeln!(streams.out, "{}", line(&self.text(&answer)))?;
+            }
+            streams.out.flush()?;
+        }
+        Ok(())
+    }
+
+    /// What is to be known about an answer.
+    fn note(&self, answer: &Answer, notes: &mut dyn Write) -> Result<(), Failure> {
+        let name = &answer.name;
+        if let Some(error) = &answer.error {
+            writeln!(notes, "simdformer: {name}: {error}")?;
+            return Ok(());
+        }
+        let (windows, seconds) = (answer.windows.len(), answer.seconds);
+        if windows > 1 {
+            let window = self.extractor.samples() / self.extractor.rate() as usize;
+            let what = format!("{seconds:.1} s, heard as {windows} windows of {window} s");
+            writeln!(notes, "simdformer: {name}: {what}, at whose edges a word may be cut")?;
+        }
+        for heard in answer.windows.iter().filter(|heard| heard.finish != Finish::End) {
+            let (at, tokens) = (heard.span.0, heard.ids.len());
+            let what = format!("the text from {at:.1} s on was cut after {tokens} tokens");
+            writeln!(notes, "simdformer: {name}: {what}")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, answer: &Answer) -> Value {
+        if let Some(error) = &answer.error {
+            return json!({"file": answer.name, "text": null, "error": error});
+        }
+        let finish = |finish| match finish {
+            Finish::End => "end",
+            Finish::Length => "length",
+            Finish::Stopped => "stopped",
+            Finish::Exhausted => "exhausted",
+        };
+        let windows: Vec<Value> = answer
+            .windows
+            .iter()
+            .map(|heard| {
+                json!({
+                    "start": heard.span.0, "end": heard.span.1, "ids": heard.ids,
+                    "score": heard.score, "finish": finish(heard.finish),
+                })
+            })
+            .collect();
+        let language = answer.language.and_then(|id| self.prompt.name(id));
+        let mut line = json!({
+            "file": answer.name, "text": self.text(answer).trim(), "language": language,
+            "seconds": answer.seconds, "windows": windows,
+        });
+        if self.prompt.timestamps.is_some() {
+            let segments = self.segments(answer);
+            let segment = |(from, to, text): &(f64, f64, String)| json!({"start": from, "end": to, "text": text.trim()});
+            line["segments"] = segments.iter().map(segment).collect();
+        }
+        line
+    }
+
+    /// The text of all windows. What stands between two words is in the tokens.
+    fn text(&self, answer: &Answer) -> String {
+        answer.windows.iter().map(|heard| self.tokenizer.decode(&heard.ids)).collect()
+    }
+
+    /// What was said from when to when, in seconds of the file. What has no time of its own begins and ends
+    /// with its neighbours, or with its window.
+    fn segments(&self, answer: &Answer) -> Vec<(f64, f64, String)> {
+        let mut segments = Vec::new();
+        for Heard { span, ids, .. } in &answer.windows {
+            let (mut from, mut at) = (span.0, 0);
+            let mut end = |at: usize, to: usize, from: f64, until: f64| {
+                let text = self.tokenizer.decode(&ids[at..to]);
+                if !text.trim().is_empty() {
+                    segments.push((from, until, text));
+                }
+            };
+            for (i, &id) in ids.iter().enumerate() {
+                if let Some(time) = self.prompt.time(id) {
+                    let time = span.0 + STEP * f64::from(time);
+                    end(at, i, from, time);
+                    (from, at) = (time, i + 1);
+                }
+            }
+            end(at, ids.len(), from, span.1);
+        }
+        segments
+    }
+}
+
+/// Positions of a decoder that does not say.
+const LONGEST: usize = 448;
+
+/// A text is a line, also where a model writes two.
+fn line(text: &str) -> String {
+    text.trim().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect()
+}
