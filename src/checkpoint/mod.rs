@@ -18,6 +18,7 @@
 //! | | Hugging Face's families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
 //! |---|---|---|---|
 //! | embeddings | `model.side.embed_tokens.weight`, one for both `model.shared.weight` | `src_embed.weight`, `tgt_embed.weight` | `side.embedding.weight` |
+//! | convolutions | `model.encoder.conv1.`, `model.encoder.conv2.` (Whisper) | | `encoder.convolutions.0.`, `encoder.convolutions.1.` |
 //! | learned positions | `model.side.embed_positions.weight` | | `side.positions.weight` |
 //! | in a layer | `model.side.layers.N.` | `side.layers.N.`, also after `transformer.` | `side.layers.N.` |
 //! | its attention | `self_attn.`, `encoder_attn.` | `self_attn.`, `multihead_attn.` | `self_attention.`, `cross_attention.` |
@@ -28,11 +29,12 @@
 //! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
 //!
 //! The families of fairseq's line (Marian to PLBart) are in the first column; FSMT's output is
-//! `model.decoder.output_projection.weight`. Those with names of their own have a file each under `names/`: T5
+//! `model.decoder.output_projection.weight`, Whisper's `proj_out.weight`. Those with names of their own have a file each under `names/`: T5
 //! (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and encoders alone, which may come after
 //! the name of their family (`bert.encoder.layer.N.attention.self.query`).
 //!
-//! Linear maps and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`.
+//! Linear maps, convolutions and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`, a convolution
+//! `[outputs, inputs, 3]`.
 //!
 //! ```no_run
 //! use simdformer::checkpoint::{Checkpoint, Role};
