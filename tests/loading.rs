@@ -36,8 +36,8 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
         assert_eq!(needed.model_bytes, parts, "{what} {isa}");
         // The largest matrix that goes through a buffer, 64 rows of it at a time.
         let staged = model.parameters().filter(|p| p.form() == Form::Panels).map(|p| {
-            let (rows, columns) = (p.shape()[0], p.shape()[1]);
-            rows.min(64) * columns * 4
+            let (rows, row) = p.shape().split_first().expect("a matrix");
+            rows.min(&64) * row.iter().product::<usize>() * 4
         });
         let staged = staged.max().expect("a matrix");
         assert_eq!(needed.peak_bytes, needed.model_bytes + staged, "{what} {isa}");
@@ -296,8 +296,17 @@ fn widened(half: u16, dtype: &str) -> f32 {
 
 /// The bits of all that a model computes for some sources: hidden states, and logits where there are any.
 fn results(model: &Model) -> Vec<u32> {
-    let vocabulary = model.config().source_vocab.min(model.config().target_vocab);
+    let config = model.config();
+    let vocabulary = match config.stem {
+        Some(_) => config.target_vocab,
+        None => config.source_vocab.min(config.target_vocab),
+    };
     let ids = |seed: u64, len| crate::random_model::Random(seed).ids(len, vocabulary);
+    // Frames for an encoder that reads features: as many numbers as they are, from ids.
+    let bins = config.stem.map_or(1, |stem| stem.bins);
+    let frames = |seed| ids(seed, 10 * bins).iter().map(|&id| id as f32 / 7.0 - 2.0).collect();
+    let values: [Vec<f32>; 2] = [frames(4), frames(5)];
+    let features = [0, 1].map(|i: usize| simdformer::Features::new(&values[i], bins));
     let (a, b, target) = (ids(1, 11), ids(2, 4), ids(3, 6));
     let decodes = model.config().decoder.is_some();
     let limits = if decodes {
@@ -306,11 +315,19 @@ fn results(model: &Model) -> Vec<u32> {
         simdformer::Limits::encoder(2, 16)
     };
     let mut session = simdformer::Session::new(model, limits).expect("a session");
-    let memory = session.memory(&[&a, &b]).expect("a memory");
+    let memory = match config.stem {
+        Some(_) => session.memory_of_features(&features),
+        None => session.memory(&[&a, &b]),
+    };
+    let memory = memory.expect("a memory");
     let mut bits: Vec<u32> = memory.iter().map(|x| x.to_bits()).collect();
     if decodes {
         let mut sentences = [simdformer::Sentence::default(); 2];
-        session.encode(&[&a, &b], &mut sentences).expect("encoded");
+        let encoded = match config.stem {
+            Some(_) => session.encode_features(&features, &mut sentences),
+            None => session.encode(&[&a, &b], &mut sentences),
+        };
+        encoded.expect("encoded");
         for sentence in sentences {
             let row = session.start(sentence).expect("a row");
             let mut each =

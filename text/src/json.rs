@@ -299,8 +299,13 @@ fn rules(normalizer: &Value) -> Result<(), String> {
     }
 }
 
-/// The bytes of base64 with padding.
+/// The bytes of base64 with its padding, no more of it and no less, and no bits that are left over: the reader that gets it
+/// next panics at others.
 fn base64(text: &str) -> Option<Vec<u8>> {
+    let padding = text.len() - text.trim_end_matches('=').len();
+    if !text.len().is_multiple_of(4) || padding > 2 {
+        return None;
+    }
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
@@ -314,7 +319,11 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     for four in digits.chunks(4) {
         let bits =
             four.iter().fold(0u32, |bits, &d| bits << 6 | u32::from(d)) << (6 * (4 - four.len()));
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..four.len()]);
+        let (whole, rest) = bits.to_be_bytes()[1..].split_at(four.len() - 1);
+        if rest.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        bytes.extend_from_slice(whole);
     }
     Some(bytes)
 }

@@ -344,6 +344,23 @@ fn tokenizer_json_files() {
         &normalizer(r#"{"type": "Precompiled", "precompiled_charsmap": "?!"}"#),
         rules,
     );
+    // Padding that is missing, too much, or inside, and bits that stand for nothing: all a panic further on.
+    for base64 in [
+        "BAAAAP////94AA",
+        "BAAAAP////94AA=",
+        "BAAAAP////94AA===",
+        "BAAAAP////94AAA=",
+        "BA=AAP////94AA==",
+        "BAAAAP////94AB==",
+    ] {
+        with(
+            base64,
+            &normalizer(&format!(
+                r#"{{"type": "Precompiled", "precompiled_charsmap": "{base64}"}}"#
+            )),
+            rules,
+        );
+    }
     with(
         "rules cut short",
         &normalizer(r#"{"type": "Precompiled", "precompiled_charsmap": "AAAA"}"#),

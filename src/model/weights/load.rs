@@ -17,7 +17,9 @@ const FLOATS_PER_READ: usize = 1 << 20;
 /// Floats beside the packed weights that [`load`] needs: the rows that are being packed.
 pub(crate) fn staged(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
-        (Place::Columns { .. }, &[rows, columns]) => rows.min(ROWS_PER_READ) * columns,
+        (Place::Columns { .. }, [rows, row @ ..]) => {
+            (*rows).min(ROWS_PER_READ) * row.iter().product::<usize>()
+        }
         _ => 0,
     });
     rows.max().unwrap_or(0)
