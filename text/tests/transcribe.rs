@@ -149,6 +149,8 @@ fn languages_are_heard_or_asked_for() {
     for (more, language, prefix) in [
         (&["--language", "fr"][..], "fr", [1298, 1302]),
         (&["--language", "<|de|>"], "de", [1299, 1302]),
+        (&["--language", "German"], "de", [1299, 1302]),
+        (&["--language", "cantonese"], "yue", [1300, 1302]),
         (&["--language", "yue", "--task", "translate"], "yue", [1300, 1301]),
     ] {
         let prefix = [&prefix[..], &[NO_TIMESTAMPS]].concat();
@@ -171,6 +173,10 @@ fn languages_are_heard_or_asked_for() {
     assert_eq!(language, ["en", "fr", "de", "yue"][best - 1297]);
     let prefix = [best as u32, 1302, NO_TIMESTAMPS];
     assert_eq!(tokens, expected(&place, &short, &prefix, false).0);
+    // A checkpoint may say, by name as well.
+    place.write("generation_config.json", SEVERAL.replacen('{', r#"{"language": "french", "#, 1));
+    assert_eq!(heard(&[]).0, "fr");
+    assert_eq!(heard(&["--language", "en"]).0, "en");
     // One that the model does not have: the nearest that there are.
     let (_, notes, code) = transcribe(&place, &["--language", "fra"], &["short.wav"]);
     assert_eq!(code, Some(1));
