@@ -1,4 +1,4 @@
-//! Runs any checkpoint on a batch of token ids: JSON lines in, JSON lines out. A model that only encodes says nothing;
+//! Runs any checkpoint on a batch of token ids, or of the features of sound: JSON lines in, JSON lines out. A model that only encodes says nothing;
 //! `--logits` writes its hidden states.
 //!
 //! ```sh
@@ -12,18 +12,23 @@
 pub(crate) mod arguments;
 #[path = "support/counting.rs"]
 pub(crate) mod counting;
+#[path = "support/features.rs"]
+mod features;
 #[path = "support/requests.rs"]
 mod requests;
 
 use arguments::{Arguments, Command, HELP};
+use features::Inputs;
 use requests::{Answer, Request};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::{ISA_VARIABLE, Isa};
-use simdformer::search::{Hooks, SearchLimits, SearchOptions, Strategy, score_targets};
-use simdformer::{Event, Limits, Model, Sentence, Session, SessionError, Source, Threads};
+use simdformer::search::{
+    Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
+};
+use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
@@ -33,7 +38,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// Sources that the session encodes in one call.
-const SOURCES_PER_CALL: usize = 64;
+pub(crate) const SOURCES_PER_CALL: usize = 64;
 
 fn main() -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -112,12 +117,25 @@ pub(crate) fn run(
     }
     let options = arguments.search_options(config).map_err(Failure::usage)?;
     check_options(&options, config)?;
+    arguments.check_features(config).map_err(Failure::usage)?;
+    let timestamps = arguments.timestamps(config).map_err(Failure::usage)?;
     let mut text = String::new();
     input.read_to_string(&mut text)?;
     let requests = requests::parse(&text, config, arguments.score)?;
+    let sounds = match &arguments.features {
+        Some(path) => features::read(path, requests.len())?,
+        None => Vec::new(),
+    };
+    let inputs = match config.stem {
+        Some(_) => {
+            Inputs::Features(sounds.iter().map(|(x, bins)| Features::new(x, *bins)).collect())
+        }
+        None => Inputs::Ids(requests.iter().map(Request::ids).collect()),
+    };
 
     let threads = arguments.threads.unwrap_or(1);
-    let batch = Batch { arguments: &arguments, options: &options, requests: &requests };
+    let batch =
+        Batch { arguments: &arguments, options: &options, requests: &requests, inputs, timestamps };
     let (answers, measured) = in_pool(threads, |threads| batch.run(&model, threads))?;
     for answer in &answers {
         serde_json::to_writer(&mut *out, answer)?;
@@ -246,6 +264,9 @@ struct Batch<'a> {
     arguments: &'a Arguments,
     options: &'a SearchOptions,
     requests: &'a [Request],
+    /// What the encoder reads of each.
+    inputs: Inputs<'a>,
+    timestamps: Option<Timestamps>,
 }
 
 impl Batch<'_> {
@@ -264,15 +285,38 @@ impl Batch<'_> {
         }
     }
 
-    fn sources(&self) -> Vec<&[u32]> {
-        self.requests.iter().map(|request| request.input_ids.as_slice()).collect()
+    /// What follows the decoder start: as the line says, or as the checkpoint does for what is heard in `language`.
+    fn prefix(&self, request: &Request, config: &Config, language: Option<u32>) -> Vec<u32> {
+        if request.decoder_input_ids.is_some() {
+            return request.after_start(self.options.start).to_vec();
+        }
+        let asked = &config.generation.transcription;
+        let default = |name: &Option<String>| name.clone().unwrap_or_default();
+        let language = language.or_else(|| asked.language(&default(&asked.default_language)));
+        let task = asked.task(&default(&asked.default_task));
+        asked.prefix(language, task, self.timestamps.is_some())
+    }
+
+    /// The language of line `index`, where the checkpoint leaves it to be heard.
+    fn language(&self, index: usize, session: &mut Session<'_>) -> Result<Option<u32>, Failure> {
+        let asked = session.model().config().generation.transcription.clone();
+        let given = self.requests[index].decoder_input_ids.is_some();
+        if given || !asked.wants_language() || asked.default_language.is_some() {
+            return Ok(None);
+        }
+        let languages: Vec<u32> = asked.languages.iter().map(|&(_, id)| id).collect();
+        let mut slot = [Sentence::default()];
+        self.inputs.encode(session, index..index + 1, &mut slot)?;
+        let heard = session.detect_language(slot[0], self.options.start, &languages)?;
+        session.release_sentence(slot[0])?;
+        Ok(Some(heard))
     }
 
     /// The smallest plan that holds the batch.
     fn limits(&self, config: &Config) -> Limits {
-        let sources = self.sources();
+        let positions = self.inputs.positions();
         let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
-        let tokens = |chunk: &[&[u32]]| chunk.iter().map(|source| source.len()).sum();
+        let tokens = |chunk: &[usize]| chunk.iter().sum();
         // A prompt ends in the first token that is fed for its logits; the last token never is.
         let fed = |prompt: usize| {
             let new = self.options.max_new_tokens.unwrap_or(usize::MAX);
@@ -281,14 +325,15 @@ impl Batch<'_> {
         };
         let target = |request: &Request| {
             let given = request.decoder_input_ids.as_ref().map_or(0, Vec::len);
-            fed(1 + request.after_start(self.options.start).len()).max(given)
+            // Any language is one token.
+            fed(1 + self.prefix(request, config, Some(0)).len()).max(given)
         };
         // Also without requests the plan holds what the options ask for.
         let target_tokens = longest(&mut self.requests.iter().map(target).chain([fed(1)]));
         Limits {
-            sentences: sources.len().max(1),
-            source_tokens: longest(&mut sources.iter().map(|source| source.len())),
-            batch_tokens: longest(&mut sources.chunks(SOURCES_PER_CALL).map(tokens)),
+            sentences: positions.len().max(1),
+            source_tokens: longest(&mut positions.iter().copied()),
+            batch_tokens: longest(&mut positions.chunks(SOURCES_PER_CALL).map(tokens)),
             target_tokens: match config.decoder {
                 Some(decoder) => target_tokens.min(decoder.max_positions.unwrap_or(usize::MAX)),
                 None => 0,
@@ -299,20 +344,26 @@ impl Batch<'_> {
     }
 
     fn search(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
-        let sources = self.sources();
-        let prefixes = self.requests.iter().map(|r| r.after_start(self.options.start));
-        let requests: Vec<Source> = sources
+        let mut prefixes = Vec::with_capacity(self.requests.len());
+        for (index, request) in self.requests.iter().enumerate() {
+            let language = self.language(index, session)?;
+            prefixes.push(self.prefix(request, session.model().config(), language));
+        }
+        let requests: Vec<Source> = prefixes
             .iter()
-            .zip(prefixes.clone())
             .enumerate()
-            .map(|(i, (tokens, prefix))| Source { prefix, stream: i as u64, ..Source::new(tokens) })
+            .map(|(i, prefix)| Source { prefix, stream: i as u64, ..self.inputs.source(i) })
             .collect();
         let stride = session.plan().limits().target_tokens + 1;
-        let mut outputs: Vec<Output> = sources
+        let mut outputs: Vec<Output> = requests
             .iter()
             .map(|_| Output::new(self.options.num_return_sequences, stride))
             .collect();
-        let mut slots = vec![Sentence::default(); sources.len()];
+        let mut slots = vec![Sentence::default(); requests.len()];
+        let mut rule = self.timestamps;
+        let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
+        rules.extend(rule.as_mut().map(|rule| rule as &mut dyn LogitsProcessor));
+        let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
 
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
@@ -320,7 +371,7 @@ impl Batch<'_> {
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
-            session.generate(&requests, self.options, &mut Hooks::default(), &mut |event| {
+            session.generate(&requests, self.options, &mut hooks, &mut |event| {
                 if let Event::Done(done) = event {
                     for hypothesis in done.hypotheses() {
                         outputs[done.source].push(hypothesis.tokens, hypothesis.score);
@@ -330,14 +381,15 @@ impl Batch<'_> {
             let whole = start.elapsed().as_secs_f64();
             // Alone and after the run, so that what is cold at first counts as decoding.
             let start = Instant::now();
-            encode(session, &sources, &mut slots)?;
+            session.clear();
+            self.inputs.encode(session, 0..slots.len(), &mut slots)?;
             let encoded = start.elapsed().as_secs_f64();
             encoding.push(encoded);
             decoding.push((whole - encoded).max(0.0));
         }
         let allocations = counting::allocations() - allocated;
         let new_tokens = outputs.iter().map(Output::tokens).sum();
-        let answers = outputs.iter().zip(prefixes).map(|(output, prefix)| {
+        let answers = outputs.iter().zip(&prefixes).map(|(output, prefix)| {
             let mut answer = output.answer(prefix);
             if let Strategy::Beam(beam) = &self.options.strategy {
                 output.fill(&mut answer, self.options.num_return_sequences, beam.length_penalty);
@@ -356,13 +408,13 @@ impl Batch<'_> {
 
     /// What a model without a decoder does: hidden states, of which nothing is printed.
     fn encode_only(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
-        let sources = self.sources();
+        let count = self.requests.len();
         let mut encoding = Vec::with_capacity(self.arguments.repeat.unwrap_or(1));
         let allocated = counting::allocations();
         for _ in 0..self.arguments.repeat.unwrap_or(1) {
             let start = Instant::now();
-            for sources in sources.chunks(SOURCES_PER_CALL) {
-                session.memory(sources)?;
+            for first in (0..count).step_by(SOURCES_PER_CALL) {
+                self.inputs.memory(session, first..count.min(first + SOURCES_PER_CALL))?;
             }
             encoding.push(start.elapsed().as_secs_f64());
         }
@@ -373,13 +425,12 @@ impl Batch<'_> {
             new_tokens: 0,
             allocations: counting::allocations() - allocated,
         };
-        Ok((vec![Answer::default(); sources.len()], measured))
+        Ok((vec![Answer::default(); count], measured))
     }
 
     /// The log-probabilities of the given targets.
     fn score(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
         let start_token = self.options.start;
-        let sources = self.sources();
         let targets: Vec<&[u32]> =
             self.requests.iter().map(|r| r.after_start(start_token)).collect();
         // What is fed: the decoder start and all of the target but its last token.
@@ -393,14 +444,15 @@ impl Batch<'_> {
         let vocabulary = session.model().config().target_vocab;
         let mut scores: Vec<(f64, Vec<f32>)> =
             targets.iter().map(|target| (0.0, vec![0.0; target.len()])).collect();
-        let mut slots = vec![Sentence::default(); sources.len()];
+        let mut slots = vec![Sentence::default(); targets.len()];
 
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
         let allocated = counting::allocations();
         for _ in 0..repeat {
             let start = Instant::now();
-            encode(session, &sources, &mut slots)?;
+            session.clear();
+            self.inputs.encode(session, 0..slots.len(), &mut slots)?;
             encoding.push(start.elapsed().as_secs_f64());
             let start = Instant::now();
             for (((&slot, input), target), (sum, each)) in
@@ -448,12 +500,12 @@ impl Batch<'_> {
         let (d_model, vocabulary) = (config.d_model, config.target_vocab);
         let mut tensors: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
         for (i, request) in self.requests.iter().enumerate() {
-            let source = request.input_ids.as_slice();
-            let memory = bytes(session.memory(&[source])?);
-            tensors.push((format!("encoder.{i}"), [source.len(), d_model], memory));
+            let memory = bytes(self.inputs.memory(session, i..i + 1)?);
+            let positions = memory.len() / (d_model * size_of::<f32>());
+            tensors.push((format!("encoder.{i}"), [positions, d_model], memory));
             if let Some(tokens) = &request.decoder_input_ids {
                 let mut slot = [Sentence::default()];
-                session.encode(&[source], &mut slot)?;
+                self.inputs.encode(session, i..i + 1, &mut slot)?;
                 let row = session.start(slot[0])?;
                 let mut logits = Vec::with_capacity(tokens.len() * vocabulary * size_of::<f32>());
                 let mut each = |_: usize, row: &[f32]| logits.extend(bytes(row));
@@ -472,17 +524,6 @@ impl Batch<'_> {
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         Ok(())
     }
-}
-
-/// Encodes all sources, as many at a time as decoding does.
-fn encode(
-    session: &mut Session<'_>,
-    sources: &[&[u32]],
-    slots: &mut [Sentence],
-) -> Result<(), SessionError> {
-    session.clear();
-    let slots = slots.chunks_mut(SOURCES_PER_CALL);
-    sources.chunks(SOURCES_PER_CALL).zip(slots).try_for_each(|(s, at)| session.encode(s, at))
 }
 
 fn bytes(floats: &[f32]) -> Vec<u8> {

@@ -416,9 +416,9 @@ fn shards_are_one_checkpoint() {
     other.insert("x".into(), "a.safetensors".into());
     refused(&other, "a.safetensors: the index places x here, but it is not");
     other.insert("x".into(), "c.safetensors".into());
-    refused(&other, "c.safetensors: no such file; the index of shards names it");
+    refused(&other, "model.safetensors.index.json: no such files as it names: c.safetensors");
     other.insert("x".into(), 7.into());
-    refused(&other, "not an index of shards: invalid type: integer `7`, expected a string");
+    refused(&other, "not an index of shards: x: invalid type: integer `7`, expected a string");
     folder.put("model.safetensors.index.json", "{}");
     assert!(folder.open().unwrap_err().to_string().contains("missing field `weight_map`"));
 }

@@ -396,6 +396,7 @@ fn wrong_lines_are_named() {
         ("x", "expected value"),
         ("[]", "invalid length 0"),
         ("{}", "missing field `input_ids`"),
+        (r#"{"input_ids": null}"#, "missing field `input_ids`"),
         (r#"{"input_ids": [1"#, "EOF while parsing a list"),
         (r#"{"input_ids": [1]} 2"#, "trailing characters"),
         (r#"{"input_ids": [-1]}"#, "integer `-1`, expected u32"),
@@ -471,4 +472,105 @@ fn an_encoder_writes_its_hidden_states_and_says_nothing() {
         (code, message.as_str()),
         (1, "line 1: decoder_input_ids of a model without a decoder: expected none")
     );
+}
+
+/// The tensors of a golden under a name, as the file that `--features` reads; and lines without ids.
+fn features_file(name: &str, keep: usize) -> (PathBuf, String) {
+    use safetensors::SafeTensors;
+    let bytes = std::fs::read(folder(name).join("expected.safetensors")).expect("goldens");
+    let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let of = |i: usize| (format!("features.{i}"), tensors.tensor(&format!("features.{i}")));
+    let kept = (0..keep).map(of).map(|(name, tensor)| (name, tensor.expect("features")));
+    let path = std::env::temp_dir().join(format!(
+        "simdformer-{}-{}-{keep}.safetensors",
+        std::process::id(),
+        name.replace('/', "-")
+    ));
+    safetensors::serialize_to_file(kept, None, &path).expect("written");
+    (path, "{}\n".repeat(keep))
+}
+
+/// Whisper from a file of features: in the language that is heard, with and without times, by greedy search and beams;
+/// scores of given targets; encoder outputs and logits.
+#[test]
+fn features_from_a_file_are_transcribed() {
+    for name in ["tests/golden/families/whisper", "tests/golden/families/whisper_english"] {
+        let expected = std::fs::read(folder(name).join("expected.safetensors")).expect("goldens");
+        let expected = safetensors::SafeTensors::deserialize(&expected).expect("a file");
+        let ids = |what: &str, i: usize| -> Vec<u32> {
+            let tensor = expected.tensor(&format!("{what}.{i}")).expect(what);
+            let id = |b: &[u8]| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32;
+            tensor.data().chunks_exact(8).map(id).collect()
+        };
+        let (path, input) = features_file(name, 6);
+        let features = format!("--features {}", path.display());
+        for (more, prefix, answer) in
+            [("", "prefix", "greedy"), ("--timestamps", "timed_prefix", "timed")]
+        {
+            let options = format!("{features} {more} --max-new-tokens 14 {THREADS}");
+            let (answers, statistics) = run(name, &options, &input);
+            for (i, found) in answers.iter().enumerate() {
+                let whole = [ids(prefix, i), ids(answer, i)].concat();
+                assert_eq!(found["sequences"], serde_json::json!([whole]), "{name} {more} {i}");
+            }
+            assert_eq!(answers.len(), 6);
+            assert!(statistics["new_tokens"].as_u64() > Some(10), "{statistics}");
+        }
+        // What is given is not heard.
+        let given: Vec<Value> = (0..6)
+            .map(|i| serde_json::json!({ "decoder_input_ids": ids("decoder_input_ids", i) }))
+            .collect();
+        let out = path.with_extension("out");
+        let options = format!("{features} --score --logits {}", out.display());
+        let (answers, _) = run(name, &options, &lines(&given));
+        assert_eq!(answers.len(), 6);
+        let written = std::fs::read(&out).expect("logits");
+        let written = safetensors::SafeTensors::deserialize(&written).expect("a file");
+        for i in 0..6 {
+            for what in ["encoder", "logits"] {
+                let name = format!("{what}.{i}");
+                let (found, expected) = (written.tensor(&name), expected.tensor(&name));
+                assert_eq!(found.expect("there").shape(), expected.expect("there").shape());
+            }
+        }
+        std::fs::remove_file(out).expect("removed");
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn features_and_models_that_do_not_fit_are_refused() {
+    let (hears, reads) = ("tests/golden/families/whisper", "tests/golden/marian_odd");
+    let (path, input) = features_file(hears, 2);
+    let features = format!("--features {}", path.display());
+    for (model, options, input, code, said) in [
+        (hears, "", &input[..], 2, "--features is missing"),
+        (
+            reads,
+            &features[..],
+            r#"{"input_ids": [2]}"#,
+            2,
+            "--features has no effect without a model that reads features",
+        ),
+        (
+            reads,
+            "--timestamps",
+            r#"{"input_ids": [2]}"#,
+            2,
+            "--timestamps has no effect without a checkpoint that has no_timestamps_token_id and eos_token_id",
+        ),
+        (
+            hears,
+            &features,
+            "{}\n{\"input_ids\": [2]}",
+            1,
+            "line 2: input_ids of a model that reads features: expected none",
+        ),
+        (hears, &features, "{}", 1, "expected a tensor for each of 1 lines, found 2"),
+        (hears, "--features nowhere", "{}", 1, "nowhere: No such file or directory (os error 2)"),
+    ] {
+        let (found, message) = failure(model, options, input);
+        assert!(found == code && message.ends_with(said), "{options}: {found} {message}");
+    }
+    std::fs::remove_file(path).expect("removed");
 }

@@ -218,3 +218,183 @@ fn a_weight_that_is_no_number_is_named_with_its_index() {
     }
     assert!(open(write(&marian_tensors())).is_ok());
 }
+
+/// The only file of weights is taken, whatever its name, and named.
+#[test]
+fn the_only_safetensors_file_is_taken_and_named() {
+    let folder = Folder::new("only");
+    folder.put("config.json", MARIAN).put("weights-final.safetensors", write(&marian_tensors()));
+    folder.put("notes.txt", "x").put("optimizer.pt", "x");
+    let checkpoint = folder.open().expect("a checkpoint");
+    let files: Vec<&str> = checkpoint.files().collect();
+    assert_eq!(files, [folder.0.join("weights-final.safetensors").to_str().expect("a path")]);
+    // The usual name goes first.
+    folder.put("model.safetensors", write(&marian_tensors()));
+    let checkpoint = folder.open().expect("a checkpoint");
+    assert!(checkpoint.files().all(|file| file.ends_with("/model.safetensors")));
+    let memory = open(write(&marian_tensors())).expect("a checkpoint");
+    assert_eq!(memory.files().collect::<Vec<_>>(), ["memory"]);
+}
+
+/// A type that nobody knows yet is nobody's concern, until somebody needs the tensor.
+#[test]
+fn an_unknown_type_matters_only_where_it_is_needed() {
+    let mut tensors = marian_tensors();
+    tensors.insert("extra.scales".into(), ("F6_E9M9", vec![7, 3], vec![0; 11]));
+    tensors.insert("encoder.version".into(), ("I64", vec![1], vec![0; 8]));
+    let checkpoint = open(write(&tensors)).expect("a checkpoint");
+    assert_eq!(checkpoint.unused(), ["extra.scales"]);
+    assert!(checkpoint.dtypes().contains(&("F6_E9M9".to_owned(), 1)));
+    Model::load(&checkpoint, Isa::best()).expect("a model");
+    let error = checkpoint.named("extra.scales").expect_err("no numbers").to_string();
+    assert_eq!(error, "extra.scales: expected F32, F16 or BF16, found F6_E9M9");
+    // Where it lies is checked all the same.
+    let bytes = write(&tensors);
+    assert!(open(bytes[..bytes.len() - 4].to_vec()).is_err());
+}
+
+/// What an index says of the size of all may be wrong, as it is in files that were edited.
+#[test]
+fn the_total_size_of_an_index_is_not_believed() {
+    let folder = Folder::new("total");
+    folder.put("config.json", MARIAN).put("one.safetensors", write(&marian_tensors()));
+    let map: BTreeMap<String, &str> =
+        marian_tensors().into_keys().map(|name| (name, "one.safetensors")).collect();
+    for size in ["-1", "18446744073709551616", "\"all\"", "null", "{}"] {
+        let map = serde_json::to_string(&map).expect("JSON");
+        let index = format!("{{\"metadata\": {{\"total_size\": {size}}}, \"weight_map\": {map}}}");
+        folder.put("model.safetensors.index.json", index);
+        let checkpoint = folder.open().unwrap_or_else(|error| panic!("{size}: {error}"));
+        assert!(checkpoint.files().all(|file| file.ends_with("one.safetensors")));
+    }
+}
+
+/// Halves of a number, most significant bits only.
+fn bf16(x: f32) -> u16 {
+    (x.to_bits() >> 16) as u16
+}
+
+/// The nearest f16 towards zero, of numbers that are normal there; smaller ones become zero.
+fn f16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let (sign, exponent) = ((bits >> 16 & 0x8000) as u16, (bits >> 23 & 0xff) as i32 - 112);
+    match exponent {
+        1..31 => sign | (exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16,
+        _ => sign,
+    }
+}
+
+/// The f32 that half the bits stand for.
+fn widened(half: u16, dtype: &str) -> f32 {
+    if dtype == "BF16" {
+        return f32::from_bits(u32::from(half) << 16);
+    }
+    let (exponent, digits) = (i32::from(half >> 10 & 31), f32::from(half & 1023) / 1024.0);
+    let magnitude = if exponent == 0 { 0.0 } else { (1.0 + digits) * 2f32.powi(exponent - 15) };
+    if half & 0x8000 == 0 { magnitude } else { -magnitude }
+}
+
+/// The bits of all that a model computes for some sources: hidden states, and logits where there are any.
+fn results(model: &Model) -> Vec<u32> {
+    let vocabulary = model.config().source_vocab.min(model.config().target_vocab);
+    let ids = |seed: u64, len| crate::random_model::Random(seed).ids(len, vocabulary);
+    let (a, b, target) = (ids(1, 11), ids(2, 4), ids(3, 6));
+    let decodes = model.config().decoder.is_some();
+    let limits = if decodes {
+        simdformer::Limits::new(2, 16, 16)
+    } else {
+        simdformer::Limits::encoder(2, 16)
+    };
+    let mut session = simdformer::Session::new(model, limits).expect("a session");
+    let memory = session.memory(&[&a, &b]).expect("a memory");
+    let mut bits: Vec<u32> = memory.iter().map(|x| x.to_bits()).collect();
+    if decodes {
+        let mut sentences = [simdformer::Sentence::default(); 2];
+        session.encode(&[&a, &b], &mut sentences).expect("encoded");
+        for sentence in sentences {
+            let row = session.start(sentence).expect("a row");
+            let mut each =
+                |_: usize, logits: &[f32]| bits.extend(logits.iter().map(|x| x.to_bits()));
+            session.prefill(row, &target, Some(&mut each)).expect("prefilled");
+        }
+    }
+    bits
+}
+
+/// A file of f16 or bf16 is that of the same values in f32: the whole model, bit for bit, in every family.
+#[test]
+fn a_model_in_halves_is_the_model_of_the_same_values() {
+    use safetensors::tensor::TensorView;
+    for family in families() {
+        let dims = Dims::small(family);
+        let bytes = dims.bytes(9);
+        let file = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let mut seen = Vec::new();
+        for dtype in ["F16", "BF16", "both"] {
+            let (mut halves, mut singles) = (Vec::new(), Vec::new());
+            for (i, (name, tensor)) in file.tensors().into_iter().enumerate() {
+                let dtype = match dtype {
+                    "both" => ["F16", "BF16", "F32"][i % 3],
+                    one => one,
+                };
+                let values = tensor.data().chunks_exact(4);
+                let values = values.map(|x| f32::from_le_bytes(x.try_into().expect("4 bytes")));
+                let (mut half, mut single) = (Vec::new(), Vec::new());
+                for x in values {
+                    let (stored, value) = match dtype {
+                        "F32" => (x.to_le_bytes().to_vec(), x),
+                        "F16" => (f16(x).to_le_bytes().to_vec(), widened(f16(x), dtype)),
+                        _ => (bf16(x).to_le_bytes().to_vec(), widened(bf16(x), dtype)),
+                    };
+                    half.extend(stored);
+                    single.extend(value.to_le_bytes());
+                }
+                let of = |name| match name {
+                    "F16" => safetensors::Dtype::F16,
+                    "BF16" => safetensors::Dtype::BF16,
+                    _ => safetensors::Dtype::F32,
+                };
+                halves.push((name.clone(), of(dtype), tensor.shape().to_vec(), half));
+                singles.push((name, of("F32"), tensor.shape().to_vec(), single));
+            }
+            let model = |tensors: &[(String, safetensors::Dtype, Vec<usize>, Vec<u8>)]| {
+                let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+                    (name, TensorView::new(*dtype, shape.clone(), bytes).expect("a tensor"))
+                });
+                let bytes = safetensors::serialize(views, None).expect("a file");
+                let checkpoint = Checkpoint::from_bytes(dims.config(), bytes).expect("opened");
+                Model::load(&checkpoint, Isa::best()).expect("a model")
+            };
+            let (half, single) = (model(&halves), model(&singles));
+            assert_eq!(half.bytes(), single.bytes(), "{family:?} {dtype}");
+            let found = results(&half);
+            assert!(found.iter().all(|&bits| f32::from_bits(bits).is_finite()), "{family:?}");
+            assert_eq!(found, results(&single), "{family:?} {dtype}");
+            seen.push(found);
+        }
+        // The types are different models, or nothing was compared.
+        assert!(seen[0] != seen[1] && seen[1] != seen[2] && seen[0] != seen[2], "{family:?}");
+    }
+}
+
+/// Early files of BART ask for their first token by this key.
+#[test]
+fn a_beginning_that_is_forced_by_the_old_key_is_forced() {
+    use simdformer::config::Config;
+    let read = |more: &str| {
+        let config = format!("{{\"model_type\": \"bart\", \"bos_token_id\": 5{more}}}");
+        Config::from_hugging_face(&config).expect("a configuration")
+    };
+    assert_eq!(read("").tokens.forced_bos, None);
+    for value in ["false", "null"] {
+        let config = read(&format!(", \"force_bos_token_to_be_generated\": {value}"));
+        assert_eq!(config.tokens.forced_bos, None, "{value}");
+    }
+    let mut config = read(", \"force_bos_token_to_be_generated\": true");
+    assert_eq!(config.tokens.forced_bos, Some(5));
+    // As transformers has it, whatever else is said; unless there is a file of generation settings.
+    let both = read(", \"forced_bos_token_id\": 7, \"force_bos_token_to_be_generated\": true");
+    assert_eq!(both.tokens.forced_bos, Some(5));
+    config.set_generation_config("{}").expect("settings");
+    assert_eq!(config.tokens.forced_bos, None);
+}

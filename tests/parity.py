@@ -5,7 +5,8 @@ Usage: python tests/parity.py [--generate PROGRAM] [--lengths 1,7,40] [--new-tok
 For each directory: random sources and targets of these lengths go through `generate --logits` and through transformers
 in float64, each sentence alone. Encoder outputs and teacher-forced logits must agree within 2e-5 of the largest
 magnitude of each tensor, greedy sequences and those of four beams must be the same, and scores of beams within 1e-5.
-A model that only encodes is compared in its hidden states. Without --generate the program is built first.
+A model that only encodes is compared in its hidden states. Of one that reads features these are random, as many frames
+as the model has positions and fewer; its sequences are compared with timestamps and without. Without --generate the program is built first.
 
 Needs torch and transformers, see golden/requirements.txt. Nothing is downloaded and nothing in DIR is run.
 """
@@ -18,12 +19,15 @@ import sys
 import tempfile
 
 import torch
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, SeamlessM4TForTextToText, SeamlessM4Tv2ForTextToText
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq, SeamlessM4TForTextToText, SeamlessM4Tv2ForTextToText
 from transformers import UMT5ForConditionalGeneration
 from transformers.models.fsmt import modeling_fsmt
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+import whisper
+
 # Its own goes through float32, which does not hold the least float64.
 modeling_fsmt.fill_with_neg_inf = lambda t: torch.full_like(t, torch.finfo(t.dtype).min)
 
@@ -40,6 +44,8 @@ def load(folder):
         import transformers
 
         kind = getattr(transformers, names[0])
+    elif config.model_type == "whisper":
+        kind = AutoModelForSpeechSeq2Seq
     elif decodes:
         kind = text.get(config.model_type, AutoModelForSeq2SeqLM)
     else:
@@ -84,6 +90,8 @@ def stripped(row, eos):
 
 def compare(program, folder, lengths, new_tokens):
     model, decodes = load(folder)
+    if model.config.model_type == "whisper":
+        return listen(program, folder, model, lengths, new_tokens)
     config = model.config.get_text_config(encoder=True)
     generator = torch.Generator().manual_seed(0)
     settings = model.generation_config if decodes else model.config
@@ -119,6 +127,59 @@ def compare(program, folder, lengths, new_tokens):
     wrong = [f"{what} off by {error:.1e}" for what, error in worst.items() if not error <= BOUND]
     if decodes:
         wrong += searches(program, folder, model, sources, new_tokens)
+    told = ", ".join(f"{what} within {error:.1e}" for what, error in worst.items())
+    print(f"{folder}: {'WRONG: ' + '; '.join(wrong) if wrong else 'the same'} ({told})", flush=True)
+    return not wrong
+
+
+def listen(program, folder, model, lengths, new_tokens):
+    config, settings = model.config, model.generation_config
+    generator = torch.Generator().manual_seed(0)
+    # The whole, which is all that the library itself takes; odd and even numbers of frames below it.
+    frames = [2 * config.max_source_positions, *(min(2 * n - 1, 2 * config.max_source_positions) for n in lengths)]
+    lengths = [min(n, config.max_target_positions) for n in [*lengths, lengths[0]]]
+    sounds = [whisper.features(generator, n, config.num_mel_bins) for n in frames]
+    start = settings.decoder_start_token_id
+    targets = [[start, *ids(generator, n, config.vocab_size, None)][:n] for n in lengths]
+    memories = [whisper.memory(model, x) for x in sounds]
+    worst, wrong = {"encoder": 0.0, "logits": 0.0}, []
+    with tempfile.TemporaryDirectory() as scratch:
+        path, out = (os.path.join(scratch, name) for name in ("in.safetensors", "out.safetensors"))
+        save_file({f"features.{i}": x.contiguous() for i, x in enumerate(sounds)}, path)
+        lines = [json.dumps({"decoder_input_ids": target}) for target in targets]
+        run(program, folder, lines, "--features", path, "--logits", out, "--score")
+        found = load_file(out)
+        for i, (memory, target) in enumerate(zip(memories, targets)):
+            worst["encoder"] = max(worst["encoder"], difference(found[f"encoder.{i}"], memory))
+            expected = whisper.logits(model, memory, target)
+            worst["logits"] = max(worst["logits"], difference(found[f"logits.{i}"], expected))
+        wrong += [f"{what} off by {error:.1e}" for what, error in worst.items() if not error <= BOUND]
+        prefixes = [[]] * len(sounds)
+        if hasattr(settings, "lang_to_id"):
+            heard = [model.detect_language(encoder_outputs=whisper.outputs(m)).item() for m in memories]
+            prefixes = [[language, settings.task_to_id["transcribe"]] for language in heard]
+        stamped = getattr(settings, "no_timestamps_token_id", None)
+        # Lines that say nothing begin as the checkpoint says.
+        lines = ["{}"] * len(sounds)
+        for timed in [False] if stamped is None else [False, True]:
+            for beams in (1, 4):
+                options = ["--beams", str(beams), "--max-new-tokens", str(new_tokens), "--features", path]
+                options += ["--num-return-sequences", str(beams), *(["--timestamps"] if timed else [])]
+                answers = run(program, folder, lines, *options)
+                for i, (memory, prefix, answer) in enumerate(zip(memories, prefixes, answers)):
+                    prefix = prefix + ([stamped] if stamped is not None and not timed else [])
+                    prompt = [start, *prefix]
+                    rows, scores = whisper.search(
+                        model, memory, prompt, timed, num_beams=beams, num_return_sequences=beams, max_new_tokens=new_tokens
+                    )
+                    what = f"{beams} beams, sound {i}{', with times' if timed else ''}"
+                    expected = [prefix + row for row in rows]
+                    if answer["sequences"] != expected:
+                        wrong.append(f"{what}: {answer['sequences'][0]}, expected {expected[0]}")
+                    elif beams > 1:
+                        error = max(abs(a - b) for a, b in zip(answer["scores"], scores))
+                        if not error <= SCORE:
+                            wrong.append(f"{what}: scores off by {error:.1e}")
     told = ", ".join(f"{what} within {error:.1e}" for what, error in worst.items())
     print(f"{folder}: {'WRONG: ' + '; '.join(wrong) if wrong else 'the same'} ({told})", flush=True)
     return not wrong

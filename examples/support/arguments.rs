@@ -4,7 +4,7 @@
 //! no effect beside the others is refused.
 
 use simdformer::config::{Config, Side};
-use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy};
+use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 /// Text of `--help`.
 pub(crate) const HELP: &str = "\
-Runs any encoder-decoder checkpoint on a batch of token ids.
+Runs any encoder-decoder checkpoint on a batch of token ids, or of the features of sound.
 
     generate --model DIR [OPTION VALUE]... < REQUESTS
 
@@ -20,7 +20,9 @@ Reads JSON lines, {\"input_ids\": [...]} with optional \"decoder_input_ids\": [.
 batch and prints a JSON line for each, {\"sequences\": [[...]], \"scores\": [...]}, best first: ids after
 the decoder start, end of sentence included. decoder_input_ids are a forced prefix: the search
 continues them, and they are part of every sequence (not of scores or counts). A decoder start before
-them is understood and not repeated. Scores are sums of log-probabilities of the new tokens, divided
+them is understood and not repeated. A model that reads features (Whisper) takes them from a file, and
+lines without input_ids; a line without decoder_input_ids then begins as the checkpoint says, in the
+language that is heard where it names none. Scores are sums of log-probabilities of the new tokens, divided
 by length^penalty in beam search.
 
     --model DIR                 config.json, model.safetensors, generation_config.json (optional)
@@ -29,6 +31,7 @@ by length^penalty in beam search.
     --repeat N                  run the batch N times and report the medians of the seconds
     --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
                                 decoder_input_ids, logits.{i} [len, vocabulary], fed exactly those ids
+    --features FILE             safetensors: features.{i} [frames, bins] of line i, counted from 0
     --score                     no search: the log-probability of each line's decoder_input_ids after
                                 the decoder start; adds \"log_probabilities\": [[...]] to the line
 
@@ -54,6 +57,7 @@ Search; the default of each is that of generation_config.json, else the one name
     --top-p X                   (1: all)   samples only
     --min-p X                   (0: all)   samples only
     --seed N                    (0)   samples only
+    --timestamps                text with times, by Whisper's rule for them
 
 Standard error gets one JSON object: load_seconds; plan_bytes, all memory of the session;
 encode_seconds, the encoder and the cross keys and values, timed in a call of its own after the run;
@@ -83,6 +87,7 @@ pub(crate) struct Arguments {
     pub(crate) isa: Option<String>,
     pub(crate) repeat: Option<usize>,
     pub(crate) logits: Option<PathBuf>,
+    pub(crate) features: Option<PathBuf>,
     pub(crate) score: bool,
     pub(crate) max_new_tokens: Option<usize>,
     pub(crate) min_new_tokens: Option<usize>,
@@ -101,6 +106,7 @@ pub(crate) struct Arguments {
     pub(crate) top_p: Option<f64>,
     pub(crate) min_p: Option<f64>,
     pub(crate) seed: Option<u64>,
+    pub(crate) timestamps: bool,
 }
 
 /// What is wrong with a command line.
@@ -153,12 +159,13 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 23] = [
+const OPTIONS: [&str; 25] = [
     "--model",
     "--threads",
     "--isa",
     "--repeat",
     "--logits",
+    "--features",
     "--score",
     "--max-new-tokens",
     "--min-new-tokens",
@@ -177,10 +184,11 @@ const OPTIONS: [&str; 23] = [
     "--top-p",
     "--min-p",
     "--seed",
+    "--timestamps",
 ];
 
 /// Options that shape the search, and so have no place beside `--score`.
-const FIRST_OF_SEARCH: usize = 6;
+const FIRST_OF_SEARCH: usize = 7;
 
 /// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
@@ -210,6 +218,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             "--sample" => Some(&mut parsed.sample),
             "--score" => Some(&mut parsed.score),
             "--no-scores" => Some(&mut parsed.no_scores),
+            "--timestamps" => Some(&mut parsed.timestamps),
             _ => None,
         };
         if let Some(flag) = flag {
@@ -275,6 +284,7 @@ impl Arguments {
             "--isa" => self.isa = given.parse("a name")?,
             "--repeat" => self.repeat = given.at_least_one()?,
             "--logits" => self.logits = Some(given.value.into()),
+            "--features" => self.features = Some(given.value.into()),
             "--max-new-tokens" => self.max_new_tokens = given.at_least_one()?,
             "--min-new-tokens" => self.min_new_tokens = given.count()?,
             "--beams" => self.beams = given.at_least_one()?,
@@ -300,6 +310,34 @@ impl Arguments {
             other => return Err(UsageError::Unknown { found: other.to_owned() }),
         }
         Ok(())
+    }
+
+    /// The rule about times, where it is wanted.
+    pub(crate) fn timestamps(&self, config: &Config) -> Result<Option<Timestamps>, UsageError> {
+        if !self.timestamps {
+            return Ok(None);
+        }
+        let transcription = &config.generation.transcription;
+        let (Some(no_timestamps), Some(&eos)) =
+            (transcription.no_timestamps, config.tokens.eos.first())
+        else {
+            let needed = "a checkpoint that has no_timestamps_token_id and eos_token_id";
+            return Err(UsageError::Needs { option: "--timestamps", needed });
+        };
+        let max_initial = transcription.max_initial_timestamp;
+        Ok(Some(Timestamps { no_timestamps, eos, max_initial }))
+    }
+
+    /// Features for a model that reads them, and for no other.
+    pub(crate) fn check_features(&self, config: &Config) -> Result<(), UsageError> {
+        match (&self.features, config.stem) {
+            (None, Some(_)) => Err(UsageError::Missing { option: "--features" }),
+            (Some(_), None) => {
+                let needed = "a model that reads features";
+                Err(UsageError::Needs { option: "--features", needed })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The search that the checkpoint asks for, with what the command line says in its place.

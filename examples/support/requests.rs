@@ -8,13 +8,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
-    /// Source ids, end of sentence included.
-    pub(crate) input_ids: Vec<u32>,
+    /// Source ids, end of sentence included; none where the model reads features.
+    pub(crate) input_ids: Option<Vec<u32>>,
     /// Target ids: a prefix to continue, or a target to score.
     pub(crate) decoder_input_ids: Option<Vec<u32>>,
 }
 
 impl Request {
+    /// Source ids.
+    pub(crate) fn ids(&self) -> &[u32] {
+        self.input_ids.as_deref().unwrap_or_default()
+    }
+
     /// The target ids after the decoder start, which may stand before them or not.
     pub(crate) fn after_start(&self, start: u32) -> &[u32] {
         match self.decoder_input_ids.as_deref() {
@@ -48,6 +53,8 @@ pub(crate) struct LineError {
 enum Problem {
     Json(serde_json::Error),
     Empty,
+    Missing,
+    Ids,
     Outside { key: &'static str, index: usize, vocabulary: usize, found: u32 },
     TooLong { key: &'static str, expected_at_most: usize, found: usize },
     NoTarget,
@@ -65,6 +72,8 @@ impl fmt::Display for LineError {
                 write!(f, "{message}, at column {}", error.column())
             }
             Problem::Empty => write!(f, "expected at least one id in input_ids, found none"),
+            Problem::Missing => write!(f, "missing field `input_ids`"),
+            Problem::Ids => write!(f, "input_ids of a model that reads features: expected none"),
             Problem::Outside { key, index, vocabulary, found } => {
                 write!(f, "{key}[{index}]: expected an id below {vocabulary}, found {found}")
             }
@@ -87,8 +96,11 @@ pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Requ
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let error = |problem| LineError { line: index + 1, problem };
         let request: Request = serde_json::from_str(line).map_err(|e| error(Problem::Json(e)))?;
-        if request.input_ids.is_empty() {
-            return Err(error(Problem::Empty));
+        match (&request.input_ids, config.stem) {
+            (Some(_), Some(_)) => return Err(error(Problem::Ids)),
+            (None, None) => return Err(error(Problem::Missing)),
+            (Some(ids), None) if ids.is_empty() => return Err(error(Problem::Empty)),
+            _ => (),
         }
         if score && request.decoder_input_ids.is_none() {
             return Err(error(Problem::NoTarget));
@@ -97,7 +109,7 @@ pub(crate) fn parse(text: &str, config: &Config, score: bool) -> Result<Vec<Requ
             return Err(error(Problem::NoDecoder));
         }
         let target = request.decoder_input_ids.as_deref().unwrap_or_default();
-        check("input_ids", &request.input_ids, Side::Encoder, config).map_err(error)?;
+        check("input_ids", request.ids(), Side::Encoder, config).map_err(error)?;
         check("decoder_input_ids", target, Side::Decoder, config).map_err(error)?;
         requests.push(request);
     }

@@ -1,17 +1,23 @@
 //! The header of a safetensors file, believed in nothing.
 //!
 //! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of the
-//! `safetensors` crate; the checks are made here, against the length of the file and before anything is added, so that
-//! each complaint names the tensor and the file and no sum can overflow.
+//! `safetensors` crate, and others, which a later version may know: only whoever wants such a tensor is refused. The
+//! checks are made here, against the length of the file and before anything is added, so that each complaint names the
+//! tensor and the file and no sum can overflow.
 
 use std::collections::HashSet;
 use std::fmt;
 
-use safetensors::tensor::TensorInfo;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
 
 use super::CheckpointError;
-use super::file::Source;
+use super::file::{Source, disguised};
+use super::shown::shown;
 
 /// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
 const MAX_HEADER: u64 = 100_000_000;
@@ -19,11 +25,98 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Bytes of the length field.
 const LENGTH: u64 = 8;
 
+/// Characters of a name that are shown: a hostile one may be as long as the header.
+const SHOWN: usize = 400;
+
+/// Tensors in a header or an index: ten times those of a large model. Each takes more memory than text.
+pub(super) const MAX_TENSORS: usize = 1 << 15;
+
+/// Dimensions of a tensor; weights have two, those of pictures four.
+const MAX_DIMENSIONS: usize = 32;
+
+/// A type as the file spells it.
+#[derive(Clone, Debug)]
+pub(super) enum Stored {
+    Known(safetensors::Dtype),
+    /// Shortened.
+    Unknown(String),
+}
+
+impl Stored {
+    fn of(name: &str) -> Self {
+        let name_of: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+        match safetensors::Dtype::deserialize(name_of) {
+            Ok(dtype) => Self::Known(dtype),
+            Err(_) => Self::Unknown(shown(name, 24)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Stored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Stored;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a type")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Stored, E> {
+                Ok(Stored::of(name))
+            }
+        }
+        deserializer.deserialize_str(Name)
+    }
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(dtype) => dtype.fmt(f),
+            Self::Unknown(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a header says of a tensor.
+#[derive(Deserialize)]
+struct TensorInfo {
+    dtype: Stored,
+    #[serde(deserialize_with = "dimensions")]
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+/// A shape, without reading a long one to its end.
+fn dimensions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
+    struct Dimensions;
+    impl<'de> Visitor<'de> for Dimensions {
+        type Value = Vec<usize>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX_DIMENSIONS} sizes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<usize>, A::Error> {
+            let mut shape = Vec::new();
+            while let Some(size) = list.next_element()? {
+                if shape.len() == MAX_DIMENSIONS {
+                    return Err(A::Error::invalid_length(MAX_DIMENSIONS + 1, &self));
+                }
+                shape.push(size);
+            }
+            Ok(shape)
+        }
+    }
+    deserializer.deserialize_seq(Dimensions)
+}
+
 /// One tensor of a file: its type and shape are consistent with bytes that are there.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
-    pub(super) dtype: safetensors::Dtype,
+    pub(super) dtype: Stored,
     pub(super) shape: Vec<usize>,
     /// From the start of the file.
     pub(super) offset: u64,
@@ -31,6 +124,7 @@ pub(super) struct Entry {
 
 pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
     let file = || source.name().to_owned();
+    let shown = |name: &str| shown(name, SHOWN);
     let Some(available) = source.len().checked_sub(LENGTH) else {
         return Err(CheckpointError::TooShort { file: file(), bytes: source.len() });
     };
@@ -38,6 +132,8 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     source.read_at(0, &mut length)?;
     let header = u64::from_le_bytes(length);
     if header > MAX_HEADER {
+        // No such length begins any file in this format; but those of others, and messages.
+        disguised(source)?;
         return Err(CheckpointError::HeaderTooLarge {
             file: file(),
             bytes: header,
@@ -91,19 +187,21 @@ pub(super) fn whole(
     shape: Vec<usize>,
 ) -> Result<Entry, CheckpointError> {
     let len = source.len();
+    let dtype = Stored::Known(dtype);
     let info = TensorInfo { dtype, shape, data_offsets: (0, len as usize) };
     check_tensor(source, name, &info, len)?;
-    Ok(Entry { name: name.to_owned(), dtype, shape: info.shape, offset: 0 })
+    let TensorInfo { dtype, shape, .. } = info;
+    Ok(Entry { name: name.to_owned(), dtype, shape, offset: 0 })
 }
 
-/// The tensor lies in the file, and its bytes are as many as its elements need.
+/// The tensor lies in the file, and its bytes are as many as its elements need, where anybody knows how many that is.
 fn check_tensor(
     source: &Source<'_>,
     name: &str,
     info: &TensorInfo,
     available: u64,
 ) -> Result<(), CheckpointError> {
-    let (file, tensor) = (|| source.name().to_owned(), || shown(name));
+    let (file, tensor) = (|| source.name().to_owned(), || shown(name, SHOWN));
     let (begin, end) = info.data_offsets;
     if end < begin {
         return Err(CheckpointError::OffsetsReversed {
@@ -118,12 +216,19 @@ fn check_tensor(
     }
     // Zero sizes do not excuse the others: their product must fit too.
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
-    let fits = count(&info.shape).and_then(|n| n.checked_mul(info.dtype.bitsize()));
+    let bits = match &info.dtype {
+        Stored::Known(dtype) => dtype.bitsize(),
+        Stored::Unknown(_) => 1,
+    };
+    let fits = count(&info.shape).and_then(|n| n.checked_mul(bits));
     if fits.is_none() {
         let shape = info.shape.clone();
         return Err(CheckpointError::ShapeOverflow { file: file(), tensor: tensor(), shape });
     }
-    let expected = (info.shape.iter().product::<usize>() * info.dtype.bitsize()).div_ceil(8);
+    if let Stored::Unknown(_) = info.dtype {
+        return Ok(());
+    }
+    let expected = (info.shape.iter().product::<usize>() * bits).div_ceil(8);
     if expected != end - begin {
         let found = end - begin;
         return Err(CheckpointError::SizeMismatch {
@@ -137,23 +242,34 @@ fn check_tensor(
 }
 
 fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
-    let mut repeated = None;
+    let mut fault = None;
     let mut parser = serde_json::Deserializer::from_str(text);
-    let parsed = Collect { repeated: &mut repeated }
+    let parsed = Collect { fault: &mut fault }
         .deserialize(&mut parser)
         .and_then(|tensors| parser.end().map(|()| tensors));
     let file = source.name().to_owned();
-    match (parsed, repeated) {
-        (_, Some(tensor)) => Err(CheckpointError::DuplicateTensor { file, tensor: shown(&tensor) }),
+    match (parsed, fault) {
+        (_, Some(Fault::Repeated(tensor))) => {
+            Err(CheckpointError::DuplicateTensor { file, tensor })
+        }
+        (_, Some(Fault::TooMany)) => {
+            Err(CheckpointError::TooManyTensors { file, limit: MAX_TENSORS })
+        }
         (Ok(tensors), None) => Ok(tensors),
         (Err(error), None) => {
-            Err(CheckpointError::Header { file, message: shown(&error.to_string()) })
+            Err(CheckpointError::Header { file, message: shown(&error.to_string(), SHOWN) })
         }
     }
 }
 
+/// What is wrong with an object that is JSON.
+enum Fault {
+    Repeated(String),
+    TooMany,
+}
+
 struct Collect<'a> {
-    repeated: &'a mut Option<String>,
+    fault: &'a mut Option<Fault>,
 }
 
 impl<'de> Visitor<'de> for Collect<'_> {
@@ -167,17 +283,21 @@ impl<'de> Visitor<'de> for Collect<'_> {
         let mut tensors = Vec::new();
         let mut seen = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
+            if seen.len() == MAX_TENSORS {
+                *self.fault = Some(Fault::TooMany);
+                return Err(A::Error::custom("too many tensors"));
+            }
             if !seen.insert(name.clone()) {
-                *self.repeated = Some(name);
+                *self.fault = Some(Fault::Repeated(shown(&name, SHOWN)));
                 return Err(A::Error::custom("a tensor stands twice"));
             }
             if name == "__metadata__" {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let info = map
-                .next_value()
-                .map_err(|error| A::Error::custom(format_args!("{}: {error}", shown(&name))))?;
+            let info = map.next_value().map_err(|error| {
+                A::Error::custom(format_args!("{}: {error}", shown(&name, SHOWN)))
+            })?;
             tensors.push((name, info));
         }
         Ok(tensors)
@@ -189,14 +309,5 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
-    }
-}
-
-/// Text of the file, cut to what a person reads: a hostile name may be as long as the header.
-fn shown(text: &str) -> String {
-    const LIMIT: usize = 400;
-    match text.char_indices().nth(LIMIT) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
     }
 }

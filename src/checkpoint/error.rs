@@ -2,6 +2,7 @@ use core::fmt;
 use core::ops::Range;
 use std::io;
 
+use super::foreign::{self, Foreign};
 use crate::config::{ConfigError, Side};
 use crate::network::Role;
 
@@ -28,6 +29,36 @@ pub enum CheckpointError {
         file: String,
         /// What was found instead, or what to do.
         hint: &'static str,
+    },
+    /// Weights of another program, or a download that went wrong, where weights in safetensors are expected.
+    ForeignWeights {
+        /// The file.
+        file: String,
+        /// What it is, by its name or its first bytes.
+        found: Foreign,
+        /// How it begins, if that is text that says something.
+        says: String,
+    },
+    /// The only weights are those that transformers calls a variant.
+    OnlyVariant {
+        /// The file.
+        file: String,
+        /// `fp16` of `model.fp16.safetensors`.
+        variant: String,
+    },
+    /// Parts of a sharded checkpoint, and no index that says which tensor is where.
+    ShardsWithoutIndex {
+        /// The index that is missing.
+        file: String,
+        /// The parts that are there.
+        shards: Vec<String>,
+    },
+    /// Several files of weights, none of which is `model.safetensors`.
+    SeveralWeights {
+        /// The directory.
+        path: String,
+        /// The files.
+        files: Vec<String>,
     },
     /// Something that is not a regular file stands in a file's place.
     NotAFile {
@@ -75,6 +106,20 @@ pub enum CheckpointError {
         file: String,
         /// The name it gives.
         shard: String,
+    },
+    /// Files that the index names are not there.
+    ShardsMissing {
+        /// The index.
+        file: String,
+        /// All that are missing.
+        shards: Vec<String>,
+    },
+    /// The index places one tensor twice.
+    PlacedTwice {
+        /// The index.
+        file: String,
+        /// The tensor.
+        tensor: String,
     },
     /// The index promises a tensor that the shard does not have.
     ShardLacksTensor {
@@ -128,6 +173,13 @@ pub enum CheckpointError {
         file: String,
         /// The name.
         tensor: String,
+    },
+    /// A header or an index of more tensors than any real one.
+    TooManyTensors {
+        /// The file.
+        file: String,
+        /// The most that are accepted.
+        limit: usize,
     },
     /// A tensor ends before it begins.
     OffsetsReversed {
@@ -277,6 +329,20 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// Names that may be many.
+struct Many<'a>(&'a [String]);
+
+impl fmt::Display for Many<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 20;
+        Names(&self.0[..self.0.len().min(SHOWN)]).fmt(f)?;
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
 fn nearest(f: &mut fmt::Formatter<'_>, names: &[String]) -> fmt::Result {
     if names.is_empty() { Ok(()) } else { write!(f, "; the nearest names are {}", Names(names)) }
 }
@@ -289,6 +355,32 @@ impl fmt::Display for CheckpointError {
                 write!(f, "{path}: expected a checkpoint directory, found something else")
             }
             Self::FileMissing { file, hint } => write!(f, "{file}: no such file; {hint}"),
+            Self::ForeignWeights { file, found, says } => {
+                write!(f, "{file}: {found}")?;
+                if !says.is_empty() {
+                    write!(f, ": \"{says}\"")?;
+                }
+                write!(f, "; {}", found.hint())?;
+                match found {
+                    Foreign::Pickle => write!(f, ": {}", foreign::python(file)),
+                    _ => Ok(()),
+                }
+            }
+            Self::OnlyVariant { file, variant } => write!(
+                f,
+                "{file}: the variant \"{variant}\", and there is no model.safetensors; rename it, or save what \
+                 from_pretrained(..., variant=\"{variant}\") loads"
+            ),
+            Self::ShardsWithoutIndex { file, shards } => {
+                write!(
+                    f,
+                    "{file}: no such file; without it nobody knows what is in {}",
+                    Many(shards)
+                )
+            }
+            Self::SeveralWeights { path, files } => {
+                write!(f, "{path}: expected model.safetensors or one other, found {}", Many(files))
+            }
             Self::NotAFile { file } => write!(f, "{file}: not a regular file"),
             Self::Unreadable { file, error } => write!(f, "{file}: cannot be read: {error}"),
             Self::NotUtf8 { file, valid_up_to } => {
@@ -301,6 +393,12 @@ impl fmt::Display for CheckpointError {
             Self::Index { file, message } => write!(f, "{file}: not an index of shards: {message}"),
             Self::ShardOutsideDirectory { file, shard } => {
                 write!(f, "{file}: the shard \"{shard}\" is not a plain file name")
+            }
+            Self::ShardsMissing { file, shards } => {
+                write!(f, "{file}: no such files as it names: {}", Many(shards))
+            }
+            Self::PlacedTwice { file, tensor } => {
+                write!(f, "{file}: {tensor} is placed twice")
             }
             Self::ShardLacksTensor { file, tensor } => {
                 write!(f, "{file}: the index places {tensor} here, but it is not")
@@ -326,6 +424,9 @@ impl fmt::Display for CheckpointError {
             Self::Header { file, message } => write!(f, "{file}: wrong header: {message}"),
             Self::DuplicateTensor { file, tensor } => {
                 write!(f, "{file}: {tensor} stands twice in the header")
+            }
+            Self::TooManyTensors { file, limit } => {
+                write!(f, "{file}: more than {limit} tensors, which no real one has")
             }
             Self::OffsetsReversed { file, tensor, begin, end } => {
                 write!(f, "{file}: {tensor} begins at byte {begin} and ends at {end}, before it")
@@ -369,7 +470,17 @@ impl fmt::Display for CheckpointError {
                 write!(f, "{tensor}: expected shape {expected:?}, found {found:?}")
             }
             Self::WrongDtype { tensor, found } => {
-                write!(f, "{tensor}: expected F32, F16 or BF16, found {found}")
+                write!(f, "{tensor}: expected F32, F16 or BF16, found {found}")?;
+                if found == "F64" {
+                    return f.write_str(", which would be rounded; save the model in float32");
+                }
+                let quantised = found.starts_with("F8") || found.starts_with("F4");
+                if quantised || ["I8", "U8", "I4", "U4"].contains(&found.as_str()) {
+                    return f.write_str(
+                        "; quantised weights need their scales, which are not read: take the model that they were made of",
+                    );
+                }
+                Ok(())
             }
             Self::ExtraLayer { side, layers, tensor } => {
                 let s = if *layers == 1 { "" } else { "s" };

@@ -10,6 +10,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::CheckpointError;
+use super::foreign::Foreign;
+use super::shown::shown;
 
 /// Where the bytes of one safetensors file, or of one tensor in memory, are.
 pub(super) struct Source<'c> {
@@ -66,20 +68,51 @@ impl<'c> Source<'c> {
     }
 }
 
+/// Bytes by which a file in another format is known.
+const BEGIN: usize = 512;
+
+/// An error if `source` begins as the files of other programs do, or as messages.
+pub(super) fn disguised(source: &Source<'_>) -> Result<(), CheckpointError> {
+    let mut begin = [0; BEGIN];
+    let begin = &mut begin[..source.len().min(BEGIN as u64) as usize];
+    source.read_at(0, begin)?;
+    match Foreign::of_bytes(begin) {
+        Some(found) => Err(foreign(source.name(), found, begin)),
+        None => Ok(()),
+    }
+}
+
+fn foreign(name: &str, found: Foreign, begin: &[u8]) -> CheckpointError {
+    const SAID: usize = 80;
+    let says = match found {
+        Foreign::Message => shown(String::from_utf8_lossy(begin).trim(), SAID),
+        _ => String::new(),
+    };
+    CheckpointError::ForeignWeights { file: name.to_owned(), found, says }
+}
+
 /// The text of a JSON file of at most `limit` bytes; `None` if there is no such file.
 pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
     let name = path.display().to_string();
-    let file = match open_file(path) {
-        Ok(Some((file, _))) => file,
+    let (file, len) = match open_file(path) {
+        Ok(Some(opened)) => opened,
         Ok(None) => return Err(CheckpointError::NotAFile { file: name }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&name, error)),
     };
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(len.min(limit) as usize + 2);
     // One byte more than allowed, to see whether there is more; the length in the directory may lie.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&name, error))?;
     if bytes.len() as u64 > limit {
         return Err(CheckpointError::JsonTooLarge { file: name, limit });
+    }
+    let begin = &bytes[..bytes.len().min(BEGIN)];
+    let found = Foreign::of_bytes(begin);
+    let page = begin.trim_ascii_start().starts_with(b"<");
+    if let Some(found) =
+        found.filter(|&found| page || matches!(found, Foreign::GitLfs | Foreign::WebPage))
+    {
+        return Err(foreign(&name, found, begin));
     }
     String::from_utf8(bytes).map(Some).map_err(|error| CheckpointError::NotUtf8 {
         file: name,

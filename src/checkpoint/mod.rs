@@ -18,6 +18,7 @@
 //! | | Hugging Face's families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
 //! |---|---|---|---|
 //! | embeddings | `model.side.embed_tokens.weight`, one for both `model.shared.weight` | `src_embed.weight`, `tgt_embed.weight` | `side.embedding.weight` |
+//! | convolutions | `model.encoder.conv1.`, `model.encoder.conv2.` (Whisper) | | `encoder.convolutions.0.`, `encoder.convolutions.1.` |
 //! | learned positions | `model.side.embed_positions.weight` | | `side.positions.weight` |
 //! | in a layer | `model.side.layers.N.` | `side.layers.N.`, also after `transformer.` | `side.layers.N.` |
 //! | its attention | `self_attn.`, `encoder_attn.` | `self_attn.`, `multihead_attn.` | `self_attention.`, `cross_attention.` |
@@ -28,11 +29,12 @@
 //! | output | `lm_head.weight`, `final_logits_bias` | `generator.weight`, `generator.bias` | `output.weight`, `output.bias` |
 //!
 //! The families of fairseq's line (Marian to PLBart) are in the first column; FSMT's output is
-//! `model.decoder.output_projection.weight`. Those with names of their own have a file each under `names/`: T5
+//! `model.decoder.output_projection.weight`, Whisper's `proj_out.weight`. Those with names of their own have a file each under `names/`: T5
 //! (`side.block.N.layer.0.SelfAttention.q`), Seamless (`text_side.layers.N.`), and encoders alone, which may come after
 //! the name of their family (`bert.encoder.layer.N.attention.self.query`).
 //!
-//! Linear maps and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`.
+//! Linear maps, convolutions and norms end in `.weight` and `.bias`; a map is `[outputs, inputs]`, a convolution
+//! `[outputs, inputs, 3]`.
 //!
 //! ```no_run
 //! use simdformer::checkpoint::{Checkpoint, Role};
@@ -47,36 +49,44 @@
 mod container;
 mod error;
 mod file;
+mod foreign;
 mod names;
+mod shards;
+mod shown;
 mod tensor;
 mod tensor_ref;
 
 use core::fmt;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::config::{Config, Ties};
+use crate::config::{Config, ConfigError, Ties};
 use crate::network::tree::{Tensor, each_tensor};
 pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use container::Entry;
 pub use error::CheckpointError;
 use file::{Source, read_json};
+pub use foreign::Foreign;
 use names::Location;
+use shards::Tensors;
+use shown::shown;
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;
 
-/// Largest `config.json` and `generation_config.json` that is read.
-const MAX_CONFIG: u64 = 16 << 20;
+/// Largest `config.json` and `generation_config.json` that is read: that of a classifier of twenty thousand labels.
+const MAX_CONFIG: u64 = 2 << 20;
 
-/// Largest index of shards that is read.
-const MAX_INDEX: u64 = 64 << 20;
+/// Largest `modules.json` that is read; a real one has a hundredth of it.
+const MAX_MODULES: u64 = 1 << 16;
 
 const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+
+/// Names of a directory that are looked at.
+const MAX_NAMES: usize = 4096;
 
 /// An opened checkpoint: its configuration and where its tensors are.
 ///
@@ -91,20 +101,11 @@ pub struct Checkpoint<'c> {
     tensors: Tensors,
 }
 
-/// Where each tensor is: in which source, and where there. Sorted by name, so that everything that lists tensors lists
-/// them in one order.
-type Tensors = BTreeMap<String, (usize, Entry)>;
-
-/// The part of `model.safetensors.index.json` that says which tensor is in which file.
-#[derive(Deserialize)]
-struct ShardIndex {
-    weight_map: BTreeMap<String, String>,
-}
-
 impl Checkpoint<'static> {
     /// Opens a directory as `save_pretrained` writes it, or one of sentence-transformers whose `modules.json` says in which
     /// folder such a one is: `config.json`, optionally `generation_config.json`, and
-    /// `model.safetensors` or shards with `model.safetensors.index.json`.
+    /// `model.safetensors`, or shards with `model.safetensors.index.json`, or the only other `*.safetensors` that is
+    /// there; [`Checkpoint::files`] says which.
     ///
     /// # Errors
     /// The directory is not [there](CheckpointError::DirectoryMissing) or [not
@@ -113,7 +114,11 @@ impl Checkpoint<'static> {
     /// [text](CheckpointError::NotUtf8) or far [too large](CheckpointError::JsonTooLarge); the
     /// [configuration](CheckpointError::Config) or the index of shards ([`Index`](CheckpointError::Index),
     /// [`ShardOutsideDirectory`](CheckpointError::ShardOutsideDirectory),
-    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is wrong; or any error of [`Checkpoint::from_bytes`].
+    /// [`ShardsMissing`](CheckpointError::ShardsMissing), [`PlacedTwice`](CheckpointError::PlacedTwice),
+    /// [`ShardLacksTensor`](CheckpointError::ShardLacksTensor)) is wrong; the weights are [those of another
+    /// program](CheckpointError::ForeignWeights), [a variant](CheckpointError::OnlyVariant), shards [without their
+    /// index](CheckpointError::ShardsWithoutIndex) or [several](CheckpointError::SeveralWeights); or any error of
+    /// [`Checkpoint::from_bytes`].
     ///
     /// ```
     /// use simdformer::checkpoint::{Checkpoint, Role};
@@ -131,6 +136,14 @@ impl Checkpoint<'static> {
             return Err(CheckpointError::DirectoryMissing { path: path() });
         }
         if !directory.is_dir() {
+            let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+            if let Some((_, found)) = Foreign::among(name.as_slice()) {
+                return Err(CheckpointError::ForeignWeights {
+                    file: path(),
+                    found,
+                    says: String::new(),
+                });
+            }
             return Err(CheckpointError::NotADirectory { path: path() });
         }
         let inside = transformer_folder(directory)?;
@@ -139,12 +152,27 @@ impl Checkpoint<'static> {
             file: file.display().to_string(),
             error,
         };
+        let adapter = directory.join("adapter_config.json");
+        if adapter.exists() {
+            let (file, found) = (adapter.display().to_string(), Foreign::Adapter);
+            return Err(CheckpointError::ForeignWeights { file, found, says: String::new() });
+        }
         let file = directory.join("config.json");
         let Some(text) = read_json(&file, MAX_CONFIG)? else {
+            only_foreign(directory)?;
             let hint = "a checkpoint directory has its architecture there";
             return Err(CheckpointError::FileMissing { file: file.display().to_string(), hint });
         };
-        let mut config = Config::from_hugging_face(&text).map_err(|error| in_file(&file, error))?;
+        let mut config = match Config::from_hugging_face(&text) {
+            Ok(config) => config,
+            Err(error) => {
+                // Converters write files of this name too, without a type.
+                if error == (ConfigError::MissingKey { key: "model_type" }) {
+                    only_foreign(directory)?;
+                }
+                return Err(in_file(&file, error));
+            }
+        };
         let file = directory.join("generation_config.json");
         if let Some(text) = read_json(&file, MAX_CONFIG)? {
             config.set_generation_config(&text).map_err(|error| in_file(&file, error))?;
@@ -286,7 +314,7 @@ impl<'c> Checkpoint<'c> {
             // Of a model that only encodes the decoder may be there, and is left alone.
             let Some(stack) = checkpoint.config.stack(side) else { continue };
             if layer >= stack.layers {
-                let (layers, tensor) = (stack.layers, name.clone());
+                let (layers, tensor) = (stack.layers, shown(name, 400));
                 return Err(CheckpointError::ExtraLayer { side, layers, tensor });
             }
         }
@@ -376,7 +404,7 @@ impl<'c> Checkpoint<'c> {
             let nearest = names::nearest(name, self.tensors.keys().map(String::as_str));
             return Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest });
         };
-        let Some(dtype) = Dtype::from_safetensors(entry.dtype) else {
+        let Some(dtype) = Dtype::from_stored(&entry.dtype) else {
             let found = entry.dtype.to_string();
             return Err(CheckpointError::WrongDtype { tensor: name.clone(), found });
         };
@@ -456,22 +484,24 @@ fn transformer_folder(directory: &Path) -> Result<Option<std::path::PathBuf>, Ch
     if directory.join("config.json").exists() {
         return Ok(None);
     }
-    let Some(text) = read_json(&directory.join("modules.json"), MAX_CONFIG)? else {
+    let Some(text) = read_json(&directory.join("modules.json"), MAX_MODULES)? else {
         return Ok(None);
     };
     // What is wrong with it is for whoever wants its modules; here there is no config.json.
     let modules: Vec<Module> = serde_json::from_str(&text).unwrap_or_default();
     let found = modules.into_iter().find(|module| module.kind.ends_with(".Transformer"));
-    let inside = |path: &String| {
-        let mut parts = Path::new(path).components();
-        matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
-    };
-    Ok(found.map(|module| module.path).filter(inside).map(|path| directory.join(path)))
+    let path = found.map(|module| module.path).filter(|path| shards::is_plain(path));
+    Ok(path.map(|path| directory.join(path)))
 }
 
 /// The text of a file of JSON of at most `limit` bytes; `None` if there is no such file.
 pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, CheckpointError> {
     read_json(file, limit)
+}
+
+/// At most `most` characters of a text out of a file, and nothing that a terminal would obey.
+pub(crate) fn shown_text(text: &str, most: usize) -> String {
+    shown(text, most)
 }
 
 /// Tensors in memory by name: shape and numbers.
@@ -483,8 +513,9 @@ pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
     let mut tensors = BTreeMap::new();
     for entry in container::read_header(&source)? {
         let Entry { name, dtype, shape, offset, .. } = entry;
-        let Some(dtype) = Dtype::from_safetensors(dtype) else {
-            return Err(CheckpointError::WrongDtype { tensor: name, found: dtype.to_string() });
+        let Some(dtype) = Dtype::from_stored(&dtype) else {
+            let (tensor, found) = (shown(&name, 400), dtype.to_string());
+            return Err(CheckpointError::WrongDtype { tensor, found });
         };
         let view = TensorView {
             source: &source,
@@ -508,55 +539,71 @@ fn validated(config: Config) -> Result<Config, CheckpointError> {
     }
 }
 
+/// An error if `directory` holds weights of another program, and none in safetensors.
+fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
+    let names = names_in(directory);
+    match Foreign::among(&names) {
+        Some((name, found)) if foreign::safetensors(&names).next().is_none() => {
+            let file = directory.join(name).display().to_string();
+            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of the files of a directory, sorted; of a very large one, some.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_NAMES);
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
 fn open_weights(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
     let single = directory.join(WEIGHTS);
     if single.exists() {
-        let source = Source::open(&single)?;
-        let entries = container::read_header(&source)?;
-        let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
-        return Ok((vec![source], tensors));
+        return open_single(&single);
     }
-    let index = directory.join(INDEX);
-    let Some(text) = read_json(&index, MAX_INDEX)? else {
-        let pickled = directory.join("pytorch_model.bin").exists();
-        let hint = if pickled {
-            "pytorch_model.bin holds Python objects and is not read: save it again as safetensors"
-        } else {
-            "nor is there a model.safetensors.index.json"
-        };
-        return Err(CheckpointError::FileMissing { file: single.display().to_string(), hint });
-    };
-    let file = || index.display().to_string();
-    let parsed: ShardIndex = serde_json::from_str(&text)
-        .map_err(|error| CheckpointError::Index { file: file(), message: error.to_string() })?;
-    let mut placed: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-    for (tensor, shard) in &parsed.weight_map {
-        placed.entry(shard).or_default().insert(tensor);
+    if let Some(sharded) = shards::open(directory)? {
+        return Ok(sharded);
     }
-    let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
-    for (shard, mut wanted) in placed {
-        let mut parts = Path::new(shard).components();
-        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            let shard = shard.to_owned();
-            return Err(CheckpointError::ShardOutsideDirectory { file: file(), shard });
+    let names = names_in(directory);
+    let path = |name: &str| directory.join(name).display().to_string();
+    let found: Vec<&String> = foreign::safetensors(&names).collect();
+    let shards: Vec<String> =
+        found.iter().filter(|name| foreign::is_shard(name)).map(|&name| shown(name, 400)).collect();
+    if !shards.is_empty() {
+        let file = path(shards::INDEX);
+        return Err(CheckpointError::ShardsWithoutIndex { file, shards });
+    }
+    match found[..] {
+        [] => {
+            only_foreign(directory)?;
+            let (file, hint) = (path(WEIGHTS), "nor is there a model.safetensors.index.json");
+            Err(CheckpointError::FileMissing { file, hint })
         }
-        let path = directory.join(shard);
-        if !path.exists() {
-            let hint = "the index of shards names it";
-            return Err(CheckpointError::FileMissing { file: path.display().to_string(), hint });
+        [name] if name.starts_with("consolidated") => {
+            let (file, found) = (path(name), Foreign::Consolidated);
+            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
         }
-        let source = Source::open(&path)?;
-        for entry in container::read_header(&source)? {
-            // What the index places elsewhere is read there.
-            if wanted.remove(entry.name.as_str()) {
-                tensors.insert(entry.name.clone(), (sources.len(), entry));
+        [name] => match foreign::variant(name) {
+            Some(variant) => {
+                let (file, variant) = (path(name), shown(variant, 40));
+                Err(CheckpointError::OnlyVariant { file, variant })
             }
+            None => open_single(&directory.join(name)),
+        },
+        _ => {
+            let files = found.into_iter().map(|name| shown(name, 400)).collect();
+            Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
         }
-        if let Some(tensor) = wanted.into_iter().min() {
-            let (file, tensor) = (source.name().to_owned(), tensor.to_owned());
-            return Err(CheckpointError::ShardLacksTensor { file, tensor });
-        }
-        sources.push(source);
     }
-    Ok((sources, tensors))
+}
+
+fn open_single(path: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+    let source = Source::open(path)?;
+    let entries = container::read_header(&source)?;
+    let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
+    Ok((vec![source], tensors))
 }

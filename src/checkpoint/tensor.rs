@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::Range;
 
 use super::CheckpointError;
+use super::container::Stored;
 use super::file::Source;
 
 /// How the numbers are stored: in the types of safetensors that weights are read from, least significant byte first.
@@ -50,11 +51,11 @@ impl Dtype {
         }
     }
 
-    pub(super) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+    pub(super) fn from_stored(dtype: &Stored) -> Option<Self> {
         match dtype {
-            safetensors::Dtype::F32 => Some(Self::F32),
-            safetensors::Dtype::F16 => Some(Self::F16),
-            safetensors::Dtype::BF16 => Some(Self::Bf16),
+            Stored::Known(safetensors::Dtype::F32) => Some(Self::F32),
+            Stored::Known(safetensors::Dtype::F16) => Some(Self::F16),
+            Stored::Known(safetensors::Dtype::BF16) => Some(Self::Bf16),
             _ => None,
         }
     }

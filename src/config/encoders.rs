@@ -1,5 +1,6 @@
 //! Encoders alone: BERT and its descendants.
 
+use super::json::short;
 use super::keys::Keys;
 use super::{
     Biases, Config, ConfigError, EmbeddingNorm, Family, GenerationDefaults, NormKind,
@@ -74,7 +75,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
     }
     const KIND: &str = "position_embedding_type";
     if let Some(found) = keys.fields.text(KIND)?.filter(|&kind| kind != "absolute") {
-        let (expected, found) = ("\"absolute\"", format!("\"{found}\""));
+        let (expected, found) = ("\"absolute\"", format!("\"{}\"", short(found)));
         return Err(ConfigError::WrongType { key: KIND, expected, found });
     }
     let [width, layers, heads, ffn_dim, activation] = class.keys;

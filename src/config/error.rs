@@ -31,6 +31,18 @@ pub enum ConfigError {
         /// The key.
         key: String,
     },
+    /// More values than any real file has, each of which takes more memory than text.
+    TooManyValues {
+        /// The most that are accepted.
+        limit: usize,
+    },
+    /// The weights are quantised, in a scheme of which nothing here reads the scales.
+    Quantised {
+        /// The key that says so.
+        key: &'static str,
+        /// The scheme, as far as the file names it.
+        scheme: String,
+    },
     /// A key without default is missing.
     MissingKey {
         /// The key.
@@ -151,6 +163,14 @@ impl fmt::Display for ConfigError {
             }
             Self::NotAnObject { found } => write!(f, "expected a JSON object, found {found}"),
             Self::DuplicateKey { key } => write!(f, "the key \"{key}\" stands twice"),
+            Self::TooManyValues { limit } => {
+                write!(f, "more than {limit} values, which no real one has")
+            }
+            Self::Quantised { key, scheme } => write!(
+                f,
+                "\"{key}\": the weights are quantised ({scheme}), which is not read; take the model that they were \
+                 made of, or save it dequantised"
+            ),
             Self::MissingKey { key } => write!(f, "the key \"{key}\" is missing"),
             Self::WrongType { key, expected, found } => {
                 write!(f, "\"{key}\" must be {expected}, found {found}")

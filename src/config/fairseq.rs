@@ -293,13 +293,6 @@ pub(super) fn class_generation(fields: &Fields, config: &mut Config) {
         Family::SeamlessM4t | Family::SeamlessM4tV2 if absent("max_new_tokens") => {
             generation.max_new_tokens = Some(256);
         }
-        // Early files ask for the forced first token so.
-        Family::Bart | Family::Mvp
-            if fields.flag_or_null("force_bos_token_to_be_generated", false) == Ok(true)
-                && config.tokens.forced_bos.is_none() =>
-        {
-            config.tokens.forced_bos = config.tokens.bos;
-        }
         _ => (),
     }
 }

@@ -2,7 +2,7 @@
 //! are not written (`save_pretrained` of older versions leaves out whatever equals the default). Which these were is
 //! written down.
 
-use super::json::Fields;
+use super::json::{Fields, short};
 use super::keys::Keys;
 use super::refused::reason;
 use super::{
@@ -31,7 +31,8 @@ impl Config {
     /// # Errors
     /// Text that is not a JSON object with distinct keys ([`Json`](ConfigError::Json),
     /// [`NotAnObject`](ConfigError::NotAnObject), [`DuplicateKey`](ConfigError::DuplicateKey)),
-    /// [`MissingKey`](ConfigError::MissingKey), [`WrongType`](ConfigError::WrongType),
+    /// [`TooManyValues`](ConfigError::TooManyValues), [`MissingKey`](ConfigError::MissingKey),
+    /// [`WrongType`](ConfigError::WrongType), [`Quantised`](ConfigError::Quantised),
     /// [`UnknownModelType`](ConfigError::UnknownModelType), [`UnknownActivation`](ConfigError::UnknownActivation),
     /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder), and all
     /// that [`Config::validate`] refuses.
@@ -49,12 +50,13 @@ impl Config {
             fields.text("model_type")?.ok_or(ConfigError::MissingKey { key: "model_type" })?;
         let family = Family::ALL.into_iter().find(|family| family.model_type() == found);
         let Some(family) = family else {
-            let found = found.to_owned();
-            return Err(match reason(&found) {
+            let (reason, found) = (reason(found), short(found));
+            return Err(match reason {
                 Some(reason) => ConfigError::RefusedModelType { found, reason },
                 None => ConfigError::UnknownModelType { found },
             });
         };
+        quantised(&fields)?;
         let keys = Keys { fields: &fields, absent: Vec::new() };
         let mut config = match family {
             Family::NnTransformer => torch::nn_transformer(keys)?,
@@ -71,6 +73,12 @@ impl Config {
         config.set_generation(&fields)?;
         fairseq::class_generation(&fields, &mut config);
         whisper::class_generation(&fields, &mut config);
+        // Early files ask for the forced first token so; a generation_config.json knows nothing of it.
+        if fields.flag_or_null("force_bos_token_to_be_generated", false)?
+            && config.decoder.is_some()
+        {
+            config.tokens.forced_bos = config.tokens.bos;
+        }
         config.validate()?;
         Ok(config)
     }
@@ -128,4 +136,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Weights whose numbers are scaled by others are refused, by name.
+fn quantised(fields: &Fields) -> Result<(), ConfigError> {
+    for key in ["quantization_config", "compression_config", "quantization"] {
+        let Some(settings) = fields.get(key).filter(|value| !value.is_null()) else { continue };
+        let method = ["quant_method", "quantization_method", "quant_algo", "mode"]
+            .into_iter()
+            .find_map(|name| settings.get(name)?.as_str());
+        let scheme = short(method.unwrap_or("of an unnamed scheme"));
+        return Err(ConfigError::Quantised { key, scheme });
+    }
+    Ok(())
 }

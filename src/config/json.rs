@@ -8,6 +8,35 @@ use serde_json::Value;
 
 use super::ConfigError;
 
+/// Values of a file that are parsed. The labels of a large classifier are some tens of thousands.
+const MAX_VALUES: usize = 1 << 16;
+
+/// Brackets within brackets that the parser accepts.
+const MAX_DEPTH: usize = 128;
+
+/// About how many values `json` has as far as it will be parsed; an object counts for several, because of what it takes.
+fn values(json: &str) -> usize {
+    let (mut count, mut depth, mut text, mut escaped) = (0usize, 0usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b',' if !text => count += 1,
+            b'[' | b'{' if !text => {
+                count += if byte == b'[' { 1 } else { 8 };
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    break;
+                }
+            }
+            b']' | b'}' if !text => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+    }
+    count
+}
+
 /// A JSON object whose keys are distinct.
 #[derive(Debug)]
 pub(super) struct Fields(BTreeMap<String, Value>);
@@ -47,13 +76,16 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 
 impl Fields {
     pub(super) fn parse(json: &str) -> Result<Self, ConfigError> {
+        if values(json) > MAX_VALUES {
+            return Err(ConfigError::TooManyValues { limit: MAX_VALUES });
+        }
         let mut repeated = None;
         let mut parser = serde_json::Deserializer::from_str(json);
         let fields = Collect { repeated: &mut repeated }
             .deserialize(&mut parser)
             .and_then(|fields| parser.end().map(|()| fields));
         match (fields, repeated) {
-            (_, Some(key)) => Err(ConfigError::DuplicateKey { key }),
+            (_, Some(key)) => Err(ConfigError::DuplicateKey { key: short(&key) }),
             (Ok(fields), None) => Ok(Self(fields)),
             (Err(error), None) => Err(match serde_json::from_str::<Value>(json) {
                 Ok(value) if !value.is_object() => ConfigError::NotAnObject { found: kind(&value) },
@@ -196,11 +228,25 @@ pub(super) fn token(
 }
 
 pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) -> ConfigError {
+    ConfigError::WrongType { key, expected, found: short(&found.to_string()) }
+}
+
+/// As much of a text as a person reads, and nothing that a terminal would obey.
+pub(super) fn short(text: &str) -> String {
     const SHOWN: usize = 40;
-    let text = found.to_string();
-    let short: String = text.chars().take(SHOWN).collect();
-    let found = if short.len() < text.len() { format!("{short}...") } else { short };
-    ConfigError::WrongType { key, expected, found }
+    let mut short = String::new();
+    for (count, character) in text.chars().enumerate() {
+        if count == SHOWN {
+            short.push_str("...");
+            break;
+        }
+        if character.is_control() {
+            short.extend(character.escape_unicode());
+        } else {
+            short.push(character);
+        }
+    }
+    short
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -1,6 +1,6 @@
 //! The keys of an architecture in a `config.json`, read with what stands for those that are absent.
 
-use super::json::Fields;
+use super::json::{Fields, short};
 use super::{Activation, ConfigError, Defaulted, activation_from_name};
 use core::fmt::Display;
 
@@ -94,7 +94,7 @@ impl Keys<'_> {
     ) -> Result<Activation, ConfigError> {
         let name = self.text(key, default)?;
         activation_from_name(name)
-            .ok_or_else(|| ConfigError::UnknownActivation { found: name.to_owned() })
+            .ok_or_else(|| ConfigError::UnknownActivation { found: short(name) })
     }
 }
 

@@ -39,9 +39,12 @@ pub use transcription::Transcription;
 
 use error::ids_inside;
 
-/// Largest `d_model`, feed-forward width, layer count or position count that is believed. Published models stay below
+/// Largest `d_model`, feed-forward width or position count that is believed. Published models stay below
 /// a hundredth of it; beyond it products of dimensions could overflow.
 const MAX_DIMENSION: usize = 1 << 24;
+
+/// Most layers of a stack that are believed: whoever lists the parts of a model lists all of them.
+const MAX_LAYERS: usize = 1 << 12;
 
 /// Largest vocabulary that is believed: ids are `u32`, and products with `d_model` must not overflow.
 const MAX_VOCABULARY: usize = 1 << 28;
@@ -219,7 +222,7 @@ impl Config {
                     "max positions of the decoder",
                 ],
             };
-            dimension(layers, stack.layers, MAX_DIMENSION)?;
+            dimension(layers, stack.layers, MAX_LAYERS)?;
             dimension(heads, stack.heads, MAX_DIMENSION)?;
             dimension(ffn_dim, stack.ffn_dim, MAX_DIMENSION)?;
             if let Some(width) = stack.head_dim {

@@ -1,5 +1,6 @@
 //! T5 and its descendants: no bias, no position but in the scores of attention, RMSNorm.
 
+use super::json::short;
 use super::keys::Keys;
 use super::{
     Activation, Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement,
@@ -92,6 +93,6 @@ fn feed_forward(keys: &mut Keys<'_>, first: bool) -> Result<(Activation, bool), 
         None => (text, false),
     };
     let activation = activation_from_name(name);
-    let found = || ConfigError::UnknownActivation { found: text.to_owned() };
+    let found = || ConfigError::UnknownActivation { found: short(text) };
     Ok((activation.ok_or_else(found)?, gated))
 }

@@ -1,5 +1,6 @@
 //! State dicts of `torch.nn.Transformer`, which come without a configuration: a `config.json` of this crate's own.
 
+use super::json::short;
 use super::keys::{Keys, TORCH_EPS, scale};
 use super::{
     Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement, Positions,
@@ -24,7 +25,7 @@ pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> 
     let positions = match keys.text("positions", "interleaved")? {
         "interleaved" => Positions::Interleaved,
         "half_split" => Positions::HalfSplit,
-        other => return Err(ConfigError::UnknownPositions { found: other.to_owned() }),
+        other => return Err(ConfigError::UnknownPositions { found: short(other) }),
     };
     Ok(Config {
         family: Family::NnTransformer,

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Component, Path, PathBuf};
 
-/// Largest file of JSON that is read.
-const MAX_JSON: u64 = 16 << 20;
+/// Largest file of JSON that is read; a real one has a hundredth of it.
+const MAX_JSON: u64 = 1 << 16;
 
 /// A line of `modules.json`.
 #[derive(Deserialize)]
@@ -33,9 +33,11 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
     let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
     let mut modules = Vec::new();
     for Entry { path, kind } in entries {
-        let inside = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
+        let normal = |part| matches!(part, Component::Normal(_));
+        let foreign = path.contains(|c: char| matches!(c, '\\' | ':') || c.is_control());
+        let inside = !foreign && Path::new(&path).components().all(normal);
         if !inside {
-            let message = format!("the path \"{path}\" leads out of the directory");
+            let message = format!("the path \"{}\" leads out of the directory", shown(&path));
             return Err(HeadError::File { file: file.display().to_string(), message });
         }
         let path = directory.join(path);
@@ -49,7 +51,7 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
                 return Err(HeadError::Unknown {
                     file: file.display().to_string(),
                     what: "module",
-                    found: kind,
+                    found: shown(&kind),
                     known: "Transformer, Pooling, Dense, Normalize",
                 });
             }
@@ -94,7 +96,7 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
                 found.ok_or_else(|| HeadError::Unknown {
                     file: file.display().to_string(),
                     what: "pooling",
-                    found: name.clone(),
+                    found: shown(name),
                     known: "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken",
                 })
             };
@@ -114,6 +116,10 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
             all.filter_map(|(pooling, wanted)| wanted.then_some(pooling)).collect()
         }
     };
+    if modes.len() > Pooling::ALL.len() {
+        let message = format!("expected each pooling at most once, found {} of them", modes.len());
+        return Err(HeadError::File { file: file.display().to_string(), message });
+    }
     if modes.is_empty() {
         let message = "expected at least one pooling, found none".to_owned();
         return Err(HeadError::File { file: file.display().to_string(), message });
@@ -151,10 +157,15 @@ pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
         _ => Err(HeadError::Unknown {
             file: file.display().to_string(),
             what: "activation",
-            found: name,
+            found: shown(&name),
             known: "Tanh, Identity, ReLU",
         }),
     }
+}
+
+/// As much of a text as a person reads, and nothing that a terminal would obey.
+fn shown(text: &str) -> String {
+    crate::checkpoint::shown_text(text, 200)
 }
 
 fn missing(file: &Path) -> HeadError {
@@ -166,6 +177,6 @@ fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
     let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
         file: file.display().to_string(),
-        message: error.to_string(),
+        message: shown(&error.to_string()),
     })
 }

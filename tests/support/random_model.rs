@@ -79,7 +79,7 @@ impl Dims {
         }
     }
 
-    fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let Self { d_model, layers, heads, ffn, vocabulary, positions, norm_first, .. } = *self;
         let model_type = self.family.model_type();
         match self.family {

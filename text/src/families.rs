@@ -227,13 +227,69 @@ pub(crate) fn t5(directory: &Directory) -> Result<Parts, TextError> {
     Ok(parts)
 }
 
+/// PEGASUS: `<pad>` and `</s>`, then 103 tokens of its training, then the other pieces.
+pub(crate) fn pegasus(directory: &Directory) -> Result<Parts, TextError> {
+    const MOST_BEFORE: u32 = 10_000;
+    let model = read_model(directory, "spiece.model")?;
+    let names = named(
+        directory,
+        &[
+            ("pad_token", "<pad>"),
+            ("eos_token", "</s>"),
+            ("mask_token_sent", "<mask_1>"),
+            ("mask_token", "<mask_2>"),
+        ],
+    )?;
+    let offset = directory.tokenizer.number("offset", MOST_BEFORE)?.unwrap_or(103);
+    let mut specials: Vec<Special> =
+        (0..).zip(names).map(|(id, text)| Special { text, id, left: false }).collect();
+    let trained = (2..offset).map(|k| (k + 2, format!("<unk_{k}>")));
+    specials.extend(trained.map(|(id, text)| Special { text, id, left: false }));
+    let number = |piece| if piece < 2 { piece } else { piece + offset };
+    let unknown = number(model.unknown());
+    let text = directory.tokenizer.token("unk_token", "<unk>")?;
+    specials.push(Special { text, id: unknown, left: false });
+    let ids = (0..model.len() as u32).map(number).collect();
+    let side = Side::of_ids(ids, unknown);
+    let pieces = Pieces::new(vec![model], side, None, false, specials, false);
+    let mut parts = Parts::new(Family::Pegasus, Engine::Pieces(Box::new(pieces)));
+    (parts.end, parts.start) = (Some(1), Some(0));
+    Ok(parts)
+}
+
+/// CamemBERT: four ids of fairseq's before the pieces, of which `<s>` and `</s>` are the ones in use.
+pub(crate) fn camembert(directory: &Directory) -> Result<Parts, TextError> {
+    const BEFORE: [&str; 5] = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"];
+    const MOVED: u32 = 4;
+    const UNKNOWN: u32 = 3;
+    let model = read_model(directory, "sentencepiece.bpe.model")?;
+    let names = named(directory, &[("bos_token", "<s>"), ("eos_token", "</s>")])?;
+    let number = |piece| if piece == model.unknown() { UNKNOWN } else { piece + MOVED };
+    let [begin, end] = [0, 1].map(|at: usize| model.id(&names[at]).map(number));
+    let mut specials: Vec<Special> = (0..)
+        .zip(BEFORE)
+        .map(|(id, text)| Special { text: text.to_owned(), id, left: false })
+        .collect();
+    let about = names.into_iter().zip([begin, end]);
+    specials.extend(about.filter_map(|(text, id)| Some(Special { text, id: id?, left: false })));
+    let mask = directory.tokenizer.token("mask_token", "<mask>")?;
+    specials.push(Special { text: mask, id: model.len() as u32 + MOVED, left: true });
+    let side = Side::of_ids((0..model.len() as u32).map(number).collect(), UNKNOWN);
+    let pieces = Pieces::new(vec![model], side, None, false, specials, false);
+    let mut parts = Parts::new(Family::Camembert, Engine::Pieces(Box::new(pieces)));
+    (parts.begin, parts.end) = (begin, end);
+    Ok(parts)
+}
+
 #[cfg(not(feature = "json"))]
 pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, TextError> {
     Err(directory.missing(&[match family {
-        Family::T5 => "spiece.model",
-        Family::Nllb | Family::Mbart25 | Family::Mbart50 | Family::XlmRoberta => {
-            "sentencepiece.bpe.model"
-        }
+        Family::T5 | Family::Pegasus => "spiece.model",
+        Family::Nllb
+        | Family::Mbart25
+        | Family::Mbart50
+        | Family::XlmRoberta
+        | Family::Camembert => "sentencepiece.bpe.model",
         _ => "the feature `json`",
     }]))
 }
@@ -245,7 +301,7 @@ pub(crate) fn json(directory: &Directory, family: Family) -> Result<Parts, TextE
     let end = id(&directory.tokenizer.token("eos_token", "</s>")?);
     let start = match family {
         Family::Whisper => id("<|startoftranscript|>"),
-        Family::T5 => id(&directory.tokenizer.token("pad_token", "<pad>")?),
+        Family::T5 | Family::Pegasus => id(&directory.tokenizer.token("pad_token", "<pad>")?),
         _ => None,
     };
     let tasks = match family {

@@ -19,8 +19,12 @@ pub enum Family {
     Mbart50,
     /// T5, mT5, UMT5, FLAN-T5, MADLAD.
     T5,
+    /// PEGASUS: the first 103 ids were its training's.
+    Pegasus,
     /// XLM-R: `<s>` and `</s>` about the text, pieces of SentencePiece.
     XlmRoberta,
+    /// CamemBERT: as XLM-R, with other ids.
+    Camembert,
     /// BERT, DistilBERT, MPNet, MiniLM: WordPiece.
     WordPiece,
     /// BART, RoBERTa: byte-level BPE.
@@ -30,14 +34,16 @@ pub enum Family {
 }
 
 /// What is known, by `model_type`, and by what `tokenizer_class` begins with.
-const KNOWN: [(Family, &[&str], &[&str]); 10] = [
+const KNOWN: [(Family, &[&str], &[&str]); 12] = [
     (Family::Marian, &["marian"], &["MarianTokenizer"]),
     (Family::M2m100, &["m2m_100"], &["M2M100Tokenizer"]),
     (Family::Nllb, &["nllb"], &["NllbTokenizer"]),
     (Family::Mbart50, &["mbart50"], &["MBart50Tokenizer"]),
     (Family::Mbart25, &["mbart"], &["MBartTokenizer"]),
     (Family::T5, &["t5", "mt5", "umt5"], &["T5Tokenizer", "MT5Tokenizer"]),
+    (Family::Pegasus, &["pegasus"], &["PegasusTokenizer"]),
     (Family::XlmRoberta, &["xlm-roberta"], &["XLMRobertaTokenizer"]),
+    (Family::Camembert, &["camembert"], &["CamembertTokenizer"]),
     (
         Family::WordPiece,
         &["bert", "distilbert", "mpnet"],

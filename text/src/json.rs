@@ -42,7 +42,9 @@ impl Json {
                 Family::ByteLevel => {
                     return Err(directory.missing(&[FILE, "vocab.json and merges.txt"]));
                 }
-                Family::T5 => return Err(directory.missing(&["spiece.model", FILE])),
+                Family::T5 | Family::Pegasus => {
+                    return Err(directory.missing(&["spiece.model", FILE]));
+                }
                 Family::Whisper => return Err(directory.missing(&[FILE])),
                 _ => return Err(directory.missing(&["sentencepiece.bpe.model", FILE])),
             }
@@ -77,7 +79,11 @@ impl Json {
     pub(crate) fn has_template(&self, family: Family) -> bool {
         matches!(
             family,
-            Family::WordPiece | Family::ByteLevel | Family::Whisper | Family::XlmRoberta
+            Family::WordPiece
+                | Family::ByteLevel
+                | Family::Whisper
+                | Family::XlmRoberta
+                | Family::Camembert
         )
     }
 

@@ -48,7 +48,11 @@ impl Tokenizer {
             {
                 families::fairseq(&directory, family)?
             }
+            Family::Camembert if directory.has("sentencepiece.bpe.model") => {
+                families::camembert(&directory)?
+            }
             Family::T5 if directory.has("spiece.model") => families::t5(&directory)?,
+            Family::Pegasus if directory.has("spiece.model") => families::pegasus(&directory)?,
             _ => families::json(&directory, family)?,
         };
         let legacy = family == Family::Mbart25;
@@ -81,7 +85,11 @@ impl Tokenizer {
         });
         // RoBERTa's tables have two rows before the first position, and count them.
         let model_type = config.text("model_type")?.unwrap_or_default();
-        let before = if matches!(model_type, "roberta" | "xlm-roberta" | "mpnet") { 2 } else { 0 };
+        let before = if matches!(model_type, "roberta" | "xlm-roberta" | "camembert" | "mpnet") {
+            2
+        } else {
+            0
+        };
         let positions = positions.map(|rows| rows.saturating_sub(before) as usize);
         // What is not known is written as 1e30.
         let most = tokenizer.get("model_max_length").and_then(serde_json::Value::as_f64);
@@ -163,7 +171,10 @@ impl Tokenizer {
     /// [`TextError::NoPairs`] for a family that takes one text; [`TextError::Text`] for a text that cannot be segmented.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded, TextError> {
         let family = self.parts.family;
-        if !matches!(family, Family::WordPiece | Family::ByteLevel | Family::XlmRoberta) {
+        if !matches!(
+            family,
+            Family::WordPiece | Family::ByteLevel | Family::XlmRoberta | Family::Camembert
+        ) {
             return Err(TextError::NoPairs { found: format!("{family:?}") });
         }
         let prefix: Vec<u32> = self.parts.start.into_iter().collect();

@@ -133,7 +133,7 @@ fn exceptions(name: &str) -> Vec<usize> {
     words
         .filter(|words| words[0] == name)
         .map(|words| {
-            assert!(["spaces", "marks", "ties"].contains(&words[2]), "{words:?}");
+            assert!(["spaces", "marks", "ties", "unused"].contains(&words[2]), "{words:?}");
             words[1].parse().unwrap()
         })
         .collect()
@@ -168,10 +168,25 @@ fn t5() {
     family("t5", "t5", Direction::default(), false);
 }
 
+#[test]
+fn pegasus() {
+    family("pegasus", "pegasus", Direction::default(), false);
+}
+
+#[test]
+fn camembert_and_xlm_roberta() {
+    family("camembert", "camembert", Direction::default(), false);
+    family("xlm_roberta", "xlm_roberta", Direction::default(), false);
+}
+
 #[cfg(feature = "json")]
 #[test]
 fn what_transformers_saves() {
     for name in [
+        "pegasus_json",
+        "camembert_json",
+        "xlm_roberta_json",
+        "bart_json",
         "nllb_json",
         "mbart50_json",
         "t5_json",

@@ -10,7 +10,8 @@ dirs/NAME      a directory as it would be published, but for SentencePiece files
 expected/NAME  of each line: hash of the ids, hash of the text that they decode to; then the same of 1000 lists of
                random ids. For families that transformers rebuilds from a SentencePiece file: SentencePiece's, then transformers'
 expected/exceptions  where those two differ, and why: spaces at the ends of the text or before a special token; marks,
-               where rules are applied to a letter and its marks together; ties, where sums are rounded otherwise
+               where rules are applied to a letter and its marks together; ties, where sums are rounded otherwise;
+               unused, where CamemBERT's ids that stand for nothing are written as their names
 """
 
 import base64
@@ -168,8 +169,17 @@ def make_directories():
         "config.json": mbart | {"decoder_start_token_id": 2}})
     t5 = {"model_type": "t5", "decoder_start_token_id": 0}
     directory("t5", {"spiece.model": "t5"}, {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer", "extra_ids": 100, "model_max_length": 512}, "config.json": t5})
+    pegasus = {"model_type": "pegasus", "decoder_start_token_id": 0, "max_position_embeddings": 512}
+    directory("pegasus", {"spiece.model": "t5"}, {"tokenizer_config.json": {"tokenizer_class": "PegasusTokenizer", "model_max_length": 512}, "config.json": pegasus})
+    roberta = {"max_position_embeddings": 514}
+    directory("camembert", {"sentencepiece.bpe.model": "unigram"}, {"tokenizer_config.json": {"tokenizer_class": "CamembertTokenizer", "model_max_length": 512},
+                                                                    "config.json": roberta | {"model_type": "camembert"}})
+    directory("xlm_roberta", {"sentencepiece.bpe.model": "unigram"}, {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512},
+                                                                      "config.json": roberta | {"model_type": "xlm-roberta"}})
     # What transformers saves: the rebuilt pipelines.
-    for name, cls, config in (("nllb", "NllbTokenizer", nllb), ("mbart50", "MBart50Tokenizer", mbart | {"decoder_start_token_id": 2}), ("t5", "T5Tokenizer", t5)):
+    for name, cls, config in (("pegasus", "PegasusTokenizer", pegasus), ("camembert", "CamembertTokenizer", roberta | {"model_type": "camembert"}),
+                              ("xlm_roberta", "XLMRobertaTokenizer", roberta | {"model_type": "xlm-roberta"}),
+                              ("nllb", "NllbTokenizer", nllb), ("mbart50", "MBart50Tokenizer", mbart | {"decoder_start_token_id": 2}), ("t5", "T5Tokenizer", t5)):
         tokenizer = getattr(transformers, cls).from_pretrained(full(name))
         saved(f"{name}_json", tokenizer, config)
     # The documentation's: complete as it stands.
@@ -200,6 +210,7 @@ def make_directories():
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
     directory("roberta", {}, {"vocab.json": model["vocab"], "merges.txt": "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges),
                               "tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "model_max_length": 512}, "config.json": {"model_type": "roberta", "max_position_embeddings": 514}})
+    saved("bart_json", transformers.BartTokenizer(vocab=model["vocab"], merges=merges), {"model_type": "bart", "max_position_embeddings": 1024, "decoder_start_token_id": 2})
     saved("roberta_json", transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, add_prefix_space=True), {"model_type": "roberta", "max_position_embeddings": 514})
     # Whisper: no other special tokens, and many that are added.
     table = {p: i for i, p in enumerate(p for p in model["vocab"] if p not in special)}
@@ -287,6 +298,24 @@ def t5(model):
     return Family(model, specials, lambda i: i, after=[1])
 
 
+def pegasus(model):
+    number = lambda i: i if i < 2 else i + 103
+    specials = {"<pad>": 0, "</s>": 1, "<mask_1>": 2, "<mask_2>": 3} | {f"<unk_{k}>": k + 2 for k in range(2, 103)} | {"<unk>": 105}
+    return Family(model, specials, number, after=[1])
+
+
+def camembert(model):
+    size = processor(model).get_piece_size()
+    specials = {"<s>NOTUSED": 0, "<pad>": 1, "</s>NOTUSED": 2, "<unk>": 3, "<unk>NOTUSED": 4, "<s>": 5, "</s>": 6, "<mask>": size + 4}
+    return Family(model, specials, lambda i: i + 4 if i else 3, [5], [6])
+
+
+def xlm_roberta(model):
+    size = processor(model).get_piece_size()
+    specials = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": size + 1}
+    return Family(model, specials, lambda i: {0: 3, 1: 0, 2: 2}.get(i, i + 1), [0], [2])
+
+
 def references():
     """Of each tokenizer: the reference that must be met, and one that is met but for listed exceptions."""
     nllb = transformers.models.nllb.tokenization_nllb.FAIRSEQ_LANGUAGE_CODES
@@ -301,6 +330,13 @@ def references():
         "nllb_legacy": (lambda: fairseq("bpe", nllb, "eng_Latn", True), lambda: Tf("nllb_legacy")),
         "mbart50": (lambda: fairseq("unigram", mbart, "en_XX"), lambda: Tf("mbart50")),
         "t5": (lambda: t5("t5"), lambda: Tf("t5")),
+        "pegasus": (lambda: pegasus("t5"), lambda: Tf("pegasus")),
+        "camembert": (lambda: camembert("unigram"), lambda: Tf("camembert")),
+        "xlm_roberta": (lambda: xlm_roberta("unigram"), lambda: Tf("xlm_roberta")),
+        "pegasus_json": (lambda: Tf("pegasus_json"), None),
+        "camembert_json": (lambda: Tf("camembert_json"), None),
+        "xlm_roberta_json": (lambda: Tf("xlm_roberta_json"), None),
+        "bart_json": (lambda: Tf("bart_json"), None),
         "nllb_json": (lambda: Tf("nllb_json"), None),
         "mbart50_json": (lambda: Tf("mbart50_json"), None),
         "t5_json": (lambda: Tf("t5_json"), None),
@@ -349,8 +385,9 @@ def exceptions(name, reference, other):
         ids = random_ids(number, reference.size)
         texts = reference.decode(ids), other.decode(ids)
         if texts[0] != texts[1]:
-            found.append((500 + number, "spaces" if texts[0].strip() == texts[1].strip() else "other"))
-    counts = {c: sum(1 for _, d in found if d == c) for c in ("spaces", "marks", "ties", "other")}
+            why = "spaces" if texts[0].strip() == texts[1].strip() else "unused" if "NOTUSED" in texts[1] else "other"
+            found.append((500 + number, why))
+    counts = {c: sum(1 for _, d in found if d == c) for c in ("spaces", "marks", "ties", "unused", "other")}
     print(name, "differs from transformers:", counts, [n for n, c in found if c == "other"])
     return found
 

@@ -1,0 +1,126 @@
+//! Checkpoints in several files, and the index that says which tensor is in which.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+
+use super::CheckpointError;
+use super::container::{self, Entry, MAX_TENSORS};
+use super::file::{Source, read_json};
+use super::shown::shown;
+
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+
+/// Largest index that is read: a hundred characters for each tensor.
+const MAX_INDEX: u64 = 8 << 20;
+
+/// Characters of a name that are shown.
+const SHOWN: usize = 400;
+
+/// Where each tensor is: in which source, and where there. Sorted by name, so that everything that lists tensors lists
+/// them in one order.
+pub(super) type Tensors = BTreeMap<String, (usize, Entry)>;
+
+/// The part of the index that is read. What else it says, such as a total size, may be wrong.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Placed,
+}
+
+/// The tensors of each file.
+#[derive(Default)]
+struct Placed {
+    files: BTreeMap<String, HashSet<String>>,
+    twice: Option<String>,
+    too_many: bool,
+}
+
+impl<'de> Deserialize<'de> for Placed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+struct Collect;
+
+impl<'de> Visitor<'de> for Collect {
+    type Value = Placed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors and files")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Placed, A::Error> {
+        let (mut placed, mut seen) = (Placed::default(), HashSet::new());
+        while let Some(tensor) = map.next_key::<String>()? {
+            let file: String = map.next_value().map_err(|error| {
+                A::Error::custom(format_args!("{}: {error}", shown(&tensor, SHOWN)))
+            })?;
+            // What is wrong is said once the rest is known to be JSON.
+            placed.too_many |= seen.len() == MAX_TENSORS;
+            if placed.too_many || placed.twice.is_some() {
+                continue;
+            }
+            if !seen.insert(tensor.clone()) {
+                placed.twice = Some(shown(&tensor, SHOWN));
+            }
+            placed.files.entry(file).or_default().insert(tensor);
+        }
+        Ok(placed)
+    }
+}
+
+/// A file of this name lies in the directory and nowhere else, on any system.
+pub(super) fn is_plain(name: &str) -> bool {
+    let outside = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
+    !name.is_empty() && name != "." && name != ".." && !name.contains(outside)
+}
+
+/// The tensors of a directory with an index; `None` if it has none.
+pub(super) fn open(
+    directory: &Path,
+) -> Result<Option<(Vec<Source<'static>>, Tensors)>, CheckpointError> {
+    let index = directory.join(INDEX);
+    let Some(text) = read_json(&index, MAX_INDEX)? else { return Ok(None) };
+    let file = || index.display().to_string();
+    let Index { weight_map: Placed { files, twice, too_many } } = serde_json::from_str(&text)
+        .map_err(|error| {
+            let message = shown(&error.to_string(), SHOWN);
+            CheckpointError::Index { file: file(), message }
+        })?;
+    drop(text);
+    if too_many {
+        return Err(CheckpointError::TooManyTensors { file: file(), limit: MAX_TENSORS });
+    }
+    if let Some(tensor) = twice {
+        return Err(CheckpointError::PlacedTwice { file: file(), tensor });
+    }
+    if let Some(shard) = files.keys().find(|name| !is_plain(name)) {
+        let shard = shown(shard, SHOWN);
+        return Err(CheckpointError::ShardOutsideDirectory { file: file(), shard });
+    }
+    let missing = files.keys().filter(|name| !directory.join(name).exists());
+    let missing: Vec<String> = missing.map(|name| shown(name, SHOWN)).collect();
+    if !missing.is_empty() {
+        return Err(CheckpointError::ShardsMissing { file: file(), shards: missing });
+    }
+    let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
+    for (shard, mut wanted) in files {
+        let source = Source::open(&directory.join(shard))?;
+        for entry in container::read_header(&source)? {
+            // What the index places elsewhere is read there.
+            if wanted.remove(entry.name.as_str()) {
+                tensors.insert(entry.name.clone(), (sources.len(), entry));
+            }
+        }
+        if let Some(tensor) = wanted.into_iter().min() {
+            let (file, tensor) = (source.name().to_owned(), shown(&tensor, SHOWN));
+            return Err(CheckpointError::ShardLacksTensor { file, tensor });
+        }
+        sources.push(source);
+    }
+    Ok(Some((sources, tensors)))
+}
