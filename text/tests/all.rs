@@ -15,3 +15,5 @@ mod rerank;
 #[cfg(feature = "audio")]
 mod riff;
 mod streams;
+#[cfg(all(feature = "audio", feature = "json"))]
+mod transcribe;

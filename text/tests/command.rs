@@ -190,14 +190,8 @@ fn wrong_command_lines_are_told() {
     assert!(out(&run(&["--help"], "")).starts_with("Runs a published model on text."));
 }
 
-/// A directory of NLLB's: its tokenizer, and a small model of random weights.
-fn nllb() -> Temporary {
-    let place = full("nllb");
-    let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
-        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
-        "decoder_ffn_dim": 16, "vocab_size": 1904, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-        "decoder_start_token_id": 2, "activation_function": "relu", "max_position_embeddings": 64,
-        "scale_embedding": true, "max_length": 12}"#;
+/// A configuration, and a model of random weights.
+pub fn random(place: &Temporary, config: &str) {
     place.write("config.json", config);
     let config = simdformer::config::Config::from_hugging_face(config).unwrap();
     let mut state = 1u64;
@@ -224,6 +218,17 @@ fn nllb() -> Temporary {
     });
     let bytes = safetensors::serialize(views, None).unwrap();
     place.write("model.safetensors", bytes);
+}
+
+/// A directory of NLLB's: its tokenizer, and a small model of random weights.
+fn nllb() -> Temporary {
+    let place = full("nllb");
+    let config = r#"{"model_type": "m2m_100", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16, "vocab_size": 1904, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+        "decoder_start_token_id": 2, "activation_function": "relu", "max_position_embeddings": 64,
+        "scale_embedding": true, "max_length": 12}"#;
+    random(&place, config);
     place
 }
 

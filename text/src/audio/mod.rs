@@ -19,8 +19,8 @@
 //!
 //! # What is not done here
 //!
-//! No resampling. What `rubato` 5 needs are eleven more crates, for numbers that no oracle has: every
-//! resampler has a filter of its own. A file of another rate is refused, and the error says the line of
+//! No resampling. `rubato` 5, the best kept, brings seven crates beside those that are here, for numbers that
+//! no oracle has: every resampler has a filter of its own. A file of another rate is refused, and the error says the line of
 //! ffmpeg that converts it. Nor is compressed audio read: those files are named, with the same line.
 
 mod error;

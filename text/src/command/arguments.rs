@@ -45,7 +45,8 @@ so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     --threads N               1 unless said otherwise; the output is the same on any number
     --slots N                 texts that are run at a time, 32; windows of audio, 4
     --query QUERY             rerank: what the texts are to answer
-    --language CODE           transcribe: what is spoken; without it a model of several languages hears which
+    --language CODE           transcribe: what is spoken, fr or french; without it a model of several
+                              languages hears which
     --task TASK               transcribe: transcribe, or translate into English
     --timestamps              transcribe: a line a phrase, with its times: [0.00 -> 2.50] ...
     --table                   embed: the cosine of every text with every other, instead of vectors

@@ -6,6 +6,24 @@ use simdformer::config::{Config, Transcription};
 use simdformer::search::Timestamps;
 use simdformer_text::{Direction, TextError, Tokenizer};
 
+/// What the languages that Whisper was trained on are called, and their codes: a checkpoint may say either.
+const NAMES: &str = "
+    afrikaans:af, amharic:am, arabic:ar, assamese:as, azerbaijani:az, bashkir:ba, belarusian:be,
+    bulgarian:bg, bengali:bn, tibetan:bo, breton:br, bosnian:bs, catalan:ca, valencian:ca, czech:cs,
+    welsh:cy, danish:da, german:de, greek:el, english:en, castilian:es, spanish:es, estonian:et,
+    basque:eu, persian:fa, finnish:fi, faroese:fo, french:fr, galician:gl, gujarati:gu, hausa:ha,
+    hawaiian:haw, hebrew:he, hindi:hi, croatian:hr, haitian:ht, haitian creole:ht, hungarian:hu,
+    armenian:hy, indonesian:id, icelandic:is, italian:it, japanese:ja, javanese:jw, georgian:ka,
+    kazakh:kk, khmer:km, kannada:kn, korean:ko, latin:la, letzeburgesch:lb, luxembourgish:lb,
+    lingala:ln, lao:lo, lithuanian:lt, latvian:lv, malagasy:mg, maori:mi, macedonian:mk, malayalam:ml,
+    mongolian:mn, marathi:mr, malay:ms, maltese:mt, burmese:my, myanmar:my, nepali:ne, dutch:nl,
+    flemish:nl, nynorsk:nn, norwegian:no, occitan:oc, panjabi:pa, punjabi:pa, polish:pl, pashto:ps,
+    pushto:ps, portuguese:pt, moldavian:ro, moldovan:ro, romanian:ro, russian:ru, sanskrit:sa,
+    sindhi:sd, sinhala:si, sinhalese:si, slovak:sk, slovenian:sl, shona:sn, somali:so, albanian:sq,
+    serbian:sr, sundanese:su, swedish:sv, swahili:sw, tamil:ta, telugu:te, tajik:tg, thai:th,
+    turkmen:tk, tagalog:tl, turkish:tr, tatar:tt, ukrainian:uk, urdu:ur, uzbek:uz, vietnamese:vi,
+    yiddish:yi, yoruba:yo, cantonese:yue, chinese:zh, mandarin:zh ";
+
 /// The wishes of the caller, and of the checkpoint where the caller has none, as tokens.
 pub(crate) struct Prompt {
     transcription: Transcription,
@@ -88,7 +106,10 @@ fn language(
     if transcription.languages.is_empty() {
         return Err(TextError::NoLanguages { code: code.to_owned() }.into());
     }
-    if let Some(id) = transcription.language(code) {
+    let lower = code.to_lowercase();
+    let mut names = NAMES.split(',').filter_map(|pair| pair.trim().split_once(':'));
+    let named = names.find(|(name, _)| *name == lower).map_or(&lower[..], |(_, code)| code);
+    if let Some(id) = transcription.language(named) {
         return Ok(id);
     }
     tokenizer.encode("", &Direction { source: Some(code), target: None })?;

@@ -3,11 +3,10 @@
 use crate::arguments::Arguments;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
-use crate::{Failure, Streams, show};
+use crate::{Failure, Streams, loading, show};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
-use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Finish, Hooks, LogitsProcessor, SearchOptions, Strategy};
 use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
@@ -19,6 +18,8 @@ use std::time::Instant;
 
 /// From one time token to the next, in seconds.
 const STEP: f64 = 0.02;
+/// Positions of a decoder that does not say.
+const LONGEST: usize = 448;
 
 /// A window that is to be heard.
 struct Window {
@@ -63,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let positions = fits(checkpoint.config(), &extractor)?;
     let prompt = Prompt::new(arguments, checkpoint.config(), &tokenizer)?;
-    let model = Model::load(&checkpoint, Isa::detect()?)?;
+    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let (bins, samples, rate) = (extractor.bins(), extractor.samples(), extractor.rate());
@@ -340,6 +341,11 @@ impl<'r> Runner<'r> {
             self.note(&answer, streams.notes)?;
             if self.arguments.json {
                 writeln!(streams.out, "{}", self.json(&answer))?;
+            } else if answer.error.is_some() {
+                // What was heard before is not all: a line that is blank, where a file is a line.
+                if self.prompt.timestamps.is_none() {
+                    writeln!(streams.out)?;
+                }
             } else if self.prompt.timestamps.is_some() {
                 self.segments(&answer).iter().try_for_each(|segment| {
                     let (from, to, text) = segment;
@@ -436,9 +442,6 @@ impl<'r> Runner<'r> {
         segments
     }
 }
-
-/// Positions of a decoder that does not say.
-const LONGEST: usize = 448;
 
 /// A text is a line, also where a model writes two.
 fn line(text: &str) -> String {

@@ -1,0 +1,319 @@
+//! `transcribe` as a user runs it: a small model of random weights, which hears windows of a second.
+
+use crate::audio::audio;
+use crate::command::{err, out, random, run};
+use crate::directories::{Temporary, full, golden};
+use crate::riff::{chunk, format, riff, wav};
+use serde_json::Value;
+use simdformer::search::{Finish, Hooks, LogitsProcessor, Strategy, Timestamps};
+use simdformer::{Event, Features, Limits, Model, Session, Source};
+use simdformer_text::Tokenizer;
+use simdformer_text::audio::FeatureExtractor;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const START: u32 = 1296;
+const NO_TIMESTAMPS: u32 = 1306;
+/// Words, as what follows them is not.
+const END: u32 = 1295;
+
+const CONFIG: &str = r#"{"model_type": "whisper", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
+    "vocab_size": 1458, "num_mel_bins": 80, "max_source_positions": 50, "max_target_positions": 24,
+    "pad_token_id": 1295, "bos_token_id": 1295, "eos_token_id": 1295, "decoder_start_token_id": 1296}"#;
+const ONE_LANGUAGE: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
+    "is_multilingual": false, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50}"#;
+const SEVERAL: &str = r#"{"decoder_start_token_id": 1296, "eos_token_id": 1295, "max_length": 14,
+    "is_multilingual": true, "no_timestamps_token_id": 1306, "max_initial_timestamp_index": 50,
+    "lang_to_id": {"<|en|>": 1297, "<|fr|>": 1298, "<|de|>": 1299, "<|yue|>": 1300},
+    "task_to_id": {"translate": 1301, "transcribe": 1302}}"#;
+const FEATURES: &str = r#"{"chunk_length": 1, "feature_size": 80}"#;
+
+fn whisper(generation: &str) -> Temporary {
+    let place = full("whisper");
+    random(&place, CONFIG);
+    place.write("generation_config.json", generation);
+    place.write("preprocessor_config.json", FEATURES);
+    place.write("long.wav", wav(&audio("chirp", 40_000)));
+    place.write("short.wav", wav(&audio("noise", 9_000)));
+    place
+}
+
+/// Runs `transcribe` on files of the directory; gives standard output, and whether it is as it should be on standard error.
+fn transcribe(place: &Temporary, more: &[&str], files: &[&str]) -> (String, String, Option<i32>) {
+    let model = place.0.to_str().unwrap();
+    let paths: Vec<String> =
+        files.iter().map(|file| place.0.join(file).to_str().unwrap().to_owned()).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let output = run(&[&["transcribe", "--model", model], more, &paths].concat(), "");
+    (out(&output).to_owned(), err(&output).to_owned(), output.status.code())
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What the model makes of a window after a prefix, by the library's own parts.
+fn expected(place: &Temporary, samples: &[i16], prefix: &[u32], timed: bool) -> (Vec<u32>, Finish) {
+    let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
+    let samples: Vec<f32> = samples.iter().map(|&x| f32::from(x) / 32768.0).collect();
+    let mut features = vec![0.0; extractor.len()];
+    extractor.extract(&samples, &mut features).unwrap();
+    let model = Model::open(&place.0).unwrap();
+    let mut session = Session::new(&model, Limits::new(1, 50, 23)).unwrap();
+    let mut options = session.search_options();
+    assert_eq!(options.start, START);
+    options.strategy = Strategy::Greedy;
+    let source = Source { prefix, ..Source::of_features(Features::new(&features, 80)) };
+    let mut rule = Timestamps { no_timestamps: NO_TIMESTAMPS, eos: END, max_initial: Some(50) };
+    let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
+    if timed {
+        rules.push(&mut rule);
+    }
+    let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+    let mut found = None;
+    session
+        .generate(&[source], &options, &mut hooks, &mut |event| {
+            if let Event::Done(done) = event {
+                found = Some((done.hypotheses().next().unwrap().tokens.to_vec(), done.finish));
+            }
+        })
+        .unwrap();
+    found.unwrap()
+}
+
+fn ids(window: &Value) -> Vec<u32> {
+    window["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn files_become_lines_in_order_whatever_is_run_together() {
+    let place = whisper(ONE_LANGUAGE);
+    place.write("empty.wav", wav(&[]));
+    let files = ["long.wav", "empty.wav", "short.wav", "long.wav"];
+    let (text, notes, code) = transcribe(&place, &["--json"], &files);
+    assert_eq!(code, Some(0), "{notes}");
+    let answers = lines(&text);
+    assert_eq!(answers.len(), 4, "{notes}");
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let (long, short) = (audio("chirp", 40_000), audio("noise", 9_000));
+    for (answer, samples) in answers.iter().zip([&long[..], &[], &short, &long]) {
+        let windows = answer["windows"].as_array().unwrap();
+        assert_eq!(windows.len(), samples.len().div_ceil(16_000));
+        let mut said = String::new();
+        for (i, (window, samples)) in windows.iter().zip(samples.chunks(16_000)).enumerate() {
+            let (tokens, finish) = expected(&place, samples, &[NO_TIMESTAMPS], false);
+            assert_eq!(ids(window), tokens);
+            assert_eq!(window["finish"], if finish == Finish::End { "end" } else { "length" });
+            assert_eq!(window["start"].as_f64(), Some(i as f64));
+            assert!(window["score"].as_f64().unwrap() < 0.0);
+            said.push_str(&tokenizer.decode(&tokens));
+        }
+        assert_eq!(answer["text"].as_str(), Some(said.trim()));
+        assert_eq!(answer["seconds"].as_f64(), Some(samples.len() as f64 / 16_000.0));
+        assert!(answer["language"].is_null() && answer.get("segments").is_none());
+    }
+    // What does not fit a window is heard in the next, and said so.
+    let note = "long.wav: 2.5 s, heard as 3 windows of 1 s, at whose edges a word may be cut\n";
+    assert_eq!(notes.matches(note).count(), 2, "{notes}");
+    for more in [["--slots", "1"], ["--slots", "3"], ["--threads", "2"]] {
+        assert_eq!(transcribe(&place, &[&["--json"], &more[..]].concat(), &files).0, text);
+    }
+    // Without JSON, a line a file; a silent one is blank.
+    let plain = transcribe(&place, &[], &files).0;
+    let texts: Vec<&str> = plain.split('\n').collect();
+    assert_eq!(texts.len(), 5);
+    let one_line = |text: &Value| text.as_str().unwrap().replace(['\n', '\r'], " ");
+    answers
+        .iter()
+        .zip(&texts)
+        .for_each(|(answer, text)| assert_eq!(one_line(&answer["text"]), *text));
+    assert_eq!(texts[1], "");
+    // Beams search otherwise, and as often the same.
+    let beams = transcribe(&place, &["--json", "--beams", "3"], &files).0;
+    assert_eq!(lines(&beams).len(), 4);
+    assert_eq!(transcribe(&place, &["--json", "--beams", "3", "--slots", "1"], &files).0, beams);
+}
+
+#[test]
+fn languages_are_heard_or_asked_for() {
+    let place = whisper(SEVERAL);
+    let short = audio("noise", 9_000);
+    let heard = |more: &[&str]| {
+        let (text, notes, code) = transcribe(&place, &[&["--json"], more].concat(), &["short.wav"]);
+        assert_eq!(code, Some(0), "{notes}");
+        let answer = lines(&text).remove(0);
+        (answer["language"].as_str().unwrap().to_owned(), ids(&answer["windows"][0]))
+    };
+    for (more, language, prefix) in [
+        (&["--language", "fr"][..], "fr", [1298, 1302]),
+        (&["--language", "<|de|>"], "de", [1299, 1302]),
+        (&["--language", "German"], "de", [1299, 1302]),
+        (&["--language", "cantonese"], "yue", [1300, 1302]),
+        (&["--language", "yue", "--task", "translate"], "yue", [1300, 1301]),
+    ] {
+        let prefix = [&prefix[..], &[NO_TIMESTAMPS]].concat();
+        let (tokens, _) = expected(&place, &short, &prefix, false);
+        assert_eq!(heard(more), (language.to_owned(), tokens), "{more:?}");
+    }
+    // The likeliest first token of the four.
+    let (language, tokens) = heard(&[]);
+    let model = Model::open(&place.0).unwrap();
+    let extractor = FeatureExtractor::from_dir(&place.0).unwrap();
+    let samples: Vec<f32> = short.iter().map(|&x| f32::from(x) / 32768.0).collect();
+    let mut features = vec![0.0; extractor.len()];
+    extractor.extract(&samples, &mut features).unwrap();
+    let mut session = Session::new(&model, Limits::new(1, 50, 23)).unwrap();
+    let mut sentence = [simdformer::Sentence::default()];
+    session.encode_features(&[Features::new(&features, 80)], &mut sentence).unwrap();
+    let row = session.start(sentence[0]).unwrap();
+    let logits = session.step(&[simdformer::StepRow { row, token: START }]).unwrap();
+    let best = (1297..=1300).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+    assert_eq!(language, ["en", "fr", "de", "yue"][best - 1297]);
+    let prefix = [best as u32, 1302, NO_TIMESTAMPS];
+    assert_eq!(tokens, expected(&place, &short, &prefix, false).0);
+    // A checkpoint may say, by name as well.
+    place.write("generation_config.json", SEVERAL.replacen('{', r#"{"language": "french", "#, 1));
+    assert_eq!(heard(&[]).0, "fr");
+    assert_eq!(heard(&["--language", "en"]).0, "en");
+    // One that the model does not have: the nearest that there are.
+    let (_, notes, code) = transcribe(&place, &["--language", "fra"], &["short.wav"]);
+    assert_eq!(code, Some(1));
+    let message = "simdformer: the model has no language \"fra\"; nearest: fr";
+    assert!(notes.starts_with(message), "{notes}");
+}
+
+#[test]
+fn times_are_those_of_the_file() {
+    let place = whisper(ONE_LANGUAGE);
+    let (text, notes, _) = transcribe(&place, &["--json", "--timestamps"], &["long.wav"]);
+    let answer = lines(&text).remove(0);
+    let windows = answer["windows"].as_array().unwrap();
+    assert_eq!(windows.len(), 3, "{notes}");
+    let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
+    let mut segments = Vec::new();
+    for (i, samples) in audio("chirp", 40_000).chunks(16_000).enumerate() {
+        let (tokens, _) = expected(&place, samples, &[], true);
+        assert_eq!(ids(&windows[i]), tokens);
+        assert!(tokens[0] > NO_TIMESTAMPS, "the first is a time");
+        // Words between two times.
+        let mut from = 0.0;
+        for part in tokens.chunk_by(|a, b| (*a > NO_TIMESTAMPS) == (*b > NO_TIMESTAMPS)) {
+            if part[0] > NO_TIMESTAMPS {
+                from = i as f64 + f64::from(part[part.len() - 1] - NO_TIMESTAMPS - 1) * 0.02;
+            } else if !tokenizer.decode(part).trim().is_empty() {
+                segments.push((from, tokenizer.decode(part).trim().to_owned()));
+            }
+        }
+    }
+    let found = answer["segments"].as_array().unwrap();
+    assert_eq!(found.len(), segments.len());
+    assert!(!segments.is_empty());
+    for (found, (from, text)) in found.iter().zip(&segments) {
+        assert!((found["start"].as_f64().unwrap() - from).abs() <= 1e-9, "{found} {from}");
+        assert!(found["end"].as_f64() >= found["start"].as_f64(), "{found}");
+        assert_eq!(found["text"].as_str(), Some(text.as_str()));
+    }
+    let plain = transcribe(&place, &["--timestamps"], &["long.wav"]).0;
+    assert_eq!(plain.lines().count(), segments.len());
+    let first = plain.lines().next().unwrap();
+    assert!(first.starts_with(&format!("[{:.2} -> ", segments[0].0)), "{first}");
+    // The model must know times.
+    place.write("generation_config.json", r#"{"max_length": 14}"#);
+    let (_, notes, code) = transcribe(&place, &["--timestamps"], &["long.wav"]);
+    assert_eq!(code, Some(1));
+    assert!(notes.contains("--timestamps: expected no_timestamps_token_id"), "{notes}");
+}
+
+#[test]
+fn files_that_cannot_be_heard_are_said_and_the_others_heard() {
+    let place = whisper(ONE_LANGUAGE);
+    let rate = riff(&[chunk(b"fmt ", &format(1, 1, 44_100, 16)), chunk(b"data", &[0; 20])]);
+    place.write("rate.wav", rate);
+    place.write("song.mp3", b"ID3\x04\0\0\0\0\0\0\0\0\0\0");
+    let mut nan: Vec<u8> = [0f32; 20_000].iter().flat_map(|x| x.to_le_bytes()).collect();
+    nan[4 * 19_000..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    place
+        .write("nan.wav", riff(&[chunk(b"fmt ", &format(3, 1, 16_000, 32)), chunk(b"data", &nan)]));
+    let files = ["rate.wav", "short.wav", "song.mp3", "nan.wav", "none.wav"];
+    let (text, notes, code) = transcribe(&place, &["--json"], &files);
+    assert_eq!(code, Some(1));
+    let answers = lines(&text);
+    let error = |i: usize| {
+        assert!(answers[i]["text"].is_null());
+        answers[i]["error"].as_str().unwrap()
+    };
+    assert!(error(0).starts_with("expected 16000 samples a second, found 44100; `ffmpeg "));
+    assert!(answers[1]["text"].is_string());
+    assert!(error(2).starts_with("expected a WAV file, found an MP3 file"));
+    assert_eq!(error(3), "sample 19000: expected a finite number, found NaN");
+    assert!(error(4).starts_with("cannot read "));
+    assert!(notes.ends_with("simdformer: 4 of 5 files were not transcribed\n"), "{notes}");
+    assert!(notes.contains("song.mp3: expected a WAV file, found an MP3 file"), "{notes}");
+    // Not even what was heard before the error.
+    let plain = transcribe(&place, &[], &files).0;
+    let blank: Vec<bool> = plain.lines().map(str::is_empty).collect();
+    assert_eq!(blank, [true, false, true, true, true], "{plain}");
+}
+
+#[test]
+fn standard_input_may_be_a_pipe_of_ffmpegs() {
+    let place = whisper(ONE_LANGUAGE);
+    let mut file = wav(&audio("chirp", 40_000));
+    for at in [4, 40] {
+        file[at..at + 4].fill(0xff);
+    }
+    let expected = transcribe(&place, &[], &["long.wav"]).0;
+    for more in [&[][..], &["-"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_simdformer"))
+            .args(["transcribe", "--model", place.0.to_str().unwrap()])
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&file).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(out(&output), expected, "{}", err(&output));
+    }
+}
+
+#[test]
+fn models_and_features_that_do_not_go_together_are_refused() {
+    let place = whisper(ONE_LANGUAGE);
+    let refused = |more: &[&str], message: &str| {
+        let (_, notes, code) = transcribe(&place, more, &["short.wav"]);
+        assert_eq!(code, Some(1));
+        assert!(notes.contains(message), "{notes}");
+    };
+    refused(
+        &["--language", "en"],
+        "the model has no languages to choose from, asked for was \"en\"",
+    );
+    refused(&["--task", "translate"], "the model has no task \"translate\"");
+    place.write("preprocessor_config.json", r#"{"chunk_length": 1, "feature_size": 128}"#);
+    refused(&[], "feature_size: the model takes 80, found 128");
+    place.write("preprocessor_config.json", "{}");
+    refused(&[], "chunk_length: the model takes 100 frames, found 3000");
+    place.write("preprocessor_config.json", r#"{"n_fft": 512}"#);
+    refused(&[], "preprocessor_config.json: n_fft: expected 400, found 512");
+    fs::remove_file(place.0.join("preprocessor_config.json")).unwrap();
+    refused(&[], "expected preprocessor_config.json or processor_config.json, found none");
+    let text = golden("dirs/bert");
+    let output = run(&["transcribe", "--model", text.to_str().unwrap()], "");
+    let message = "simdformer: expected a model that transcribes (Whisper), found WordPiece\n";
+    assert_eq!(err(&output), message);
+}
+
+#[test]
+fn what_was_loaded_is_said() {
+    let place = whisper(SEVERAL);
+    let (_, notes, _) = transcribe(&place, &["--summary", "--max-new-tokens", "2"], &["short.wav"]);
+    for part in ["whisper, d_model 8", "audio: 16000 Hz, 80 mel bins, windows of 1 s"] {
+        assert!(notes.contains(part), "{part:?} in {notes}");
+    }
+    let cut = "short.wav: the text from 0.0 s on was cut after 2 tokens\n";
+    assert!(notes.ends_with(cut), "{notes}");
+}
