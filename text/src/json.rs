@@ -319,7 +319,8 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     for four in digits.chunks(4) {
         let bits =
             four.iter().fold(0u32, |bits, &d| bits << 6 | u32::from(d)) << (6 * (4 - four.len()));
-        let (whole, rest) = bits.to_be_bytes()[1..].split_at(four.len() - 1);
+        let [_, bytes_of @ ..] = bits.to_be_bytes();
+        let (whole, rest) = bytes_of.split_at(four.len() - 1);
         if rest.iter().any(|&byte| byte != 0) {
             return None;
         }
