@@ -73,27 +73,6 @@ impl Panels {
         Ok(PackedMatrix::pack_block(isa, columns, shape, first, panels)?)
     }
 
-    /// [`Panels::fill`] with the rows of a convolution, `[outputs, inputs, width]`: as the rows of a linear map of a whole
-    /// window, frame after frame, `[outputs, width, inputs]`.
-    pub(crate) fn fill_windows(
-        &self,
-        isa: Isa,
-        rows: &mut [f32],
-        width: usize,
-        first: usize,
-        memory: &mut [f32],
-    ) -> Result<(), ModelError> {
-        let mut frames = vec![0.0; self.depth];
-        for row in rows.chunks_mut(self.depth.max(1)) {
-            for (input, taps) in row.chunks(width.max(1)).enumerate() {
-                let places = frames.iter_mut().skip(input).step_by(self.depth / width.max(1));
-                places.zip(taps).for_each(|(place, &tap)| *place = tap);
-            }
-            row.copy_from_slice(&frames[..row.len()]);
-        }
-        self.fill(isa, rows, first, memory)
-    }
-
     /// Stores the rows that lie at `rows` in the same memory as the columns from the first on.
     pub(crate) fn fill_from(
         &self,

@@ -1,5 +1,6 @@
 //! Brings every parameter of the table to its place: from a checkpoint, or from whoever writes it.
 
+use super::form::Panels;
 use super::layout::Table;
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, Role, TensorView};
@@ -17,12 +18,50 @@ const FLOATS_PER_READ: usize = 1 << 20;
 /// Floats beside the packed weights that [`load`] needs: the rows that are being packed.
 pub(crate) fn staged(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
-        (Place::Columns { .. }, [rows, row @ ..]) => {
-            (*rows).min(ROWS_PER_READ) * row.iter().product::<usize>()
+        (Place::Columns { .. }, &[rows, ref of_row @ ..]) => {
+            let columns = of_row.iter().product::<usize>();
+            rows.min(ROWS_PER_READ) * columns + spare(&parameter.shape)
         }
         _ => 0,
     });
     rows.max().unwrap_or(0)
+}
+
+/// Floats that it takes to put a row of a convolution into the order of a window.
+fn spare(shape: &[usize]) -> usize {
+    match *shape {
+        [_, inputs, width] => inputs * width,
+        _ => 0,
+    }
+}
+
+/// Stores rows of a linear map or of a convolution of this shape as the columns from `first` on; the last
+/// [`spare`] numbers of `block` are free to use.
+fn pack(
+    matrix: &Panels,
+    isa: Isa,
+    shape: &[usize],
+    block: &mut [f32],
+    first: usize,
+    memory: &mut [f32],
+) -> Result<(), ModelError> {
+    let (rows, row) = block.split_at_mut(block.len().saturating_sub(spare(shape)));
+    if let &[_, _, width] = shape {
+        rows.chunks_exact_mut(row.len()).for_each(|taps| in_order_of_frames(taps, width, row));
+    }
+    matrix.fill(isa, rows, first, memory)
+}
+
+/// `[inputs, width]`, as a convolution keeps its taps, to `[width, inputs]`, frame after frame, as its window lies in
+/// memory.
+fn in_order_of_frames(taps: &mut [f32], width: usize, row: &mut [f32]) {
+    let inputs = taps.len() / width.max(1);
+    for (input, taps) in taps.chunks(width.max(1)).enumerate() {
+        for (frame, &tap) in taps.iter().enumerate() {
+            row[frame * inputs + input] = tap;
+        }
+    }
+    taps.copy_from_slice(row);
 }
 
 /// Fills `memory`, which holds zeros, from a checkpoint, and says after every few rows how far it is.
@@ -65,14 +104,9 @@ pub(crate) fn load(
                 for rows in blocks(&tensor, ROWS_PER_READ) {
                     let start = rows.start;
                     let rows = tensor.rows(rows)?;
-                    block.resize(rows.len(), 0.0);
-                    rows.read_into(&mut block)?;
-                    match *parameter.shape.as_slice() {
-                        [_, _, width] => {
-                            matrix.fill_windows(isa, &mut block, width, first + start, memory)?;
-                        }
-                        _ => matrix.fill(isa, &block, first + start, memory)?,
-                    }
+                    block.resize(rows.len() + spare(&parameter.shape), 0.0);
+                    rows.read_into(&mut block[..rows.len()])?;
+                    pack(matrix, isa, &parameter.shape, &mut block, first + start, memory)?;
                     progress(&rows)?;
                 }
             }
@@ -147,12 +181,8 @@ pub(crate) fn fill(
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
-                match *shape.as_slice() {
-                    [_, _, width] => {
-                        matrix.fill_windows(isa, &mut whole, width, *first, memory)?;
-                    }
-                    _ => matrix.fill(isa, &whole, *first, memory)?,
-                }
+                whole.resize(whole.len() + spare(shape), 0.0);
+                pack(matrix, isa, shape, &mut whole, *first, memory)?;
             }
             (Place::Screen(screen), _) => screen.fill(isa, memory)?,
             (Place::Shared(_), _) => {}
