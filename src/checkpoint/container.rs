@@ -143,8 +143,7 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     let Some(data) = available.checked_sub(header) else {
         return Err(CheckpointError::HeaderTruncated { file: file(), header, available });
     };
-    let mut text = vec![0; header as usize];
-    source.read_at(LENGTH, &mut text)?;
+    let text = read_text(source, header as usize)?;
     let text = String::from_utf8(text).map_err(|error| CheckpointError::HeaderNotUtf8 {
         file: file(),
         valid_up_to: error.utf8_error().valid_up_to(),
@@ -177,6 +176,21 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
         offset: LENGTH + header + info.data_offsets.0 as u64,
     };
     Ok(tensors.into_iter().map(entry).collect())
+}
+
+/// The `header` bytes after the length; of one with a zero in it, which is no JSON, not much more than up to there.
+fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointError> {
+    const BLOCK: usize = 1 << 20;
+    let mut text = Vec::with_capacity(header);
+    while text.len() < header {
+        let start = text.len();
+        text.resize(header.min(start + BLOCK), 0);
+        source.read_at(LENGTH + start as u64, &mut text[start..])?;
+        if text[start..].contains(&0) {
+            break;
+        }
+    }
+    Ok(text)
 }
 
 /// The tensor that is all of `source`.
