@@ -92,6 +92,14 @@ def compare(program, folder, lengths, new_tokens):
     model, decodes = load(folder)
     if model.config.model_type == "whisper":
         return listen(program, folder, model, lengths, new_tokens)
+    worst, wrong = measure(program, folder, model, decodes, lengths, new_tokens)
+    told = ", ".join(f"{what} within {error:.1e}" for what, error in worst.items())
+    print(f"{folder}: {'WRONG: ' + '; '.join(wrong) if wrong else 'the same'} ({told})", flush=True)
+    return not wrong
+
+
+def measure(program, folder, model, decodes, lengths, new_tokens):
+    """The largest errors, and what is wrong."""
     config = model.config.get_text_config(encoder=True)
     generator = torch.Generator().manual_seed(0)
     settings = model.generation_config if decodes else model.config
@@ -126,10 +134,8 @@ def compare(program, folder, lengths, new_tokens):
         worst["logits"] = max(worst.get("logits", 0.0), difference(found[f"logits.{i}"], out.logits[0]))
     wrong = [f"{what} off by {error:.1e}" for what, error in worst.items() if not error <= BOUND]
     if decodes:
-        wrong += searches(program, folder, model, sources, new_tokens)
-    told = ", ".join(f"{what} within {error:.1e}" for what, error in worst.items())
-    print(f"{folder}: {'WRONG: ' + '; '.join(wrong) if wrong else 'the same'} ({told})", flush=True)
-    return not wrong
+        wrong += searches(program, folder, model, sources, new_tokens, worst)
+    return worst, wrong
 
 
 def listen(program, folder, model, lengths, new_tokens):
@@ -185,7 +191,8 @@ def listen(program, folder, model, lengths, new_tokens):
     return not wrong
 
 
-def searches(program, folder, model, sources, new_tokens):
+def searches(program, folder, model, sources, new_tokens, worst):
+    worst["scores"] = 0.0
     wrong, settings = [], model.generation_config
     eos = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
     lines = [json.dumps({"input_ids": source}) for source in sources]
@@ -210,9 +217,18 @@ def searches(program, folder, model, sources, new_tokens):
             elif beams > 1:
                 pairs = zip(answer["scores"], out.sequences_scores.tolist())
                 error = max(abs(a - b) for a, b in pairs)
+                worst["scores"] = max(worst["scores"], error)
                 if not error <= SCORE:
                     wrong.append(f"scores of sentence {i} off by {error:.1e}")
     return wrong
+
+
+def built():
+    """`generate`, built from this repository."""
+    build = ["cargo", "build", "--quiet", "--release", "--example", "generate"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    return [os.path.join(target, "release", "examples", "generate")]
 
 
 def main():
@@ -222,12 +238,7 @@ def main():
     parser.add_argument("--new-tokens", type=int, default=16)
     parser.add_argument("directories", nargs="+", metavar="DIR")
     arguments = parser.parse_args()
-    program = [arguments.generate]
-    if not arguments.generate:
-        build = ["cargo", "build", "--quiet", "--release", "--example", "generate"]
-        subprocess.run(build, cwd=ROOT, check=True)
-        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-        program = [os.path.join(target, "release", "examples", "generate")]
+    program = [arguments.generate] if arguments.generate else built()
     lengths = [int(n) for n in arguments.lengths.split(",")]
     from transformers.utils import logging
 
