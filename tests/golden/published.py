@@ -127,7 +127,12 @@ MODELS = {
     ),
     "m2m100_418M": ("M2M100", "ForConditionalGeneration", bart(1024, (2, 2), 16, 4096, 128112), "12 + 12"),
     "xlm-roberta-base": ("XLMRoberta", "Model", bert(250002), "12"),
-    "mbart-large-cc25": ("MBart", "ForConditionalGeneration", bart(1024, (2, 2), 16, 4096, 250027), "12 + 12"),
+    "mbart-large-cc25": (
+        "MBart",
+        "ForConditionalGeneration",
+        bart(1024, (2, 2), 16, 4096, 250027, decoder_start_token_id=250020),
+        "12 + 12",
+    ),
     "nllb-200-distilled-600M": ("M2M100", "ForConditionalGeneration", bart(1024, (2, 2), 16, 4096, 256206), "12 + 12"),
     "seamless-m4t-medium": ("SeamlessM4T", "ForTextToText", dict(hidden_size=1024, **SEAMLESS), "12 + 12"),
     "mt5-base": ("MT5", "ForConditionalGeneration", t5(250112, 2, 2048, **GATED), "12 + 12"),
