@@ -7,6 +7,7 @@
 //! Prints the slowest, each the best of five, and fails if one takes more than a tenth of a second.
 
 #[path = "../tests/support/attacks.rs"]
+#[allow(dead_code, reason = "words and memory are the test's")]
 mod attacks;
 #[path = "../tests/support/random_model.rs"]
 #[allow(dead_code, reason = "models are for other benches")]

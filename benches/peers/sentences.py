@@ -5,7 +5,8 @@ Usage: python sentences.py DIR [--threads 1] [--runs 3] [--engine NAME]    (DIR 
 
 Each engine at its best: sentences sorted by length and padded to the longest of their batch, a line for each size of batch,
 of which the reader takes the fastest. ONNX Runtime runs the graph that its own optimizer fuses (attention, bias + gelu,
-add + norm, embedding + norm), made once and kept in DIR/onnx, and also one session a thread where there are several.
+add + norm, embedding + norm), made once and kept in DIR/onnx, and also one session a thread where there are several; and,
+a row of its own, the graph as it is exported, with all that a session optimises by itself.
 PyTorch runs its fused attention, CTranslate2 its encoder, which drops the padding itself. Every vector is held to
 transformers' in float64 before anything is timed.
 """
@@ -50,16 +51,12 @@ def bert(folder, attention):
     return BertModel.from_pretrained(folder, add_pooling_layer=False, **kind).eval()
 
 
-def fused(folder):
-    """The graph of `folder`, exported by torch and fused by ONNX Runtime's optimizer, which knows the tracing exporter's
-    graph of attention that is written out."""
-    path = os.path.join(folder, "onnx", f"fused-{onnxruntime.__version__}-{torch.__version__}.onnx")
+def exported(folder):
+    """The graph of `folder` as torch's tracing exporter writes it, with attention written out."""
+    path = os.path.join(folder, "onnx", f"exported-{torch.__version__}.onnx")
     if os.path.exists(path):
         return path
-    from onnxruntime.transformers import optimizer
-
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    plain = os.path.join(folder, "onnx", "plain.onnx")
     x = torch.randint(1000, 30000, (3, 11))
     names, axes = ["input_ids", "attention_mask"], {0: "sentences", 1: "tokens"}
     with warnings.catch_warnings():
@@ -67,16 +64,26 @@ def fused(folder):
         torch.onnx.export(
             Vectors(bert(folder, "eager")),
             (x, torch.ones_like(x)),
-            plain,
+            path,
             dynamo=False,
             opset_version=17,
             input_names=names,
             output_names=["vectors"],
             dynamic_axes={name: axes for name in names},
         )
+    return path
+
+
+def fused(folder):
+    """The same, fused by ONNX Runtime's own optimizer."""
+    path = os.path.join(folder, "onnx", f"fused-{onnxruntime.__version__}-{torch.__version__}.onnx")
+    if os.path.exists(path):
+        return path
+    from onnxruntime.transformers import optimizer
+
     config = json.load(open(os.path.join(folder, "config.json")))
     sizes = dict(num_heads=config["num_attention_heads"], hidden_size=config["hidden_size"])
-    graph = optimizer.optimize_model(plain, model_type="bert", **sizes)
+    graph = optimizer.optimize_model(exported(folder), model_type="bert", **sizes)
     found = graph.get_fused_operator_statistics()
     layers = config["num_hidden_layers"]
     expected = dict(EmbedLayerNormalization=1, Attention=layers, BiasGelu=layers, SkipLayerNormalization=2 * layers)
@@ -139,6 +146,8 @@ def engines(folder, threads):
     yield "onnxruntime", "", lambda: ort([ort_session(fused(folder), threads)])
     if threads > 1:
         yield "onnxruntime", f", {threads} sessions", lambda: ort([ort_session(fused(folder), 1) for _ in range(threads)])
+    # What a session optimises by itself, all of it switched on.
+    yield "onnxruntime, graph as exported", "", lambda: ort([ort_session(exported(folder), threads)])
     yield "hf-torch", "", lambda: pytorch(Vectors(bert(folder, "sdpa")))
     kind = dict(device="cpu", inter_threads=1, intra_threads=threads, compute_type="float32")
     yield "ctranslate2", "", lambda: ct2(ctranslate2.Encoder(os.path.join(folder, "ct2"), **kind))
