@@ -4,7 +4,7 @@ Usage: python published.py [--generate PROGRAM] [--new-tokens 8] [NAME ...]     
 
 As ../parity.py: sentences of 1, 7 and 40 tokens go through `generate` and through transformers in float64, and a row of a
 Markdown table is printed for each model. Widths, heads and vocabularies are the published ones; so are the layers, but for
-models of more than 700 MB, of which two layers of each stack are made and the row says so. Errors are
+models of more than 700 MB, of which two layers of each stack are made and the row says so, except the T5s and XLM-R. Errors are
 shares of the largest magnitude, scores absolute; beside them what transformers' own float32 is off its float64,
 and where a score is off by more than 1e-5, what its own scores are. (Its log-probabilities are float32's in either case.) Weights are
 wide enough that greedy search has opinions.
