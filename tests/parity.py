@@ -120,14 +120,6 @@ def measure(program, folder, model, decodes, lengths, new_tokens):
     """The largest errors, and what is wrong."""
     if model.config.model_type == "whisper":
         return listen(program, folder, model, lengths, new_tokens)
-    worst, wrong = measure(program, folder, model, decodes, lengths, new_tokens)
-    told = ", ".join(f"{what} within {error:.1e}" for what, error in worst.items())
-    print(f"{folder}: {'WRONG: ' + '; '.join(wrong) if wrong else 'the same'} ({told})", flush=True)
-    return not wrong
-
-
-def measure(program, folder, model, decodes, lengths, new_tokens):
-    """The largest errors, and what is wrong."""
     config = model.config.get_text_config(encoder=True)
     generator = torch.Generator().manual_seed(0)
     settings = model.generation_config if decodes else model.config
