@@ -81,6 +81,7 @@
 //!
 //! | room | what it knows |
 //! |---|---|
+//! | `shown.rs` | text out of a file, as an error may quote it |
 //! | `features.rs` | what an encoder reads in place of ids |
 //! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
 //! | `config/` | an architecture as data |
@@ -102,6 +103,7 @@ mod model;
 mod network;
 pub mod search;
 mod session;
+mod shown;
 pub mod trace;
 
 pub use error::KernelError;

@@ -9,8 +9,9 @@ use std::fs;
 use std::path::Path;
 
 /// The rooms of `src`, each above those that it may know.
-const ROOMS: [&str; 11] = [
+const ROOMS: [&str; 12] = [
     "error",
+    "shown",
     "features",
     "search",
     "config",

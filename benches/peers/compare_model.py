@@ -62,7 +62,9 @@ def vectors(a):
         f"{datetime.date.today()}: the vectors of {told}, BERT of MiniLM-L6's shape (384 wide, 6 layers, 12 heads, "
         f"1536), f32, random weights, mean and length 1; tokens per second without padding, medians of {a.rounds} rounds, "
         "each engine in the fastest of its settings. Sorted is by length; a padded batch is as long as its longest sentence. "
-        "Ours takes the sentences as they come. ONNX Runtime runs the graph that its own optimizer fuses; candle is "
+        "Ours takes the sentences as they come. ONNX Runtime runs the graph that its own optimizer fuses and, in a row of "
+        "its own, the graph as torch exports it, with all that a session optimises by itself. Where sessions of ours share "
+        "the work, the allocation is the pool's that hands it out. candle is "
         "measured as it comes, and compiled for this CPU with the AVX-512 of its GEMM, which no feature of candle names.",
         "",
         "| engine | setting | tok/s | ours over theirs |",

@@ -17,7 +17,7 @@ use serde::de::{
 
 use super::CheckpointError;
 use super::file::{Source, disguised};
-use super::shown::shown;
+use crate::shown::shown;
 
 /// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
 const MAX_HEADER: u64 = 100_000_000;

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::CheckpointError;
 use super::foreign::Foreign;
-use super::shown::shown;
+use crate::shown::shown;
 
 /// Where the bytes of one safetensors file, or of one tensor in memory, are.
 pub(super) struct Source<'c> {

@@ -47,12 +47,12 @@
 //! ```
 
 mod container;
+mod directory;
 mod error;
 mod file;
 mod foreign;
 mod names;
 mod shards;
-mod shown;
 mod tensor;
 mod tensor_ref;
 
@@ -66,13 +66,14 @@ use serde::Deserialize;
 use crate::config::{Config, ConfigError, Ties};
 use crate::network::tree::{Tensor, each_tensor};
 pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use crate::shown::shown;
 use container::Entry;
+use directory::{only_foreign, open_weights};
 pub use error::CheckpointError;
 use file::{Source, read_json};
 pub use foreign::Foreign;
 use names::Location;
 use shards::Tensors;
-use shown::shown;
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;
@@ -82,11 +83,6 @@ const MAX_CONFIG: u64 = 2 << 20;
 
 /// Largest `modules.json` that is read; a real one has a hundredth of it.
 const MAX_MODULES: u64 = 1 << 16;
-
-const WEIGHTS: &str = "model.safetensors";
-
-/// Names of a directory that are looked at.
-const MAX_NAMES: usize = 4096;
 
 /// An opened checkpoint: its configuration and where its tensors are.
 ///
@@ -499,11 +495,6 @@ pub(crate) fn read_text(file: &Path, limit: u64) -> Result<Option<String>, Check
     read_json(file, limit)
 }
 
-/// At most `most` characters of a text out of a file, and nothing that a terminal would obey.
-pub(crate) fn shown_text(text: &str, most: usize) -> String {
-    shown(text, most)
-}
-
 /// Tensors in memory by name: shape and numbers.
 pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
@@ -537,73 +528,4 @@ fn validated(config: Config) -> Result<Config, CheckpointError> {
         Ok(()) => Ok(config),
         Err(error) => Err(CheckpointError::Config { file: "memory".to_owned(), error }),
     }
-}
-
-/// An error if `directory` holds weights of another program, and none in safetensors.
-fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
-    let names = names_in(directory);
-    match Foreign::among(&names) {
-        Some((name, found)) if foreign::safetensors(&names).next().is_none() => {
-            let file = directory.join(name).display().to_string();
-            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The names of the files of a directory, sorted; of a very large one, some.
-fn names_in(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_NAMES);
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
-    names
-}
-
-fn open_weights(directory: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
-    let single = directory.join(WEIGHTS);
-    if single.exists() {
-        return open_single(&single);
-    }
-    if let Some(sharded) = shards::open(directory)? {
-        return Ok(sharded);
-    }
-    let names = names_in(directory);
-    let path = |name: &str| directory.join(name).display().to_string();
-    let found: Vec<&String> = foreign::safetensors(&names).collect();
-    let shards: Vec<String> =
-        found.iter().filter(|name| foreign::is_shard(name)).map(|&name| shown(name, 400)).collect();
-    if !shards.is_empty() {
-        let file = path(shards::INDEX);
-        return Err(CheckpointError::ShardsWithoutIndex { file, shards });
-    }
-    match found[..] {
-        [] => {
-            only_foreign(directory)?;
-            let (file, hint) = (path(WEIGHTS), "nor is there a model.safetensors.index.json");
-            Err(CheckpointError::FileMissing { file, hint })
-        }
-        [name] if name.starts_with("consolidated") => {
-            let (file, found) = (path(name), Foreign::Consolidated);
-            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
-        }
-        [name] => match foreign::variant(name) {
-            Some(variant) => {
-                let (file, variant) = (path(name), shown(variant, 40));
-                Err(CheckpointError::OnlyVariant { file, variant })
-            }
-            None => open_single(&directory.join(name)),
-        },
-        _ => {
-            let files = found.into_iter().map(|name| shown(name, 400)).collect();
-            Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
-        }
-    }
-}
-
-fn open_single(path: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
-    let source = Source::open(path)?;
-    let entries = container::read_header(&source)?;
-    let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
-    Ok((vec![source], tensors))
 }

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use super::CheckpointError;
 use super::container::{self, Entry, MAX_TENSORS};
 use super::file::{Source, read_json};
-use super::shown::shown;
+use crate::shown::shown;
 
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::ConfigError;
+use crate::shown::shown;
 
 /// Values of a file that are parsed. The labels of a large classifier are some tens of thousands.
 const MAX_VALUES: usize = 1 << 16;
@@ -233,20 +234,7 @@ pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) ->
 
 /// As much of a text as a person reads, and nothing that a terminal would obey.
 pub(super) fn short(text: &str) -> String {
-    const SHOWN: usize = 40;
-    let mut short = String::new();
-    for (count, character) in text.chars().enumerate() {
-        if count == SHOWN {
-            short.push_str("...");
-            break;
-        }
-        if character.is_control() {
-            short.extend(character.escape_unicode());
-        } else {
-            short.push(character);
-        }
-    }
-    short
+    shown(text, 40)
 }
 
 fn kind(value: &Value) -> &'static str {

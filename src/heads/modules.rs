@@ -165,7 +165,7 @@ pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
 
 /// As much of a text as a person reads, and nothing that a terminal would obey.
 fn shown(text: &str) -> String {
-    crate::checkpoint::shown_text(text, 200)
+    crate::shown::shown(text, 200)
 }
 
 fn missing(file: &Path) -> HeadError {

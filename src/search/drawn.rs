@@ -56,9 +56,8 @@ impl Search<'_> {
             masses[b] = words(mass(&rows[range(b)], best - score[b]));
         }
         let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
-        let room = m.candidate.len().min(self.shape.candidates);
         let mut count = 0;
-        while count < room {
+        while count < m.candidate.len() {
             let total: f64 = live().map(|b| number(masses[b])).sum();
             let goal = uniform(sample.seed, stream, count as u32, step) * total;
             // The last beam that has mass is taken where rounding leaves none that reaches the goal.

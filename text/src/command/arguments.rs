@@ -1,6 +1,7 @@
 //! The command line.
 
 use core::fmt;
+use simdformer::search::{BeamOptions, Strategy};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -97,6 +98,20 @@ pub(crate) struct Arguments {
     pub(crate) language: Option<String>,
     pub(crate) task: Option<String>,
     pub(crate) timestamps: bool,
+}
+
+impl Arguments {
+    /// The search with as many beams as the caller wants; what the checkpoint asks for where the caller says nothing.
+    pub(crate) fn choose_beams(&self, strategy: &mut Strategy) {
+        match (self.beams, strategy) {
+            (Some(1), strategy) => *strategy = Strategy::Greedy,
+            (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
+            (Some(beams), strategy) => {
+                *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
+            }
+            (None, _) => (),
+        }
+    }
 }
 
 /// What is wrong with a command line.

@@ -7,7 +7,7 @@ use crate::{Failure, Streams, loading, show};
 use serde_json::json;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
-use simdformer::search::{BeamOptions, Finish, Hooks, SearchOptions, Strategy};
+use simdformer::search::{Finish, Hooks, SearchOptions};
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use simdformer_text::{Direction, Encoded, Family, Tokenizer};
 use std::io::Write;
@@ -67,14 +67,7 @@ fn options(arguments: &Arguments, model: &Model, prefix: &[u32]) -> Result<Searc
         options.start = start;
     }
     options.num_return_sequences = 1;
-    match (arguments.beams, &mut options.strategy) {
-        (Some(1), strategy) => *strategy = Strategy::Greedy,
-        (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
-        (Some(beams), strategy) => {
-            *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
-        }
-        (None, _) => (),
-    }
+    arguments.choose_beams(&mut options.strategy);
     if let Some(most) = arguments.max_new_tokens {
         (options.max_new_tokens, options.max_length) = (Some(most), None);
     }

@@ -7,7 +7,7 @@ use crate::{Failure, Streams, loading, show};
 use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
-use simdformer::search::{BeamOptions, Finish, Hooks, LogitsProcessor, SearchOptions, Strategy};
+use simdformer::search::{Finish, Hooks, LogitsProcessor, SearchOptions};
 use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use simdformer_text::{Family, Tokenizer};
@@ -114,14 +114,7 @@ fn fits(config: &Config, extractor: &FeatureExtractor) -> Result<usize, Failure>
 fn options(arguments: &Arguments, model: &Model) -> SearchOptions {
     let mut options = model.config().search_options();
     options.num_return_sequences = 1;
-    match (arguments.beams, &mut options.strategy) {
-        (Some(1), strategy) => *strategy = Strategy::Greedy,
-        (Some(beams), Strategy::Beam(beam)) => beam.beams = beams,
-        (Some(beams), strategy) => {
-            *strategy = Strategy::Beam(BeamOptions { beams, ..BeamOptions::default() });
-        }
-        (None, _) => (),
-    }
+    arguments.choose_beams(&mut options.strategy);
     options.scores = arguments.json;
     options
 }

@@ -1,7 +1,7 @@
-//! Text out of a file, as a person may see it.
+//! Text out of a file, as a person may see it: whoever quotes one in an error passes it through here.
 
 /// At most `most` characters of `text`; those that would move the cursor or turn the line around are written out.
-pub(super) fn shown(text: &str, most: usize) -> String {
+pub(crate) fn shown(text: &str, most: usize) -> String {
     let mut short = String::new();
     for (count, character) in text.chars().enumerate() {
         if count == most {

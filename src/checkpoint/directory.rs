@@ -1,0 +1,87 @@
+//! Which files of a directory hold the weights, and what is said where none does.
+
+use std::path::Path;
+
+use super::CheckpointError;
+use super::container;
+use super::file::Source;
+use super::foreign::{self, Foreign};
+use super::shards::{self, Tensors};
+use crate::shown::shown;
+
+const WEIGHTS: &str = "model.safetensors";
+
+/// Names of a directory that are looked at.
+const MAX_NAMES: usize = 4096;
+
+/// An error if `directory` holds weights of another program, and none in safetensors.
+pub(super) fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
+    let names = names_in(directory);
+    match Foreign::among(&names) {
+        Some((name, found)) if foreign::safetensors(&names).next().is_none() => {
+            let file = directory.join(name).display().to_string();
+            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of the files of a directory, sorted; of a very large one, some.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(MAX_NAMES);
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The weights of a directory: one file, shards by their index, or the only other safetensors file.
+pub(super) fn open_weights(
+    directory: &Path,
+) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+    let single = directory.join(WEIGHTS);
+    if single.exists() {
+        return open_single(&single);
+    }
+    if let Some(sharded) = shards::open(directory)? {
+        return Ok(sharded);
+    }
+    let names = names_in(directory);
+    let path = |name: &str| directory.join(name).display().to_string();
+    let found: Vec<&String> = foreign::safetensors(&names).collect();
+    let shards: Vec<String> =
+        found.iter().filter(|name| foreign::is_shard(name)).map(|&name| shown(name, 400)).collect();
+    if !shards.is_empty() {
+        let file = path(shards::INDEX);
+        return Err(CheckpointError::ShardsWithoutIndex { file, shards });
+    }
+    match found[..] {
+        [] => {
+            only_foreign(directory)?;
+            let (file, hint) = (path(WEIGHTS), "nor is there a model.safetensors.index.json");
+            Err(CheckpointError::FileMissing { file, hint })
+        }
+        [name] if name.starts_with("consolidated") => {
+            let (file, found) = (path(name), Foreign::Consolidated);
+            Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
+        }
+        [name] => match foreign::variant(name) {
+            Some(variant) => {
+                let (file, variant) = (path(name), shown(variant, 40));
+                Err(CheckpointError::OnlyVariant { file, variant })
+            }
+            None => open_single(&directory.join(name)),
+        },
+        _ => {
+            let files = found.into_iter().map(|name| shown(name, 400)).collect();
+            Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
+        }
+    }
+}
+
+fn open_single(path: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
+    let source = Source::open(path)?;
+    let entries = container::read_header(&source)?;
+    let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
+    Ok((vec![source], tensors))
+}
