@@ -70,7 +70,7 @@
 //!
 //! `std` (default): the environment variable. `rayon` (default): [`Parallelism::Rayon`] and
 //! [`Team`], on the caller's pool. With neither, the crate is `no_std` and needs no `alloc`; threads are
-//! then an [`Executor`].
+//! then an [`Executor`]. `train` (off by default): the module `train`, with what gradients need.
 //!
 //! # Rust
 //!
@@ -101,6 +101,8 @@ pub mod screen;
 mod shared;
 pub mod softmax;
 pub mod topk;
+#[cfg(feature = "train")]
+pub mod train;
 
 pub use activation::Activation;
 pub use attention::{

@@ -1,0 +1,21 @@
+//! What training needs beside the forward kernels: gradients of each of them, the loss, optimisers and
+//! dropout, on the caller's buffers.
+//!
+//! Each gradient lives beside the kernel that it belongs to; this is the door to all of them. They share
+//! three rules:
+//!
+//! * **A gradient is stored by whoever writes it first and added to by those who come later**
+//!   ([`Write`]). Nothing has to be cleared before.
+//! * **A sum over rows is taken in leaves** ([`Leaves`]): rows are added one after the other within a
+//!   leaf, and leaves one after the other to the result. Where leaves end is the caller's choice, so a
+//!   batch and the micro-batches that it is cut into give the same bits as long as they cut it between
+//!   leaves, and threads change nothing.
+//! * **A sum along a row is taken in virtual lanes** whose number is that of no instruction set: element
+//!   `i` belongs to lane `i % 64`, each lane adds its elements in order, and lanes are added in halves
+//!   (lane `i` and lane `i + 32`, then 16, 8, 4, 2, 1). So the bits do not depend on the width of a vector.
+
+mod leaves;
+mod write;
+
+pub use leaves::{Leaves, LeavesError};
+pub use write::Write;

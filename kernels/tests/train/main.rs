@@ -1,0 +1,3 @@
+//! The tests of what training needs, one module a file, in one program.
+
+mod leaves;
