@@ -17,5 +17,6 @@
 mod leaves;
 mod write;
 
+pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;

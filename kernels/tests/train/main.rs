@@ -1,3 +1,9 @@
 //! The tests of what training needs, one module a file, in one program.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod gemm_oracle;
 mod leaves;
+mod weight_gradient;
+mod weight_gradient_bits;
