@@ -1,14 +1,14 @@
 //! What a kernel can say.
 
 use core::fmt;
+#[cfg(feature = "train")]
+use simdformer_kernels::activation::ActivationError;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
 use simdformer_kernels::relative::RelativeError;
 use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
-#[cfg(feature = "train")]
-use simdformer_kernels::activation::ActivationError;
 #[cfg(feature = "train")]
 use simdformer_kernels::train::{DropoutError, LeavesError, LossError, OptimiserError};
 use simdformer_kernels::{AttentionError, GemmError, ViewError};

@@ -7,16 +7,15 @@
 //! Before the block: the norm's gradient is added to the stream's. Attention, norms and activations: see their kernels.
 //! Nothing is cleared before: the first to write a gradient stores it.
 
+use super::drops::Site;
 use super::error::TrainError;
 use super::flat;
 use super::forward::cross_operands;
 use super::limits::Keep;
 use super::pass::{Pass, cut};
-use super::plan::{AttentionSaved, FeedForwardSaved, StackSaved};
+use super::plan::{AttentionSaved, StackSaved};
 use crate::config::Side;
-use crate::model::weights::{
-    CrossAttention, Decoder, Encoder, FeedForward, Norm, SelfAttention,
-};
+use crate::model::weights::{CrossAttention, Decoder, Encoder, FeedForward, Norm, SelfAttention};
 use core::ops::Range;
 use simdformer_kernels::train::{
     Leaves, QkvMut, Write, activation_backward, attention_backward, gate_backward,
@@ -58,7 +57,7 @@ impl Pass<'_> {
                 memory,
             )?;
             let blocks = (&layer.feed_forward, &flat.feed_forward);
-            self.feed_forward_backward(side, blocks, plan, &saved.feed_forward, before, memory, gradients)?;
+            self.feed_forward_backward(side, blocks, (plan, index), before, memory, gradients)?;
 
             let before = self.input_of(
                 side,
@@ -69,10 +68,23 @@ impl Pass<'_> {
             )?;
             let first = index + 1 == decoder.layers.len();
             let blocks = (&layer.cross_attention, &flat.cross_attention);
-            self.cross_attention_backward(blocks, plan, cross_saved, (before, first), memory, gradients)?;
+            self.cross_attention_backward(
+                blocks,
+                (plan, index),
+                cross_saved,
+                (before, first),
+                memory,
+                gradients,
+            )?;
 
             let previous = index.checked_sub(1).map(|i| &decoder.layers[i].feed_forward.norm);
-            let before = self.layer_input(side, &layer.self_attention.norm, previous, (plan, index), memory)?;
+            let before = self.layer_input(
+                side,
+                &layer.self_attention.norm,
+                previous,
+                (plan, index),
+                memory,
+            )?;
             let blocks = (&layer.self_attention, &flat.self_attention);
             self.self_attention_backward(side, blocks, (plan, index), before, memory, gradients)?;
         }
@@ -106,10 +118,16 @@ impl Pass<'_> {
                 memory,
             )?;
             let blocks = (&layer.feed_forward, &flat.feed_forward);
-            self.feed_forward_backward(side, blocks, plan, &saved.feed_forward, before, memory, gradients)?;
+            self.feed_forward_backward(side, blocks, (plan, index), before, memory, gradients)?;
 
             let previous = index.checked_sub(1).map(|i| &encoder.layers[i].feed_forward.norm);
-            let before = self.layer_input(side, &layer.self_attention.norm, previous, (plan, index), memory)?;
+            let before = self.layer_input(
+                side,
+                &layer.self_attention.norm,
+                previous,
+                (plan, index),
+                memory,
+            )?;
             let blocks = (&layer.self_attention, &flat.self_attention);
             self.self_attention_backward(side, blocks, (plan, index), before, memory, gradients)?;
         }
@@ -223,6 +241,11 @@ impl Pass<'_> {
         let [d_x, standard, scale, late] =
             cut(memory, [&plan.d_x, &saved.standard, &saved.scale, &plan.embedded])?;
         let d_x = &mut d_x[..floats];
+        if let Some(dropout) = self.drops(side, Site::Embedding) {
+            let rows = self.rows(side);
+            let d_x = Self::matrix_mut(d_x, self.run.config.d_model)?;
+            self.drop_in_place(&dropout, (side, 0..rows), d_x)?;
+        }
         // Positions read their gradient here: before the norm's backward pass if they were added after it.
         let d_positions = &mut late[..floats];
         if self.positions_come_late(side) {
@@ -238,17 +261,32 @@ impl Pass<'_> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a block, what it kept, and where gradients go")]
+    /// The gradient of what a block made, from that of the sum it was added to: with the numbers dropped that were
+    /// dropped then.
+    fn of_branch<'m>(
+        &self,
+        (side, site): (Side, Site),
+        d_x: &'m [f32],
+        branch: &'m mut [f32],
+    ) -> Result<Option<&'m [f32]>, TrainError> {
+        let Some(dropout) = self.drops(side, site) else { return Ok(None) };
+        let (d, rows) = (self.run.config.d_model, self.rows(side));
+        let branch = &mut branch[..d_x.len()];
+        branch.copy_from_slice(d_x);
+        self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(branch, d)?)?;
+        Ok(Some(branch))
+    }
+
     fn feed_forward_backward(
         &self,
         side: Side,
         (block, flat): (&FeedForward, &flat::FeedForward),
-        plan: &StackSaved,
-        saved: &FeedForwardSaved,
+        (plan, index): (&StackSaved, usize),
         before: Range<usize>,
         memory: &mut [f32],
         gradients: &mut Gradients<'_>,
     ) -> Result<(), TrainError> {
+        let saved = &plan.layers[index].feed_forward;
         let config = self.run.config;
         let d = config.d_model;
         let floats = self.rows(side) * d;
@@ -256,6 +294,7 @@ impl Pass<'_> {
         let [packed_outer, packed_inner, packed_gate] = &self.plan.packed;
         let [
             d_x,
+            branch,
             input,
             d_input,
             standard,
@@ -272,6 +311,7 @@ impl Pass<'_> {
             memory,
             [
                 &plan.d_x,
+                &self.plan.branch,
                 &before,
                 &self.plan.d_input,
                 &saved.norm.standard,
@@ -293,6 +333,8 @@ impl Pass<'_> {
             self.norm_parameters(&flat.norm, side, standard, d_x, of)?;
             self.norm_backward_in_place(&block.norm, (standard, scale), d_x)?;
         }
+        let branch = self.of_branch((side, Site::FeedForward(index)), d_x, branch)?;
+        let site = (side, Site::Hidden(index));
         let outer = self.packed(&flat.outer, packed_outer)?;
         let inner_packed = self.packed(&flat.inner, packed_inner)?;
         let gate_packed = match &flat.gate {
@@ -317,14 +359,18 @@ impl Pass<'_> {
                 if again {
                     self.linear(gate, input, Residual::None, gates)?;
                 }
-                self.hidden(Some(gates), inner, width, hidden)?;
+                self.hidden(site, leaf.clone(), (Some(gates), inner), width, hidden)?;
             } else {
-                self.hidden(None, inner, width, hidden)?;
+                self.hidden(site, leaf.clone(), (None, inner), width, hidden)?;
             }
-            let d_out = &d_x[within(d)];
+            let d_out = &branch.unwrap_or(d_x)[within(d)];
             let operands = (Self::matrix(d_out, d)?, Self::matrix(hidden, width)?);
             self.linear_parameters(&flat.outer, one, write, operands, of, scratch)?;
             self.linear_input(&outer, d_out, Residual::None, d_hidden)?;
+            if let Some(dropout) = self.drops(site.0, site.1) {
+                let d_hidden = Self::matrix_mut(d_hidden, width)?;
+                self.drop_in_place(&dropout, (side, leaf.clone()), d_hidden)?;
+            }
             let x = Self::matrix(input, d)?;
             let (to, residual) = match post {
                 true => (&mut d_x[within(d)], Residual::Output),
@@ -385,6 +431,7 @@ impl Pass<'_> {
         let (floats, width) = (rows * d, heads * head_dim);
         let [
             d_x,
+            branch,
             input,
             d_input,
             standard,
@@ -403,6 +450,7 @@ impl Pass<'_> {
             memory,
             [
                 &plan.d_x,
+                &self.plan.branch,
                 &before,
                 &self.plan.d_input,
                 &saved.norm.standard,
@@ -433,10 +481,11 @@ impl Pass<'_> {
         if self.plan.limits.keep == Keep::Context {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
         }
-        let operands = (Self::matrix(d_x, d)?, Self::matrix(context, width)?);
+        let made = self.of_branch((side, Site::Own(index)), d_x, branch)?.unwrap_or(d_x);
+        let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
         self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
         let output = self.packed(&flat.output, packed)?;
-        self.linear_input(&output, d_x, Residual::None, d_context)?;
+        self.linear_input(&output, made, Residual::None, d_context)?;
 
         let relative = plan.relative.of(tables);
         let options = self.own_options(side, relative.of_layer(index));
@@ -475,7 +524,7 @@ impl Pass<'_> {
     fn cross_attention_backward(
         &self,
         (block, flat): (&CrossAttention, &flat::CrossAttention),
-        plan: &StackSaved,
+        (plan, index): (&StackSaved, usize),
         saved: &AttentionSaved,
         (before, first): (Range<usize>, bool),
         memory: &mut [f32],
@@ -488,6 +537,7 @@ impl Pass<'_> {
         let (floats, width) = (rows * d, heads * head_dim);
         let [
             d_x,
+            branch,
             input,
             d_input,
             source,
@@ -508,6 +558,7 @@ impl Pass<'_> {
             memory,
             [
                 &plan.d_x,
+                &self.plan.branch,
                 &before,
                 &self.plan.d_input,
                 &self.plan.memory,
@@ -544,10 +595,11 @@ impl Pass<'_> {
             self.linear(&block.query, input, Residual::None, query)?;
             self.linear(&block.key_value, source, Residual::None, key_value)?;
         }
-        let operands = (Self::matrix(d_x, d)?, Self::matrix(context, width)?);
+        let made = self.of_branch((side, Site::Cross(index)), d_x, branch)?.unwrap_or(d_x);
+        let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
         self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
         let output = self.packed(&flat.output, packed)?;
-        self.linear_input(&output, d_x, Residual::None, d_context)?;
+        self.linear_input(&output, made, Residual::None, d_context)?;
 
         let options = self.run.attention_options(side);
         self.batch.cross(|sequences| {

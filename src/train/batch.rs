@@ -177,10 +177,7 @@ impl Batch {
     }
 
     /// As the target sees the source.
-    pub(super) fn cross<E>(
-        &self,
-        each: impl FnMut(&[Sequence]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn cross<E>(&self, each: impl FnMut(&[Sequence]) -> Result<(), E>) -> Result<(), E> {
         sequences(&self.target.lengths, &self.source.lengths, each)
     }
 }
@@ -274,11 +271,17 @@ mod tests {
         assert_eq!(batch.labels, [9, 8, 2, 2]);
         assert_eq!(batch.source.ids, [3, 4, 2, 5]);
         assert_eq!(batch.source.positions, [0, 1, 2, 0]);
-        assert_eq!((&batch.source.lengths[..], &batch.target.lengths[..]), (&[3, 1][..], &[3, 1][..]));
+        assert_eq!(
+            (&batch.source.lengths[..], &batch.target.lengths[..]),
+            (&[3, 1][..], &[3, 1][..])
+        );
         // Without a start the last token, a language, comes first.
         config.tokens.decoder_start = None;
         batch.lay(&config, &[pair(&[3], &[9, 8, 2, 17])]);
-        assert_eq!((&batch.target.ids[..], &batch.labels[..]), (&[17, 9, 8, 2][..], &[9, 8, 2, 17][..]));
+        assert_eq!(
+            (&batch.target.ids[..], &batch.labels[..]),
+            (&[17, 9, 8, 2][..], &[9, 8, 2, 17][..])
+        );
     }
 
     /// Leaves end between sentences, and inside those that are longer than one.

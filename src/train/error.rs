@@ -154,7 +154,9 @@ impl fmt::Display for TrainError {
             Self::Setting { setting, expected, found } => {
                 write!(f, "{setting} must be {expected}, found {found}")
             }
-            Self::NothingAccumulated => f.write_str("no gradient was accumulated since the last update"),
+            Self::NothingAccumulated => {
+                f.write_str("no gradient was accumulated since the last update")
+            }
             Self::State { role, expected, found } => {
                 write!(f, "saved state of {role}: expected {expected} numbers, found {found}")
             }

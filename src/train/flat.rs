@@ -74,7 +74,8 @@ pub(super) struct Placed {
 
 /// Places the network of `config`.
 pub(super) fn place(config: &Config) -> Result<Placed, TrainError> {
-    let mut flat = Flat { config: config.clone(), planner: Planner::default(), tensors: Vec::new() };
+    let mut flat =
+        Flat { config: config.clone(), planner: Planner::default(), tensors: Vec::new() };
     let network = tree::walk(config, &mut flat)?;
     Ok(Placed { network, tensors: flat.tensors, floats: flat.planner.floats() })
 }

@@ -1,6 +1,7 @@
 //! The forward pass, which keeps what the backward pass needs. The same kernels on the same operands as
 //! [`Session`](crate::Session)'s, so a loss here is the score there, to the last bit.
 
+use super::drops::Site;
 use super::error::TrainError;
 use super::pass::{Pass, cut};
 use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
@@ -69,7 +70,7 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let saved = &plan.layers[index];
         self.self_attention(Side::Encoder, own, (plan, index), &saved.own, memory)?;
-        self.feed_forward(Side::Encoder, feed_forward, plan, &saved.feed_forward, memory)
+        self.feed_forward(Side::Encoder, feed_forward, (plan, index), &saved.feed_forward, memory)
     }
 
     /// One layer of the decoder on its `x`.
@@ -82,9 +83,9 @@ impl Pass<'_> {
         let saved = &plan.layers[index];
         self.self_attention(Side::Decoder, own, (plan, index), &saved.own, memory)?;
         if let Some(saved) = &saved.cross {
-            self.cross_attention(cross, plan, saved, memory)?;
+            self.cross_attention(cross, (plan, index), saved, memory)?;
         }
-        self.feed_forward(Side::Decoder, feed_forward, plan, &saved.feed_forward, memory)
+        self.feed_forward(Side::Decoder, feed_forward, (plan, index), &saved.feed_forward, memory)
     }
 
     fn keep_input(
@@ -113,15 +114,10 @@ impl Pass<'_> {
         memory: &mut [f32],
     ) -> Result<(), TrainError> {
         let (d, rows) = (self.run.config.d_model, self.rows(side));
-        let lines = match side {
-            Side::Encoder => &self.batch.source,
-            Side::Decoder => &self.batch.target,
-        };
+        let lines = self.lines(side);
         let norm = &plan.embedding_norm;
-        let [table_of_positions, embedded, x, standard, scale] = cut(
-            memory,
-            [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale],
-        )?;
+        let [table_of_positions, embedded, x, standard, scale] =
+            cut(memory, [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale])?;
         let (embedded, x) = (&mut embedded[..rows * d], &mut x[..rows * d]);
         let late = self.positions_come_late(side);
         let now = !late && !table_of_positions.is_empty();
@@ -150,6 +146,9 @@ impl Pass<'_> {
                 let position = &table_of_positions[row as usize * d..];
                 x.iter_mut().zip(position).for_each(|(x, position)| *x += position);
             }
+        }
+        if let Some(dropout) = self.drops(side, Site::Embedding) {
+            self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(embedded, d)?)?;
         }
         x.copy_from_slice(embedded);
         Ok(())
@@ -185,16 +184,33 @@ impl Pass<'_> {
     fn add_and_norm(
         &self,
         norm: &Norm,
-        (x, h): (&mut [f32], &mut [f32]),
-        (standard, scale): (&mut [f32], &mut [f32]),
+        (side, site): (Side, Site),
+        Streams { x, h, branch, standard, scale }: Streams<'_>,
         f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
+        let d = self.run.config.d_model;
+        let dropout = self.drops(side, site);
         if self.post_norm() {
-            f(x, Residual::Matrix(Self::matrix(x, self.run.config.d_model)?), h)?;
+            match dropout {
+                None => f(x, Residual::Matrix(Self::matrix(x, d)?), h)?,
+                Some(dropout) => {
+                    f(x, Residual::None, branch)?;
+                    h.copy_from_slice(x);
+                    let (branch, h) = (Self::matrix(branch, d)?, Self::matrix_mut(h, d)?);
+                    self.drop_and_add(&dropout, side, branch, h)?;
+                }
+            }
             self.norm(norm, h, standard, scale, x)
         } else {
             self.norm(norm, x, standard, scale, h)?;
-            f(h, Residual::Output, x)
+            match dropout {
+                None => f(h, Residual::Output, x),
+                Some(dropout) => {
+                    f(h, Residual::None, branch)?;
+                    let (branch, x) = (Self::matrix(branch, d)?, Self::matrix_mut(x, d)?);
+                    self.drop_and_add(&dropout, side, branch, x)
+                }
+            }
         }
     }
 
@@ -208,11 +224,12 @@ impl Pass<'_> {
     ) -> Result<(), TrainError> {
         let floats = self.rows(side) * self.run.config.d_model;
         let shape = self.run.heads(side, self.rows(side));
-        let [x, h, standard, scale, qkv, context, sums, tables, scratch] = cut(
+        let [x, h, branch, standard, scale, qkv, context, sums, tables, scratch] = cut(
             memory,
             [
                 &plan.x,
                 &self.plan.h,
+                &self.plan.branch,
                 &saved.norm.standard,
                 &saved.norm.scale,
                 &saved.projected,
@@ -227,8 +244,8 @@ impl Pass<'_> {
         let context = &mut context[..shape[0] * width];
         let sums = &mut sums[..shape[0] * shape[1] * 2];
         let relative = plan.relative.of(tables);
-        let streams = (&mut x[..floats], &mut h[..floats]);
-        self.add_and_norm(&block.norm, streams, (standard, scale), |input, residual, out| {
+        let streams = Streams::of(floats, [x, h, branch], [standard, scale]);
+        self.add_and_norm(&block.norm, (side, Site::Own(index)), streams, |input, residual, out| {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
             let options = self.own_options(side, relative.of_layer(index));
             self.batch.own(side, |sequences| {
@@ -254,17 +271,13 @@ impl Pass<'_> {
         side: Side,
         bias: Option<simdformer_kernels::Bias<'b>>,
     ) -> AttentionOptions<'b> {
-        AttentionOptions {
-            causal: side == Side::Decoder,
-            bias,
-            ..self.run.attention_options(side)
-        }
+        AttentionOptions { causal: side == Side::Decoder, bias, ..self.run.attention_options(side) }
     }
 
     fn cross_attention(
         &self,
         block: &CrossAttention,
-        plan: &StackSaved,
+        (plan, index): (&StackSaved, usize),
         saved: &AttentionSaved,
         memory: &mut [f32],
     ) -> Result<(), TrainError> {
@@ -273,63 +286,71 @@ impl Pass<'_> {
         let (rows, keys) = (self.rows(side), self.rows(Side::Encoder));
         let shape = self.run.heads(side, rows);
         let width = shape[1] * shape[2];
-        let [x, h, source, standard, scale, query, key_value, context, sums, scratch] = cut(
-            memory,
-            [
-                &plan.x,
-                &self.plan.h,
-                &self.plan.memory,
-                &saved.norm.standard,
-                &saved.norm.scale,
-                &saved.projected,
-                &saved.key_value,
-                &saved.context,
-                &saved.sums,
-                &self.plan.attention,
-            ],
-        )?;
+        let [x, h, branch, source, standard, scale, query, key_value, context, sums, scratch] =
+            cut(
+                memory,
+                [
+                    &plan.x,
+                    &self.plan.h,
+                    &self.plan.branch,
+                    &self.plan.memory,
+                    &saved.norm.standard,
+                    &saved.norm.scale,
+                    &saved.projected,
+                    &saved.key_value,
+                    &saved.context,
+                    &saved.sums,
+                    &self.plan.attention,
+                ],
+            )?;
         let query = &mut query[..rows * width];
         let key_value = &mut key_value[..keys * 2 * width];
         let context = &mut context[..rows * width];
         let sums = &mut sums[..rows * shape[1] * 2];
         self.linear(&block.key_value, &source[..keys * d], Residual::None, key_value)?;
-        let streams = (&mut x[..rows * d], &mut h[..rows * d]);
-        self.add_and_norm(&block.norm, streams, (standard, scale), |input, residual, out| {
-            self.linear(&block.query, input, Residual::None, query)?;
-            let options = self.run.attention_options(side);
-            self.batch.cross(|sequences| {
-                attention_kept(
-                    self.run.isa(),
-                    cross_operands(query, key_value, shape, keys)?,
-                    sequences,
-                    &options,
-                    HeadsMut::new(context, shape)?,
-                    sums,
-                    scratch,
-                    self.run.parallelism,
-                )?;
-                Ok::<_, TrainError>(())
-            })?;
-            self.linear(&block.output, context, residual, out)
-        })
+        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
+        self.add_and_norm(
+            &block.norm,
+            (side, Site::Cross(index)),
+            streams,
+            |input, residual, out| {
+                self.linear(&block.query, input, Residual::None, query)?;
+                let options = self.run.attention_options(side);
+                self.batch.cross(|sequences| {
+                    attention_kept(
+                        self.run.isa(),
+                        cross_operands(query, key_value, shape, keys)?,
+                        sequences,
+                        &options,
+                        HeadsMut::new(context, shape)?,
+                        sums,
+                        scratch,
+                        self.run.parallelism,
+                    )?;
+                    Ok::<_, TrainError>(())
+                })?;
+                self.linear(&block.output, context, residual, out)
+            },
+        )
     }
 
     fn feed_forward(
         &self,
         side: Side,
         block: &FeedForward,
-        plan: &StackSaved,
+        (plan, index): (&StackSaved, usize),
         saved: &FeedForwardSaved,
         memory: &mut [f32],
     ) -> Result<(), TrainError> {
         let d = self.run.config.d_model;
         let rows = self.rows(side);
         let width = block.inner.columns();
-        let [x, h, standard, scale, gates, inner, hidden] = cut(
+        let [x, h, branch, standard, scale, gates, inner, hidden] = cut(
             memory,
             [
                 &plan.x,
                 &self.plan.h,
+                &self.plan.branch,
                 &saved.norm.standard,
                 &saved.norm.scale,
                 &saved.gate,
@@ -337,57 +358,93 @@ impl Pass<'_> {
                 &self.plan.hidden,
             ],
         )?;
-        let streams = (&mut x[..rows * d], &mut h[..rows * d]);
-        self.add_and_norm(&block.norm, streams, (standard, scale), |input, residual, out| {
-            for leaf in self.leaf_rows(side) {
-                let within = |width: usize| leaf.start * width..leaf.end * width;
-                let (input, out) = (&input[within(d)], &mut out[within(d)]);
-                let inner = &mut inner[within(width)];
-                let hidden = &mut hidden[..leaf.len() * width];
-                self.linear(&block.inner, input, Residual::None, inner)?;
-                if let Some(gate) = &block.gate {
-                    self.linear(gate, input, Residual::None, &mut gates[within(width)])?;
-                }
-                let gates = block.gate.as_ref().map(|_| &gates[within(width)]);
-                self.hidden(gates, inner, width, hidden)?;
-                let residual = match residual {
-                    Residual::Matrix(all) => {
-                        Residual::Matrix(all.block(leaf.start, leaf.len())?)
+        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
+        self.add_and_norm(
+            &block.norm,
+            (side, Site::FeedForward(index)),
+            streams,
+            |input, residual, out| {
+                for leaf in self.leaf_rows(side) {
+                    let within = |width: usize| leaf.start * width..leaf.end * width;
+                    let (input, out) = (&input[within(d)], &mut out[within(d)]);
+                    let inner = &mut inner[within(width)];
+                    let hidden = &mut hidden[..leaf.len() * width];
+                    self.linear(&block.inner, input, Residual::None, inner)?;
+                    if let Some(gate) = &block.gate {
+                        self.linear(gate, input, Residual::None, &mut gates[within(width)])?;
                     }
-                    other => other,
-                };
-                self.linear(&block.outer, hidden, residual, out)?;
-            }
-            Ok(())
-        })
+                    let gates = block.gate.as_ref().map(|_| &gates[within(width)]);
+                    self.hidden(
+                        (side, Site::Hidden(index)),
+                        leaf.clone(),
+                        (gates, inner),
+                        width,
+                        hidden,
+                    )?;
+                    let residual = match residual {
+                        Residual::Matrix(all) => {
+                            Residual::Matrix(all.block(leaf.start, leaf.len())?)
+                        }
+                        other => other,
+                    };
+                    self.linear(&block.outer, hidden, residual, out)?;
+                }
+                Ok(())
+            },
+        )
     }
 
-    /// What the second map of a feed-forward block reads.
+    /// What the second map of a feed-forward block reads, of the rows of a leaf.
     pub(super) fn hidden(
         &self,
-        gates: Option<&[f32]>,
-        inner: &[f32],
+        (side, site): (Side, Site),
+        rows: Range<usize>,
+        (gates, inner): (Option<&[f32]>, &[f32]),
         width: usize,
         hidden: &mut [f32],
     ) -> Result<(), TrainError> {
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let (activation, inner) = (self.run.config.activation, Self::matrix(inner, width)?);
-        let hidden = Self::matrix_mut(hidden, width)?;
+        let mut hidden = Self::matrix_mut(hidden, width)?;
+        let out = hidden.reborrow();
         match gates {
             Some(gates) => {
-                gate(isa, activation, Self::matrix(gates, width)?, inner, hidden, parallelism)?;
+                gate(isa, activation, Self::matrix(gates, width)?, inner, out, parallelism)?;
             }
-            None => activation_again(isa, activation, inner, hidden, parallelism)?,
+            None => activation_again(isa, activation, inner, out, parallelism)?,
         }
-        Ok(())
+        match self.drops(side, site) {
+            Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
+            None => Ok(()),
+        }
     }
 
     /// The rows of each leaf of one side.
     pub(super) fn leaf_rows(&self, side: Side) -> impl Iterator<Item = Range<usize>> + '_ {
-        match side {
-            Side::Encoder => self.batch.source.leaf_rows(),
-            Side::Decoder => self.batch.target.leaf_rows(),
-        }
+        self.lines(side).leaf_rows()
+    }
+}
+
+/// What "Add & Norm" reads and writes, `[rows, d_model]` each but for the scales.
+struct Streams<'m> {
+    /// The residual stream.
+    x: &'m mut [f32],
+    /// The sum, or what the norm made.
+    h: &'m mut [f32],
+    /// What a block made, where numbers of it are dropped before it is added.
+    branch: &'m mut [f32],
+    standard: &'m mut [f32],
+    scale: &'m mut [f32],
+}
+
+impl<'m> Streams<'m> {
+    fn of(
+        floats: usize,
+        [x, h, branch]: [&'m mut [f32]; 3],
+        [standard, scale]: [&'m mut [f32]; 2],
+    ) -> Self {
+        let [x, h, branch] = [x, h, branch].map(|part| &mut part[..floats]);
+        Self { x, h, branch, standard, scale }
     }
 }
 
@@ -415,4 +472,3 @@ pub(super) fn logits(
 ) -> Result<(), TrainError> {
     pass.linear(&decoder.output.linear, x, Residual::None, out)
 }
-

@@ -10,6 +10,7 @@
 //! | `limits.rs`, `plan.rs` | from limits to bytes |
 //! | `batch.rs` | sentences end to end, targets shifted, leaves |
 //! | `forward.rs`, `backward.rs`, `pass.rs` | the blocks, in both directions |
+//! | `drops.rs` | where numbers are dropped |
 //! | `learn.rs` | one pass: forward, the loss, backward, lookups |
 //! | `trainer.rs` | a step: passes and an update |
 //!
@@ -21,6 +22,7 @@
 
 mod backward;
 mod batch;
+mod drops;
 mod error;
 mod flat;
 mod forward;
@@ -34,6 +36,7 @@ mod trainer;
 mod update;
 
 pub use batch::{LEAF, Pair};
+pub use drops::DropoutRates;
 pub use error::TrainError;
 pub use limits::{Keep, TrainLimits};
 pub use plan::TrainPlan;

@@ -2,6 +2,7 @@
 //! backward.
 
 use super::batch::Batch;
+use super::drops::Drops;
 use super::error::TrainError;
 use super::flat;
 use super::plan::TrainPlan;
@@ -11,9 +12,7 @@ use crate::model::blocks::{Parameters, Run};
 use crate::model::weights;
 use core::ops::Range;
 use simdformer_kernels::train::{self as kernels, Leaves, Write};
-use simdformer_kernels::{
-    Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Residual, gemm,
-};
+use simdformer_kernels::{Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Residual, gemm};
 
 /// Who computes, with which weights, on which sentences.
 #[derive(Clone, Copy)]
@@ -25,6 +24,8 @@ pub(super) struct Pass<'p> {
     pub(super) values: &'p [f32],
     /// Whether gradients are the first since the last update.
     pub(super) write: Write,
+    /// What is dropped while learning.
+    pub(super) drops: Option<Drops>,
 }
 
 /// The ranges that one of the steps of a pass reads and writes, all of one buffer.
@@ -40,18 +41,11 @@ pub(super) fn cut<'b, const N: usize>(
 impl Pass<'_> {
     /// Tokens of one side.
     pub(super) fn rows(&self, side: Side) -> usize {
-        match side {
-            Side::Encoder => self.batch.source.rows(),
-            Side::Decoder => self.batch.target.rows(),
-        }
+        self.lines(side).rows()
     }
 
     pub(super) fn leaves(&self, side: Side) -> Result<Leaves<'_>, TrainError> {
-        let lines = match side {
-            Side::Encoder => &self.batch.source,
-            Side::Decoder => &self.batch.target,
-        };
-        Ok(Leaves::new(&lines.leaves)?)
+        Ok(Leaves::new(&self.lines(side).leaves)?)
     }
 
     pub(super) fn post_norm(&self) -> bool {
@@ -144,7 +138,14 @@ impl Pass<'_> {
             Some(bias) => {
                 let [weight, bias] = cut(gradients, [&flat.weight, bias])?;
                 kernels::layer_norm_parameters_backward(
-                    isa, standard, d_out, leaves, write, weight, Some(bias), parallelism,
+                    isa,
+                    standard,
+                    d_out,
+                    leaves,
+                    write,
+                    weight,
+                    Some(bias),
+                    parallelism,
                 )?;
             }
             // The factor's gradient is the same sum in both kinds of norm.
@@ -178,10 +179,24 @@ impl Pass<'_> {
         let d_x = Self::matrix_mut(d_x, d)?;
         match self.run.parameters(layer) {
             Parameters::Layer(norm) => kernels::layer_norm_backward(
-                isa, norm, standard, scale, d_out, write, d_x, parallelism,
+                isa,
+                norm,
+                standard,
+                scale,
+                d_out,
+                write,
+                d_x,
+                parallelism,
             )?,
             Parameters::Rms(norm) => kernels::rms_norm_backward(
-                isa, norm, standard, scale, d_out, write, d_x, parallelism,
+                isa,
+                norm,
+                standard,
+                scale,
+                d_out,
+                write,
+                d_x,
+                parallelism,
             )?,
         }
         Ok(())
@@ -200,9 +215,9 @@ impl Pass<'_> {
         let d = Self::matrix_mut(d, columns)?;
         let scale = &scale[..d.rows()];
         match self.run.parameters(layer) {
-            Parameters::Layer(norm) => kernels::layer_norm_backward_in_place(
-                isa, norm, standard, scale, d, parallelism,
-            )?,
+            Parameters::Layer(norm) => {
+                kernels::layer_norm_backward_in_place(isa, norm, standard, scale, d, parallelism)?
+            }
             Parameters::Rms(norm) => {
                 kernels::rms_norm_backward_in_place(isa, norm, standard, scale, d, parallelism)?;
             }

@@ -164,7 +164,8 @@ impl TrainPlan {
         }
         let limits = checked(config, limits)?;
         let decodes = config.decoder.is_some();
-        let [source, target] = [limits.source_tokens, if decodes { limits.target_tokens } else { 0 }];
+        let [source, target] =
+            [limits.source_tokens, if decodes { limits.target_tokens } else { 0 }];
         let rows = source.max(target);
         let d = config.d_model;
         let decoder = config.decoder.unwrap_or(Stack::new(0, 1, 0));
@@ -190,17 +191,19 @@ impl TrainPlan {
         };
         let mut attention = 0;
         let mut d_attention = 0;
-        for (side, queries, keys) in
-            [(Side::Encoder, source, source), (Side::Decoder, target, target), (Side::Decoder, target, source)]
-        {
+        for (side, queries, keys) in [
+            (Side::Encoder, source, source),
+            (Side::Decoder, target, target),
+            (Side::Decoder, target, source),
+        ] {
             let Some(stack) = config.stack(side) else { continue };
             let (heads, width) = (stack.heads, config.head_dim(side));
             let longest = match side {
                 Side::Encoder => limits.source_length,
                 Side::Decoder => limits.target_length.max(limits.source_length),
             };
-            attention = attention
-                .max(attention_scratch_bound(isa, limits.sentences, keys, heads, width)?);
+            attention =
+                attention.max(attention_scratch_bound(isa, limits.sentences, keys, heads, width)?);
             d_attention = d_attention.max(attention_backward_scratch_bound(
                 isa,
                 limits.sentences,
@@ -212,13 +215,7 @@ impl TrainPlan {
         }
         // The matrices that gradients of inputs are multiplied with, and the products that gradients of
         // weights are.
-        let shapes = [
-            (3 * inner, d),
-            (d, inner),
-            (ffn, d),
-            (d, ffn),
-            (vocabulary, d),
-        ];
+        let shapes = [(3 * inner, d), (d, inner), (ffn, d), (d, ffn), (vocabulary, d)];
         let mut packed = 0;
         let mut weight_gradient = 0;
         for (outputs, inputs) in shapes {
@@ -229,7 +226,11 @@ impl TrainPlan {
         let packed_ffn = PackedMatrix::len(isa, ffn, d)?;
         let partials = sum_of_squares_scratch(n);
         let order = embedding_gradient_scratch(
-            config.source_vocab.max(config.target_vocab).max(limits.source_length).max(limits.target_length),
+            config
+                .source_vocab
+                .max(config.target_vocab)
+                .max(limits.source_length)
+                .max(limits.target_length),
             rows,
         )?;
         let batch_bytes = Batch::with_capacity(&limits).bytes();
@@ -292,8 +293,9 @@ impl TrainPlan {
 
 fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainError> {
     let decodes = config.decoder.is_some();
-    let TrainLimits { sentences, source_tokens, target_tokens, source_length, target_length, .. } =
-        limits;
+    let TrainLimits {
+        sentences, source_tokens, target_tokens, source_length, target_length, ..
+    } = limits;
     for (limit, value) in [
         ("sentences", sentences),
         ("source_tokens", source_tokens),
@@ -312,7 +314,8 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
         ("source_length", source_length, Side::Encoder),
         ("target_length", target_length, Side::Decoder),
     ] {
-        let most = if side == Side::Decoder && !decodes { None } else { config.max_positions(side) };
+        let most =
+            if side == Side::Decoder && !decodes { None } else { config.max_positions(side) };
         if let Some(expected_at_most) = most
             && found > expected_at_most
         {

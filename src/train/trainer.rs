@@ -1,6 +1,7 @@
 //! A model that learns: parameters, gradients and moments, and the passes that change them.
 
 use super::batch::{self, Batch, Pair, group_len};
+use super::drops::{DropoutRates, Drops};
 use super::error::TrainError;
 use super::flat::{self, FlatTensor};
 use super::learn::Outcome;
@@ -18,7 +19,7 @@ use core::error::Error;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::Isa;
-use simdformer_kernels::train::{Adam, RowLoss, Smoothing, Write, adam, sum_of_squares};
+use simdformer_kernels::train::{Adam, RowLoss, Smoothing, Write, sum_of_squares};
 
 /// A model that learns, on planned memory: after [`Trainer::new`] no step allocates.
 ///
@@ -76,6 +77,7 @@ pub struct Trainer<'a> {
     partials: Vec<f64>,
     order: Vec<u32>,
     threads: Threads<'a>,
+    dropout: DropoutRates,
     /// Since the last update.
     accumulated: Totals,
     passes: u64,
@@ -155,6 +157,7 @@ impl<'a> Trainer<'a> {
             state,
             work,
             threads: Threads::default(),
+            dropout: DropoutRates::default(),
             accumulated: Totals::default(),
             passes: 0,
             steps: 0,
@@ -187,6 +190,16 @@ impl<'a> Trainer<'a> {
             tensor.learned = !frozen && learns(tensor.role);
         }
         self.learn_all();
+    }
+
+    /// What is dropped while learning, until it is set again; nothing at first.
+    ///
+    /// # Errors
+    /// A rate is not at least 0 and below 1.
+    pub fn set_dropout(&mut self, rates: DropoutRates) -> Result<(), TrainError> {
+        rates.check()?;
+        self.dropout = rates;
+        Ok(())
     }
 
     /// Who computes; the results are the same bits.
@@ -240,7 +253,8 @@ impl<'a> Trainer<'a> {
             let totals = &mut totals;
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
-                let pass = Pass { run, plan, batch, values, write: Write::Store };
+                let write = Write::Store;
+                let pass = Pass { run, plan, batch, values, write, drops: None };
                 pass.evaluate(model, smoothing, memory, losses, totals)
             })?;
             rest = later;
@@ -319,17 +333,30 @@ impl<'a> Trainer<'a> {
                 self.clear_lookups()?;
                 self.accumulated = Totals::default();
             }
-            let Self { model, network, plan, batch, losses, work, state, order, threads, .. } =
-                self;
+            let Self {
+                model,
+                network,
+                plan,
+                batch,
+                losses,
+                work,
+                state,
+                order,
+                threads,
+                dropout,
+                steps,
+                ..
+            } = self;
             let [values, gradients, lookups] =
                 cut(state, [&plan.values, &plan.gradients, &plan.lookups])?;
             let memory = work.floats_mut();
             let totals = &mut self.accumulated;
             let learn = &mut learn;
+            let drops = Some(Drops { rates: *dropout, step: *steps });
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
                 let write = if first { Write::Store } else { Write::Add };
-                let pass = Pass { run, plan, batch, values, write };
+                let pass = Pass { run, plan, batch, values, write, drops };
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };
                 learn(&pass, (model, network), memory, &mut outcome)
             })?;
@@ -463,10 +490,8 @@ impl<'a> Trainer<'a> {
         }
         self.finish()?;
         let Self { model, plan, learned, state, partials, threads, .. } = self;
-        let [values, gradients, first, second, average] = cut(
-            state,
-            [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average],
-        )?;
+        let [values, gradients, first, second, average] =
+            cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
         let (isa, steps) = (model.isa(), self.steps);
         let made = threads.run(|parallelism| {
             let mut squares = 0.0;

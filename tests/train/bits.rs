@@ -48,7 +48,8 @@ fn threads_do_not_change_a_bit() {
         let sentences = corpus(golden, 60);
         let expected = run(&mut golden.trainer(Isa::best(), limits()), &sentences);
         for threads in [1, 2, 3, 7] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
             let mut trainer = golden.trainer(Isa::best(), limits());
             trainer.set_threads(Threads::Rayon);
             let found = pool.install(|| run(&mut trainer, &sentences));

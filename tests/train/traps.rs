@@ -22,7 +22,8 @@ fn trap_04_the_end_counts() {
 #[test]
 fn trap_12_evaluation_leaves_no_trace() {
     let golden = &goldens()[0];
-    let (mut one, mut other) = (golden.trainer(Isa::best(), limits()), golden.trainer(Isa::best(), limits()));
+    let (mut one, mut other) =
+        (golden.trainer(Isa::best(), limits()), golden.trainer(Isa::best(), limits()));
     let sentences = pairs(&golden.sentences);
     for _ in 0..3 {
         let a = one.evaluate(&sentences, Smoothing::default()).expect("losses");
