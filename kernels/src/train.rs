@@ -17,5 +17,9 @@
 mod leaves;
 mod write;
 
+pub use crate::attention::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_kept,
+};
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;
