@@ -3,6 +3,8 @@
 //! kernel does. Inputs are f32, as the kernels get them, and results are f64.
 
 pub mod attention;
+#[cfg(feature = "train")]
+pub mod attention_backward;
 pub mod gemm;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;

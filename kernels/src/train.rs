@@ -18,5 +18,9 @@ mod leaves;
 mod write;
 
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
+pub use crate::attention::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_kept,
+};
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;

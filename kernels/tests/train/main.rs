@@ -7,3 +7,8 @@ mod gemm_oracle;
 mod leaves;
 mod weight_gradient;
 mod weight_gradient_bits;
+mod attention;
+mod attention_oracle;
+mod attention_rules;
+mod leaves;
+mod relative;
