@@ -4,6 +4,10 @@
 
 pub mod attention;
 pub mod gemm;
+#[cfg(feature = "train")]
+pub mod norm;
+#[cfg(feature = "train")]
+pub mod slope;
 
 // ---- Activations ----
 
