@@ -8,6 +8,9 @@ pub mod attention_backward;
 pub mod gemm;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;
+pub mod norm;
+#[cfg(feature = "train")]
+pub mod slope;
 
 // ---- Activations ----
 

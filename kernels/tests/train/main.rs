@@ -12,3 +12,7 @@ mod attention_oracle;
 mod attention_rules;
 mod leaves;
 mod relative;
+mod activation;
+mod leaves;
+mod norm;
+mod norm_sums;
