@@ -3,16 +3,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod gemm_oracle;
-mod leaves;
-mod weight_gradient;
-mod weight_gradient_bits;
+mod activation;
 mod attention;
 mod attention_oracle;
 mod attention_rules;
-mod leaves;
-mod relative;
-mod activation;
+mod gemm_oracle;
 mod leaves;
 mod norm;
 mod norm_sums;
+mod relative;
+mod weight_gradient;
+mod weight_gradient_bits;
