@@ -133,22 +133,79 @@ impl<'a> QkvMut<'a> {
     /// # Errors
     /// The slice is shorter than `3 * tokens * heads * head_dim`.
     pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
-        let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
-        let stride = width.checked_mul(3).ok_or(ViewError::Overflow)?;
-        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
+        check_parts(data, shape, 3)?;
+        let data = data.as_mut_ptr();
+        // SAFETY: the slice is borrowed for `'a` and long enough; each part is taken once.
+        unsafe {
+            Ok(Self {
+                query: part(data, shape, (0, 3))?,
+                key: part(data, shape, (1, 3))?,
+                value: part(data, shape, (2, 3))?,
+            })
         }
-        let start = data.as_mut_ptr();
-        let part = |index: usize| {
-            let first = if expected == 0 { start } else { start.wrapping_add(index * width) };
-            // SAFETY: each token has `3 * width` floats of the slice, which is borrowed for `'a`, and each
-            // part `width` of them for itself.
-            unsafe { HeadsMut::from_raw_parts(first, shape, stride, head_dim) }
-        };
-        Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
     }
+
+    /// A query's gradient of its own, `[tokens, heads, head_dim]`, and those of keys and values in one,
+    /// `[key tokens, (key, value), kv_heads, head_dim]`, each `key_shape`: as cross-attention projects its
+    /// memory.
+    ///
+    /// # Errors
+    /// The slice is shorter than `2 * key tokens * kv_heads * head_dim`.
+    ///
+    /// ```
+    /// use simdformer_kernels::HeadsMut;
+    /// use simdformer_kernels::train::QkvMut;
+    ///
+    /// let (mut query, mut key_value) = ([0.0; 2], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    /// let query = HeadsMut::new(&mut query, [1, 1, 2])?;
+    /// // Two keys of one head of 2.
+    /// let gradients = QkvMut::cross(query, &mut key_value, [2, 1, 2])?;
+    /// assert_eq!(gradients.key.read().row(1, 0), Some(&[5.0, 6.0][..]));
+    /// assert_eq!(gradients.value.read().row(0, 0), Some(&[3.0, 4.0][..]));
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub fn cross(
+        query: HeadsMut<'a>,
+        key_value: &'a mut [f32],
+        key_shape: [usize; 3],
+    ) -> Result<Self, ViewError> {
+        check_parts(key_value, key_shape, 2)?;
+        let data = key_value.as_mut_ptr();
+        // SAFETY: as in `fused`.
+        unsafe {
+            let (key, value) = (part(data, key_shape, (0, 2))?, part(data, key_shape, (1, 2))?);
+            Ok(Self { query, key, value })
+        }
+    }
+}
+
+/// Part `index` of `[tokens, parts, heads, head_dim]`, of `shape = [tokens, heads, head_dim]`.
+///
+/// # Safety
+/// Nobody else has this part of `data`, which was checked by [`check_parts`].
+unsafe fn part<'a>(
+    data: *mut f32,
+    [tokens, heads, head_dim]: [usize; 3],
+    (index, parts): (usize, usize),
+) -> Result<HeadsMut<'a>, ViewError> {
+    let width = heads * head_dim;
+    let first = if tokens * width == 0 { data } else { data.wrapping_add(index * width) };
+    // SAFETY: each token has `parts * width` floats, and each part `width` of them for itself.
+    unsafe { HeadsMut::from_raw_parts(first, [tokens, heads, head_dim], parts * width, head_dim) }
+}
+
+/// Whether `data` holds `[tokens, parts, heads, head_dim]`.
+fn check_parts(
+    data: &[f32],
+    [tokens, heads, head_dim]: [usize; 3],
+    parts: usize,
+) -> Result<(), ViewError> {
+    let width = heads.checked_mul(head_dim).and_then(|width| width.checked_mul(parts));
+    let expected = width.and_then(|width| width.checked_mul(tokens)).ok_or(ViewError::Overflow)?;
+    if expected > data.len() {
+        return Err(ViewError::TooShort { expected, found: data.len() });
+    }
+    Ok(())
 }
 
 /// Tasks of a call, and rooms for those that run side by side.
