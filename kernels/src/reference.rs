@@ -4,6 +4,8 @@
 
 pub mod attention;
 pub mod gemm;
+#[cfg(feature = "train")]
+pub mod loss;
 
 // ---- Activations ----
 

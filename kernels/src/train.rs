@@ -17,5 +17,8 @@
 mod leaves;
 mod write;
 
+pub use crate::loss::{
+    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
+};
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;
