@@ -11,6 +11,7 @@ pub mod gemm_gradient;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+pub mod loss;
 
 // ---- Activations ----
 

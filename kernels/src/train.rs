@@ -31,6 +31,8 @@ pub use crate::norm::train::layer::{
 pub use crate::norm::train::rms::{
     rms_norm_again, rms_norm_backward, rms_norm_backward_in_place, rms_norm_kept,
     rms_norm_kept_in_place, rms_norm_parameters_backward,
+pub use crate::loss::{
+    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;

@@ -14,3 +14,5 @@ mod norm_sums;
 mod relative;
 mod weight_gradient;
 mod weight_gradient_bits;
+mod leaves;
+mod loss;
