@@ -8,10 +8,10 @@ pub mod attention_backward;
 pub mod gemm;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;
+pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
-pub mod loss;
 
 // ---- Activations ----
 

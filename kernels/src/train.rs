@@ -24,6 +24,9 @@ pub use crate::attention::{
     attention_kept,
 };
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
+pub use crate::loss::{
+    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
+};
 pub use crate::norm::train::layer::{
     layer_norm_again, layer_norm_backward, layer_norm_backward_in_place, layer_norm_kept,
     layer_norm_kept_in_place, layer_norm_parameters_backward,
@@ -31,8 +34,6 @@ pub use crate::norm::train::layer::{
 pub use crate::norm::train::rms::{
     rms_norm_again, rms_norm_backward, rms_norm_backward_in_place, rms_norm_kept,
     rms_norm_kept_in_place, rms_norm_parameters_backward,
-pub use crate::loss::{
-    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;
