@@ -10,7 +10,7 @@ use core::ops::Range;
 use simdformer_kernels::relative::RelativeBuckets;
 
 /// The tables of one stack.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct RelativePlan {
     /// Empty where there are none.
     pub(crate) range: Range<usize>,

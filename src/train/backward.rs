@@ -266,7 +266,7 @@ impl Pass<'_> {
     fn of_branch<'m>(
         &self,
         (side, site): (Side, Site),
-        d_x: &'m [f32],
+        d_x: &[f32],
         branch: &'m mut [f32],
     ) -> Result<Option<&'m [f32]>, TrainError> {
         let Some(dropout) = self.drops(side, site) else { return Ok(None) };
@@ -603,8 +603,9 @@ impl Pass<'_> {
 
         let options = self.run.attention_options(side);
         self.batch.cross(|sequences| {
-            // Side by side, `[keys, (key, value), heads, head_dim]`.
-            let [d_key, d_value] = HeadsMut::side_by_side(d_key_value, [keys, heads, head_dim])?;
+            let d_query = HeadsMut::new(d_query, shape)?;
+            // Keys and values side by side, `[keys, (key, value), heads, head_dim]`.
+            let to = QkvMut::cross(d_query, d_key_value, [keys, heads, head_dim])?;
             attention_backward(
                 self.run.isa(),
                 cross_operands(query, key_value, shape, keys)?,
@@ -613,7 +614,7 @@ impl Pass<'_> {
                 Heads::new(d_context, shape)?,
                 sequences,
                 &options,
-                QkvMut { query: HeadsMut::new(d_query, shape)?, key: d_key, value: d_value },
+                to,
                 None,
                 d_attention,
                 self.run.parallelism,

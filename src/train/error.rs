@@ -6,6 +6,7 @@ use crate::error::KernelError;
 use crate::memory::MemoryError;
 use crate::model::ModelError;
 use core::fmt;
+use simdformer_kernels as kernels;
 
 /// Why a trainer could not be made, or a batch not be learned from. What a batch was refused for is found before
 /// anything is computed: the trainer is as it was.
@@ -212,8 +213,27 @@ impl From<MemoryError> for TrainError {
     }
 }
 
-impl<E: Into<KernelError>> From<E> for TrainError {
-    fn from(error: E) -> Self {
-        Self::Kernel(error.into())
-    }
+macro_rules! from_kernel {
+    ($($error:ty),* $(,)?) => {$(
+        impl From<$error> for TrainError {
+            fn from(error: $error) -> Self {
+                Self::Kernel(error.into())
+            }
+        }
+    )*};
 }
+
+from_kernel!(
+    KernelError,
+    kernels::ViewError,
+    kernels::GemmError,
+    kernels::AttentionError,
+    kernels::norm::NormError,
+    kernels::embedding::EmbeddingError,
+    kernels::relative::RelativeError,
+    kernels::activation::ActivationError,
+    kernels::train::LossError,
+    kernels::train::OptimiserError,
+    kernels::train::DropoutError,
+    kernels::train::LeavesError,
+);

@@ -65,6 +65,10 @@ pub(super) struct Flat {
 /// The network as ranges of the vector of parameters.
 pub(super) type Network = tree::Network<Flat>;
 
+pub(super) type SelfAttention = tree::SelfAttention<Flat>;
+pub(super) type CrossAttention = tree::CrossAttention<Flat>;
+pub(super) type FeedForward = tree::FeedForward<Flat>;
+
 /// Where each parameter is.
 pub(super) struct Placed {
     pub(super) network: Network,

@@ -170,14 +170,15 @@ impl<'a> Trainer<'a> {
 
     /// Learns everything that the architecture's own library learns.
     fn learn_all(&mut self) {
+        let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
+        let mut ranges: Vec<_> = learned.map(|tensor| tensor.range.clone()).collect();
+        ranges.sort_by_key(|range| range.start);
         self.learned.clear();
-        for tensor in self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned) {
+        for range in ranges {
             match self.learned.last_mut() {
                 // What lies between is padding, which stays zero.
-                Some(last) if last.end.next_multiple_of(16) >= tensor.range.start => {
-                    last.end = tensor.range.end;
-                }
-                _ => self.learned.push(tensor.range.clone()),
+                Some(last) if last.end.next_multiple_of(16) >= range.start => last.end = range.end,
+                _ => self.learned.push(range),
             }
         }
     }
@@ -494,7 +495,7 @@ impl<'a> Trainer<'a> {
             cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
         let (isa, steps) = (model.isa(), self.steps);
         let made = threads.run(|parallelism| {
-            let mut squares = 0.0;
+            let mut squares = 0.0f64;
             for range in learned.iter() {
                 let of = &gradients[range.clone()];
                 squares += sum_of_squares(isa, of, partials, parallelism)?;
@@ -611,7 +612,7 @@ fn relative<'t>(
             (None, None) => continue,
         };
         let to = Pass::matrix_mut(&mut gradients[table.range.clone()], table.columns)?;
-        buckets.gradient(positions, d_table, write, to)?;
+        buckets.gradient(d_table, positions, to, write)?;
     }
     Ok(())
 }

@@ -48,7 +48,8 @@ impl Golden {
             let ids = line[key].as_array().expect("ids").iter();
             ids.map(|id| id.as_u64().expect("an id") as u32).collect()
         };
-        let sentences = text("batch.jsonl").lines().enumerate().map(|(i, line)| {
+        let lines = text("batch.jsonl");
+        let sentences = lines.lines().enumerate().map(|(i, line)| {
             let line = json(line);
             Sentence {
                 source: ids(&line, "source_ids"),
