@@ -29,6 +29,9 @@ use core::ops::Range;
 /// Steps by which a panel is asked for before it is multiplied, as in the packed product.
 const PANEL_AHEAD: usize = 8;
 
+/// Panels that a task copies, as rows are copied a KiB at a time.
+const PANELS_COPIED: usize = 4;
+
 /// Floats of scratch that [`weight_gradient`] takes when no leaf has more than `rows` rows: a copy of those
 /// rows of `dY` and of `X`, rounded up to whole tiles. It does not depend on threads.
 ///
@@ -235,7 +238,7 @@ impl<'a> Leaf<'a> {
     /// which stays in its cache; several have one for each block, as any of them multiplies it.
     fn run(&self, parallelism: Parallelism<'_>) {
         if parallelism.threads() == 1 {
-            (0..self.panels).for_each(|panel| self.copy_panel(panel));
+            self.copy_panels(0..self.panels);
             for block in 0..self.blocks {
                 // SAFETY: nobody else is at work.
                 unsafe {
@@ -245,14 +248,12 @@ impl<'a> Leaf<'a> {
             }
             return;
         }
-        parallelism.for_each(
-            self.panels + self.blocks,
-            &|task| match task.checked_sub(self.panels) {
-                None => self.copy_panel(task),
-                // SAFETY: each block has places of its own, and is copied by one task.
-                Some(block) => unsafe { self.copy_strips(block, self.strips_of(block).start) },
-            },
-        );
+        let groups = self.panels.div_ceil(PANELS_COPIED);
+        parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
+            None => self.copy_panels(share(self.panels, groups, task)),
+            // SAFETY: each block has places of its own, and is copied by one task.
+            Some(block) => unsafe { self.copy_strips(block, self.strips_of(block).start) },
+        });
         parallelism.for_each(self.blocks * self.panels, &|task| {
             let (block, panel) = (task / self.panels, task % self.panels);
             // SAFETY: the tasks above are done, and each of these has its own part of the output.
@@ -269,15 +270,19 @@ impl<'a> Leaf<'a> {
         self.panel_floats + place * self.stride
     }
 
-    /// Copies a panel of `X` to its place.
-    fn copy_panel(&self, panel: usize) {
-        let (rows, width, first) = (self.x.rows(), self.isa.panel(), panel * self.isa.panel());
-        let count = (self.x.columns() - first).min(width);
+    /// Copies panels of `X` to their places.
+    fn copy_panels(&self, panels: Range<usize>) {
+        let (rows, width, first) =
+            (self.x.rows(), self.isa.panel(), panels.start * self.isa.panel());
+        let count = (self.x.columns() - first).min(panels.len() * width);
         // SAFETY: the columns are there, and the scratch has a place of its own for each panel.
         let (block, to) = unsafe {
-            (self.x.columns_unchecked(first, count), self.scratch.part(first * rows, width * rows))
+            (
+                self.x.columns_unchecked(first, count),
+                self.scratch.part(first * rows, panels.len() * width * rows),
+            )
         };
-        PackedMatrix::pack_panel(self.isa, block, to);
+        PackedMatrix::pack_whole(self.isa, block, to);
     }
 
     /// Copies a block of `dY` into strips, the first one to place `place`, and finishes their part of the
