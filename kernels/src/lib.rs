@@ -88,6 +88,8 @@ pub mod embedding;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
+#[cfg(feature = "train")]
+mod loss;
 mod mask;
 pub mod math;
 mod matrix;

@@ -1,9 +1,12 @@
 //! [`super::attention`]: keys are put into panels and values into rows of the caller's scratch, then
 //! the queries attend to them.
 
-use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked};
+use super::bias::CheckedBias;
+use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked, count_tasks, estimate_work};
+use super::check;
+use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
-use super::options::Sequence;
+use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
@@ -16,6 +19,72 @@ const HEADS_PER_THREAD: usize = 4;
 
 /// Queries for which values are copied together.
 const MIN_COPIED: usize = 12;
+
+/// Floats of scratch that [`attention`](super::attention) needs for `sequences` with `heads` key-value heads of
+/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_scratch(
+    isa: Isa,
+    sequences: &[Sequence],
+    heads: usize,
+    head_dim: usize,
+) -> Result<usize, AttentionError> {
+    sequences.iter().try_fold(0usize, |total, sequence| {
+        head_floats(isa.lanes(), sequence.padded_len, head_dim)
+            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
+            .ok_or(AttentionError::TooLarge)
+    })
+}
+
+/// [`attention`](super::attention), and with `sums`, `[query tokens, heads, 2]`, what its softmax divides by.
+///
+/// # Errors
+/// Shapes, ranges or buffers that do not fit; then nothing is written.
+pub(super) fn attend(
+    isa: Isa,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    (output, sums): (AttentionOutput<'_>, Option<&mut [f32]>),
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), AttentionError> {
+    let Qkv { query, key, .. } = qkv;
+    let (kv_heads, head_dim) = (key.heads(), key.head_dim());
+    check::key_value(&qkv)?;
+    check::query(&query, &output.context, kv_heads, head_dim)?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
+    let reach = check::sequences(queries, &query)?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let weights = check::weights(output.weights, reach)?;
+    check::keys(sequences, key.tokens())?;
+    let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
+    if scratch.len() < expected {
+        return Err(AttentionError::Scratch { expected, found: scratch.len() });
+    }
+    if let Some(sums) = &sums {
+        check::sums(sums, &query)?;
+    }
+    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
+    count_tasks(sequences.len(), query.heads(), longest)?;
+    if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
+        return Ok(());
+    }
+
+    let mut context = output.context;
+    let mut call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
+    if let Some(sums) = sums {
+        call.keep(sums);
+    }
+    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
+    let work = estimate_work(pairs, [query.heads(), head_dim]);
+    let scratch = SharedMut::new(scratch);
+    let fully_masked = options.fully_masked;
+    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism);
+    Ok(())
+}
 
 /// One call, checked; no tensor is empty.
 pub(super) struct Prefill<'a> {
