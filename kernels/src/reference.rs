@@ -6,6 +6,8 @@ pub mod attention;
 pub mod gemm;
 #[cfg(feature = "train")]
 pub mod loss;
+#[cfg(feature = "train")]
+pub mod training;
 
 // ---- Activations ----
 

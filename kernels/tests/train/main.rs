@@ -3,5 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dropout;
+mod embedding;
 mod leaves;
 mod loss;
+mod optimiser;
+mod schedule;
