@@ -168,6 +168,20 @@ fn gradients(options: &Options, groups: &mut Vec<Group>) {
         let shape = format!("{rows}x{outputs}x{inputs}");
         groups.push(Group { shape, limits: vec![Limit::Fma], kernels });
     }
+    // Both operands of a layer, packed anew in every step; read and written, so it is a copy.
+    for (outputs, inputs) in [(2048, 512), (512, 2048), (512, 512), (384, 128), (32000, 512)] {
+        let bytes = 8 * outputs * inputs;
+        let pack = move |columns, depth, by_row| {
+            move |isa| Work { bytes: bytes as f64, ..matmul::packing(isa, columns, depth, by_row) }
+        };
+        let mut kernels = family(options, "gradient/pack-y", pack(outputs, inputs, false));
+        kernels.extend(family(options, "gradient/pack-dx", pack(inputs, outputs, true)));
+        groups.push(Group {
+            shape: format!("{outputs}x{inputs}"),
+            limits: vec![Limit::Copy { bytes, inputs: 1 }],
+            kernels,
+        });
+    }
 }
 
 /// The largest logit of each row. Few rows wait for the bytes of the screen, more for the

@@ -99,13 +99,13 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
 pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> Work {
     let w = Buffer::random(columns * depth, 2);
     let mut packed = Buffer::zeros(PackedMatrix::len(isa, depth, columns).expect("length"));
-    Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |_| {
+    Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |parallelism| {
         let weight = if by_row {
             Matrix::new(black_box(&w), depth, columns).expect("weight")
         } else {
             Matrix::new(black_box(&w), columns, depth).expect("weight").transposed()
         };
-        PackedMatrix::pack(isa, weight, black_box(&mut packed)).expect("pack");
+        PackedMatrix::pack_with(isa, weight, black_box(&mut packed), parallelism).expect("pack");
     })
 }
 

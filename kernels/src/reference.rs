@@ -13,6 +13,8 @@ pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+#[cfg(feature = "train")]
+pub mod training;
 
 // ---- Activations ----
 

@@ -29,6 +29,9 @@ use core::ops::Range;
 /// Steps by which a panel is asked for before it is multiplied, as in the packed product.
 const PANEL_AHEAD: usize = 8;
 
+/// Panels that a task copies, as rows are copied a KiB at a time.
+const PANELS_COPIED: usize = 4;
+
 /// Floats of scratch that [`weight_gradient`] takes when no leaf has more than `rows` rows: a copy of those
 /// rows of `dY` and of `X`, rounded up to whole tiles. It does not depend on threads.
 ///
@@ -136,10 +139,9 @@ pub fn weight_gradient(
         let (d_y, x) = unsafe {
             (d_y.block_unchecked(rows.start, rows.len()), x.block_unchecked(rows.start, rows.len()))
         };
-        let leaf = Leaf::new(isa, d_y, x);
-        leaf.copy(d_bias.as_deref_mut(), write, scratch, parallelism);
         let store = Store::new(&Epilogue { residual, ..Epilogue::default() }, &mut d_weight);
-        leaf.multiply(scratch, store, parallelism);
+        let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
+        Leaf::new(isa, d_y, x, SharedMut::new(scratch), store, d_bias).run(parallelism);
     }
     Ok(())
 }
@@ -199,10 +201,20 @@ struct Leaf<'a> {
     panel_floats: usize,
     /// Floats from one strip to the next.
     stride: usize,
+    scratch: SharedMut<'a>,
+    store: Store,
+    d_bias: Option<(SharedMut<'a>, Write)>,
 }
 
 impl<'a> Leaf<'a> {
-    fn new(isa: Isa, d_y: Matrix<'a>, x: Matrix<'a>) -> Self {
+    fn new(
+        isa: Isa,
+        d_y: Matrix<'a>,
+        x: Matrix<'a>,
+        scratch: SharedMut<'a>,
+        store: Store,
+        d_bias: Option<(SharedMut<'a>, Write)>,
+    ) -> Self {
         let rows = d_y.rows();
         let panels = x.columns().div_ceil(isa.panel());
         let strips = d_y.columns().div_ceil(strips::WIDTH);
@@ -216,72 +228,98 @@ impl<'a> Leaf<'a> {
             panel_floats: panels * isa.panel() * rows,
             // The scratch of a leaf that is no shorter could be counted.
             stride: strips::stride(rows).unwrap_or(0),
+            scratch,
+            store,
+            d_bias,
         }
+    }
+
+    /// Copies both operands, and multiplies them. One thread has one place for the strips of all blocks,
+    /// which stays in its cache; several have one for each block, as any of them multiplies it.
+    fn run(&self, parallelism: Parallelism<'_>) {
+        if parallelism.threads() == 1 {
+            self.copy_panels(0..self.panels);
+            for block in 0..self.blocks {
+                // SAFETY: nobody else is at work.
+                unsafe {
+                    self.copy_strips(block, 0);
+                    (0..self.panels).for_each(|panel| self.multiply(block, 0, panel));
+                }
+            }
+            return;
+        }
+        let groups = self.panels.div_ceil(PANELS_COPIED);
+        parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
+            None => self.copy_panels(share(self.panels, groups, task)),
+            // SAFETY: each block has places of its own, and is copied by one task.
+            Some(block) => unsafe { self.copy_strips(block, self.strips_of(block).start) },
+        });
+        parallelism.for_each(self.blocks * self.panels, &|task| {
+            let (block, panel) = (task / self.panels, task % self.panels);
+            // SAFETY: the tasks above are done, and each of these has its own part of the output.
+            unsafe { self.multiply(block, self.strips_of(block).start, panel) };
+        });
     }
 
     fn strips_of(&self, block: usize) -> Range<usize> {
         share(self.strips, self.blocks, block)
     }
 
-    /// Copies both operands into the scratch, and finishes the bias' gradient.
-    fn copy(
-        &self,
-        d_bias: Option<&mut [f32]>,
-        write: Write,
-        scratch: &mut [f32],
-        parallelism: Parallelism<'_>,
-    ) {
-        let rows = self.d_y.rows();
-        let scratch = SharedMut::new(scratch);
-        let d_bias = d_bias.map(SharedMut::new);
-        parallelism.for_each(self.panels + self.blocks, &|task| {
-            if task < self.panels {
-                let (width, first) = (self.isa.panel(), task * self.isa.panel());
-                let count = (self.x.columns() - first).min(width);
-                // SAFETY: the columns are there, and the scratch has a place of its own for each panel.
-                let (block, to) = unsafe {
-                    (
-                        self.x.columns_unchecked(first, count),
-                        scratch.part(first * rows, width * rows),
-                    )
-                };
-                PackedMatrix::pack_panel(self.isa, block, to);
-                return;
-            }
-            let strips = self.strips_of(task - self.panels);
-            let first = strips.start * strips::WIDTH;
-            let count = (self.d_y.columns() - first).min(strips.len() * strips::WIDTH);
-            // SAFETY: as above, for strips; each column's sum belongs to the block that has the column.
-            let (from, to, sums) = unsafe {
-                (
-                    self.d_y.columns_unchecked(first, count),
-                    scratch.part(
-                        self.panel_floats + strips.start * self.stride,
-                        strips.len() * self.stride,
-                    ),
-                    d_bias.as_ref().map(|d_bias| (d_bias.part(first, count), write)),
-                )
-            };
-            self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
-        });
+    /// Where the strip at place `place` starts in the scratch.
+    const fn place(&self, place: usize) -> usize {
+        self.panel_floats + place * self.stride
     }
 
-    /// Multiplies what [`Leaf::copy`] has left.
-    fn multiply(&self, scratch: &[f32], store: Store, parallelism: Parallelism<'_>) {
-        debug_assert!(scratch.len() >= self.panel_floats + self.strips * self.stride);
-        parallelism.for_each(self.blocks * self.panels, &|task| {
-            let (block, panel) = (task / self.panels, task % self.panels);
-            self.isa.dispatch(Product { leaf: self, scratch, store, block, panel });
-        });
+    /// Copies panels of `X` to their places.
+    fn copy_panels(&self, panels: Range<usize>) {
+        let (rows, width, first) =
+            (self.x.rows(), self.isa.panel(), panels.start * self.isa.panel());
+        let count = (self.x.columns() - first).min(panels.len() * width);
+        // SAFETY: the columns are there, and the scratch has a place of its own for each panel.
+        let (block, to) = unsafe {
+            (
+                self.x.columns_unchecked(first, count),
+                self.scratch.part(first * rows, panels.len() * width * rows),
+            )
+        };
+        PackedMatrix::pack_whole(self.isa, block, to);
+    }
+
+    /// Copies a block of `dY` into strips, the first one to place `place`, and finishes their part of the
+    /// bias' gradient.
+    ///
+    /// # Safety
+    /// There are as many places, and nobody else uses them, or this block's part of the bias' gradient.
+    unsafe fn copy_strips(&self, block: usize, place: usize) {
+        let strips = self.strips_of(block);
+        let first = strips.start * strips::WIDTH;
+        let count = (self.d_y.columns() - first).min(strips.len() * strips::WIDTH);
+        // SAFETY: the columns are there; the rest is the caller's contract.
+        let (from, to, sums) = unsafe {
+            (
+                self.d_y.columns_unchecked(first, count),
+                self.scratch.part(self.place(place), strips.len() * self.stride),
+                self.d_bias.as_ref().map(|(d_bias, write)| (d_bias.part(first, count), *write)),
+            )
+        };
+        self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
+    }
+
+    /// Multiplies the strips of `block`, which begin at place `place`, by a panel.
+    ///
+    /// # Safety
+    /// Both are there and nobody writes them, and nobody else uses their part of the output.
+    unsafe fn multiply(&self, block: usize, place: usize, panel: usize) {
+        self.isa.dispatch(Product { leaf: self, strips: self.strips_of(block), place, panel });
     }
 }
 
 /// A block of strips times a panel.
 struct Product<'a> {
     leaf: &'a Leaf<'a>,
-    scratch: &'a [f32],
-    store: Store,
-    block: usize,
+    strips: Range<usize>,
+    /// Where the first of them is.
+    place: usize,
     panel: usize,
 }
 
@@ -299,19 +337,18 @@ impl PanelKernel for Product<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
-        let Self { leaf, scratch, store, block, panel } = self;
+        let Self { leaf, strips, place, panel } = self;
         let (rows, outputs) = (leaf.d_y.rows(), leaf.d_y.columns());
-        let strips = leaf.strips_of(block);
         let column = panel * S::PANEL;
         let valid = (leaf.x.columns() - column).min(S::PANEL);
-        let start = scratch.as_ptr();
+        let start = leaf.scratch.as_ptr().cast_const();
         let b = start.wrapping_add(column * rows);
         // The panel that comes next, asked for in even parts; after the last one the first.
         let next = if panel + 1 < leaf.panels { b.wrapping_add(S::PANEL * rows) } else { start };
         let part = (2 * S::PANEL).div_ceil(strips.len());
         for (index, strip) in strips.enumerate() {
             let operands = Operands {
-                a: start.wrapping_add(leaf.panel_floats + strip * leaf.stride),
+                a: start.wrapping_add(leaf.place(place + index)),
                 a_row: 1,
                 a_step: strips::WIDTH,
                 b,
@@ -329,7 +366,7 @@ impl PanelKernel for Product<'_> {
                 apart: LINE,
             };
             let row = strip * strips::WIDTH;
-            store.prefetch::<S, MAX_ROWS>(s, row, column);
+            leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
             let zero = [[s.splat(0.0); NV]; MAX_ROWS];
             // SAFETY: the scratch has the strip and the panel, all of their rows and columns, zeros where
             // the operands have none; the output has the rows and columns that are stored, and they are
@@ -337,7 +374,7 @@ impl PanelKernel for Product<'_> {
             unsafe {
                 let acc = tile_ahead(s, zero, rows, operands, (next, here));
                 let height = (outputs - row).min(MAX_ROWS);
-                store.finish_rows::<S, MAX_ROWS, NV>(s, acc, height, row, column, valid);
+                leaf.store.finish_rows::<S, MAX_ROWS, NV>(s, acc, height, row, column, valid);
             }
         }
     }

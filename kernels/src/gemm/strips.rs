@@ -5,7 +5,9 @@
 //! lie side by side, but the next step's lie a whole row further, and rows of 512 or 2,048 floats put all
 //! steps into a few sets of a first-level cache. In a strip, `[rows, 6]`, the steps lie one after the other: a
 //! tile streams through 12 KiB instead of touching 500 lines. Whoever copies sees every element once and in
-//! order, so the sums of columns, the gradient of a bias, come along.
+//! order, so the sums of columns, the gradient of a bias, come along. The strips that an element is
+//! copied into are asked for before, like the rows that come next: stores that wait for a line hold up
+//! everything behind them.
 
 use super::microkernel::MAX_ROWS;
 use crate::lanes::{Kernel, LINE, Lanes};
@@ -15,14 +17,23 @@ use crate::train::Write;
 /// Columns of a strip.
 pub(super) const WIDTH: usize = MAX_ROWS;
 
-/// Strips that are made together: three cache lines of each row, and as many streams to write.
-pub(super) const BLOCK: usize = 8;
+/// Most strips that are made together, and that pass over a panel together: twelve cache lines of each row,
+/// and with 512 rows 400 KiB, which leave room for two panels in a second-level cache.
+pub(super) const BLOCK: usize = 32;
 
 /// Rows that are asked for before they are needed.
 const ROWS_AHEAD: usize = 8;
 
+/// Rows whose places are asked for before they are needed.
+const PLACES_AHEAD: usize = 12;
+
+/// Floats that a copy of a row's six may write behind them, as two vectors of four are copied sooner than
+/// one and a half.
+const AFTER: usize = 2;
+
 /// Floats from one strip of `rows` rows to the next: a line more than they need, so that strips of 512 rows
-/// do not all begin in one set of a cache. `None` when they cannot be counted.
+/// do not all begin in one set of a cache, and for what is written behind the last row. `None` when they
+/// cannot be counted.
 pub(super) const fn stride(rows: usize) -> Option<usize> {
     match rows.checked_mul(WIDTH) {
         Some(floats) => match floats.checked_next_multiple_of(LINE) {
@@ -49,71 +60,102 @@ impl Kernel for Strips<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        let Self { from, to, stride, sums } = self;
-        let (rows, columns) = (from.rows(), from.columns());
-        debug_assert!(columns <= BLOCK * WIDTH && stride >= rows * WIDTH);
-        debug_assert!(to.len() >= columns.div_ceil(WIDTH) * stride);
-        let (whole, rest) = (columns / WIDTH, columns % WIDTH);
-        let (row_stride, column_stride) = (from.row_stride(), from.column_stride());
-        let start = from.as_ptr();
-        let to = to.as_mut_ptr();
+    fn run<S: Lanes>(mut self, s: S) {
+        let (rows, columns) = (self.from.rows(), self.from.columns());
+        debug_assert!(columns <= BLOCK * WIDTH && self.stride >= rows * WIDTH + AFTER);
+        debug_assert!(self.to.len() >= columns.div_ceil(WIDTH) * self.stride);
         let mut totals = [0.0f32; BLOCK * WIDTH];
+        let totals = &mut totals[..columns];
         for k in 0..rows {
-            let row = start.wrapping_add(k * row_stride);
-            if column_stride == 1 {
-                if S::PREFETCHES {
-                    let ahead = row.wrapping_add(ROWS_AHEAD.wrapping_mul(row_stride));
-                    // It need not start with a line: one more than it has.
-                    for line in (0..columns + LINE).step_by(LINE) {
-                        s.prefetch(ahead.wrapping_add(line));
-                    }
-                }
-                for strip in 0..whole {
-                    // SAFETY: six columns of row `k`, and their place in a strip; neither has any
-                    // alignment but that of floats, which is all that arrays of them need.
-                    unsafe {
-                        let six = row.add(strip * WIDTH).cast::<[f32; WIDTH]>().read();
-                        to.add(strip * stride + k * WIDTH).cast::<[f32; WIDTH]>().write(six);
-                    }
-                }
-                if sums.is_some() {
-                    // SAFETY: the elements of row `k`, which are contiguous.
-                    let row = unsafe { core::slice::from_raw_parts(row, columns) };
-                    for (total, x) in totals.iter_mut().zip(row) {
-                        *total += x;
-                    }
+            if self.from.column_stride() == 1 {
+                self.copy(s, k);
+                if self.sums.is_some() {
+                    self.add_up(s, k, totals);
                 }
             } else {
-                for column in 0..columns {
-                    let strip = column / WIDTH;
-                    // SAFETY: an element of row `k`, and its place in a strip.
-                    unsafe {
-                        let x = row.add(column * column_stride).read();
-                        to.add(strip * stride + k * WIDTH + column % WIDTH).write(x);
-                        totals[column] += x;
-                    }
-                }
-            }
-            // The last strip is filled up with zeros; their rows of a tile are not stored.
-            if rest > 0 {
-                for column in 0..WIDTH {
-                    let at = whole * WIDTH + column;
-                    // SAFETY: an element of row `k` if there is one, and a place in the last strip.
-                    unsafe {
-                        let x =
-                            if column < rest { row.add(at * column_stride).read() } else { 0.0 };
-                        to.add(whole * stride + k * WIDTH + column).write(x);
-                    }
-                }
+                self.gather(k, totals);
             }
         }
-        if let Some((sums, write)) = sums {
+        if let Some((sums, write)) = self.sums {
             for (sum, total) in sums.iter_mut().zip(totals) {
                 *sum = match write {
-                    Write::Store => total,
-                    Write::Add => *sum + total,
+                    Write::Store => *total,
+                    Write::Add => *sum + *total,
                 };
+            }
+        }
+    }
+}
+
+impl Strips<'_> {
+    /// Copies a row of contiguous columns, and asks for a later one.
+    #[inline(always)]
+    fn copy<S: Lanes>(&mut self, s: S, k: usize) {
+        let (columns, row_stride) = (self.from.columns(), self.from.row_stride());
+        let from = self.from.as_ptr().wrapping_add(k * row_stride);
+        let to = self.to.as_mut_ptr().wrapping_add(k * WIDTH);
+        if S::PREFETCHES {
+            let ahead = from.wrapping_add(ROWS_AHEAD.wrapping_mul(row_stride));
+            // It need not start with a line: one more than it has.
+            for line in (0..columns + LINE).step_by(LINE) {
+                s.prefetch(ahead.wrapping_add(line));
+            }
+        }
+        // Whole strips that have columns after them.
+        let wide = columns.saturating_sub(AFTER) / WIDTH;
+        for strip in 0..wide {
+            let to = to.wrapping_add(strip * self.stride);
+            s.prefetch(to.wrapping_add(PLACES_AHEAD * WIDTH));
+            // SAFETY: eight columns of row `k`, and the place of six of them; the other two go where the
+            // next row's will, or behind the last one's. Arrays of floats need no alignment but theirs.
+            unsafe {
+                let eight = from.add(strip * WIDTH).cast::<[f32; WIDTH + AFTER]>().read();
+                to.cast::<[f32; WIDTH + AFTER]>().write(eight);
+            }
+        }
+        for column in wide * WIDTH..columns.next_multiple_of(WIDTH) {
+            // SAFETY: an element of row `k` if there is one, and its place in a strip.
+            unsafe {
+                let x = if column < columns { from.add(column).read() } else { 0.0 };
+                to.add(column / WIDTH * self.stride + column % WIDTH).write(x);
+            }
+        }
+    }
+
+    /// Adds a row of contiguous columns to the totals.
+    #[inline(always)]
+    fn add_up<S: Lanes>(&self, s: S, k: usize, totals: &mut [f32]) {
+        let row = self.from.as_ptr().wrapping_add(k * self.from.row_stride());
+        let mut column = 0;
+        while column + S::LANES <= totals.len() {
+            // SAFETY: LANES columns of a row that is there, and as many totals.
+            unsafe {
+                let at = totals.as_mut_ptr().add(column);
+                s.store(at, s.add(s.load(at), s.load(row.add(column))));
+            }
+            column += S::LANES;
+        }
+        for column in column..totals.len() {
+            // SAFETY: an element of a row that is there.
+            totals[column] += unsafe { row.add(column).read() };
+        }
+    }
+
+    /// [`Strips::copy`] and [`Strips::add_up`] of columns that are not contiguous.
+    #[inline(always)]
+    fn gather(&mut self, k: usize, totals: &mut [f32]) {
+        let columns = totals.len();
+        let (row_stride, column_stride) = (self.from.row_stride(), self.from.column_stride());
+        let (from, to) = (self.from.as_ptr(), self.to.as_mut_ptr());
+        for column in 0..columns.next_multiple_of(WIDTH) {
+            // SAFETY: an element if there is one, and its place in a strip.
+            unsafe {
+                let mut x = 0.0;
+                if column < columns {
+                    x = from.add(k * row_stride + column * column_stride).read();
+                    totals[column] += x;
+                }
+                to.add(column / WIDTH * self.stride + k * WIDTH + column % WIDTH).write(x);
             }
         }
     }

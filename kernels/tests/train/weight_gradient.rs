@@ -94,7 +94,14 @@ fn small_integers_are_exact_in_every_shape_around_tiles() {
 #[test]
 fn small_integers_are_exact_around_every_edge() {
     let mut shapes = vec![[512, 48, 64], [513, 49, 65], [100, 95, 130], [40, 97, 200]];
-    shapes.extend([[1, 145, 129], [2, 100, 300], [700, 6, 16], [1030, 7, 17], [5, 300, 3]]);
+    shapes.extend([
+        [1, 145, 129],
+        [2, 100, 300],
+        [700, 6, 16],
+        [1030, 7, 17],
+        [5, 300, 3],
+        [9, 385, 70],
+    ]);
     for isa in all_isas() {
         let mut random = Random::new(2);
         for &shape in &shapes {
