@@ -42,7 +42,7 @@ fn main() {
     let pairs: Vec<_> = lines
         .iter()
         .enumerate()
-        .map(|(id, (source, target))| Pair { source, target, id: id as u64 })
+        .map(|(id, (source, target))| Pair { source, target, id: id as u32 })
         .collect();
 
     let before = counting::allocations();

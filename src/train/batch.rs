@@ -24,7 +24,7 @@ pub struct Pair<'a> {
     /// The decoder is fed the start and all of it but the last.
     pub target: &'a [u32],
     /// Which sentence of the corpus it is. Dropout draws by it, so that a sentence is masked alike in any batch.
-    pub id: u64,
+    pub id: u32,
 }
 
 /// One side of the sentences of a pass.
@@ -37,7 +37,7 @@ pub(super) struct Lines {
     /// Type of each token: 0.
     pub(super) types: Vec<u32>,
     /// The sentence of the corpus that each token is of.
-    pub(super) sentences: Vec<u64>,
+    pub(super) sentences: Vec<u32>,
     /// Tokens of each sentence.
     pub(super) lengths: Vec<u32>,
     /// Ends of leaves.
@@ -69,7 +69,7 @@ impl Lines {
         self.ids.len()
     }
 
-    fn push(&mut self, ids: impl ExactSizeIterator<Item = u32>, id: u64) {
+    fn push(&mut self, ids: impl ExactSizeIterator<Item = u32>, id: u32) {
         let len = ids.len() as u32;
         self.ids.extend(ids);
         self.positions.extend(0..len);
@@ -100,8 +100,8 @@ impl Lines {
             + self.positions.capacity()
             + self.types.capacity()
             + self.lengths.capacity()
+            + self.sentences.capacity()
             + self.leaves.capacity())
-            + 8 * self.sentences.capacity()
     }
 }
 

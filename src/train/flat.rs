@@ -16,7 +16,6 @@ use core::ops::Range;
 /// Rows that are looked up by number.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    pub(super) role: Role,
     /// All rows.
     pub(super) range: Range<usize>,
     pub(super) columns: usize,
@@ -111,9 +110,9 @@ impl Parts for Flat {
             self.push(tensor, same.range.clone(), true);
             return Ok(same.clone());
         }
-        let (role, columns) = (tensor.role, row(&tensor));
+        let columns = row(&tensor);
         let range = self.own(tensor)?;
-        Ok(Table { role, range, columns, skip })
+        Ok(Table { range, columns, skip })
     }
 
     fn norm(&mut self, norm: AffineTensors) -> Result<Norm, TrainError> {

@@ -226,14 +226,10 @@ impl TrainPlan {
         }
         let packed_ffn = PackedMatrix::len(isa, ffn, d)?;
         let partials = sum_of_squares_scratch(n);
-        let order = embedding_gradient_scratch(
-            config
-                .source_vocab
-                .max(config.target_vocab)
-                .max(limits.source_length)
-                .max(limits.target_length),
-            rows,
-        )?;
+        let tables =
+            [config.source_vocab, config.target_vocab, limits.source_length, limits.target_length];
+        let order = embedding_gradient_scratch(tables.into_iter().max().unwrap_or(0), rows);
+        let order = order.ok_or(TrainError::TooLarge)?;
         let batch_bytes = Batch::with_capacity(&limits).bytes();
         let sums_bytes = target * size_of::<RowLoss>() + partials * 8 + order * 4;
         Ok(Self {

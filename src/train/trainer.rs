@@ -69,6 +69,10 @@ pub struct Trainer<'a> {
     pub(super) tensors: Vec<FlatTensor>,
     /// What is updated: ranges of parameters, side by side.
     pub(super) learned: Vec<Range<usize>>,
+    /// The same, and whether weights decay there: not those of norms, nor biases.
+    decays: Vec<(Range<usize>, bool)>,
+    /// Of the average of parameters.
+    average_decay: Option<f32>,
     pub(super) plan: TrainPlan,
     pub(super) state: Buffer<'static>,
     work: Buffer<'static>,
@@ -148,6 +152,8 @@ impl<'a> Trainer<'a> {
             model,
             network,
             learned: Vec::new(),
+            decays: Vec::new(),
+            average_decay: None,
             tensors,
             batch: Batch::with_capacity(&limits),
             losses: vec![RowLoss::default(); targets],
@@ -171,14 +177,24 @@ impl<'a> Trainer<'a> {
     /// Learns everything that the architecture's own library learns.
     fn learn_all(&mut self) {
         let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
-        let mut ranges: Vec<_> = learned.map(|tensor| tensor.range.clone()).collect();
-        ranges.sort_by_key(|range| range.start);
+        // Matrices decay; what has one dimension is a bias or a norm's.
+        let kinds = learned.map(|tensor| (tensor.range.clone(), tensor.shape.len() > 1));
+        let mut kinds: Vec<_> = kinds.collect();
+        kinds.sort_by_key(|(range, _)| range.start);
         self.learned.clear();
-        for range in ranges {
+        self.decays.clear();
+        // What lies between neighbours is padding, which stays zero.
+        let next_to = |last: &Range<usize>, start| last.end.next_multiple_of(16) >= start;
+        for (range, decays) in kinds {
             match self.learned.last_mut() {
-                // What lies between is padding, which stays zero.
-                Some(last) if last.end.next_multiple_of(16) >= range.start => last.end = range.end,
-                _ => self.learned.push(range),
+                Some(last) if next_to(last, range.start) => last.end = range.end,
+                _ => self.learned.push(range.clone()),
+            }
+            match self.decays.last_mut() {
+                Some((last, same)) if *same == decays && next_to(last, range.start) => {
+                    last.end = range.end;
+                }
+                _ => self.decays.push((range, decays)),
             }
         }
     }
@@ -201,6 +217,45 @@ impl<'a> Trainer<'a> {
         rates.check()?;
         self.dropout = rates;
         Ok(())
+    }
+
+    /// Keeps an exponential average of the parameters from now on, that begins as they are: after each update
+    /// `average += (1 - decay) (parameter - average)`. `None` stops.
+    ///
+    /// # Errors
+    /// The [limits](TrainLimits::average) have no room for one; `decay` is not between 0 and 1.
+    pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), TrainError> {
+        if let Some(decay) = decay {
+            if self.plan.average.is_empty() {
+                let (setting, expected) = ("average", "planned for in the limits");
+                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+            }
+            if !(0.0..=1.0).contains(&decay) {
+                let (setting, expected) = ("the decay of the average", "from 0 to 1");
+                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+            }
+            if self.average_decay.is_none() {
+                let [values, average] =
+                    cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+                average.copy_from_slice(values);
+            }
+        }
+        self.average_decay = decay;
+        Ok(())
+    }
+
+    /// Exchanges parameters and average, in the model too: once to look at the average, to validate or to save it, and
+    /// once more to go on. Does nothing where there is none.
+    ///
+    /// # Errors
+    /// None that the caller could cause.
+    pub fn swap_average(&mut self) -> Result<(), TrainError> {
+        if self.average_decay.is_none() {
+            return Ok(());
+        }
+        let [values, average] = cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+        values.swap_with_slice(average);
+        self.refresh()
     }
 
     /// Who computes; the results are the same bits.
@@ -490,7 +545,8 @@ impl<'a> Trainer<'a> {
             return Err(TrainError::Setting { setting, expected, found: clip });
         }
         self.finish()?;
-        let Self { model, plan, learned, state, partials, threads, .. } = self;
+        let average_decay = self.average_decay;
+        let Self { model, plan, learned, decays, state, partials, threads, .. } = self;
         let [values, gradients, first, second, average] =
             cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
         let (isa, steps) = (model.isa(), self.steps);
@@ -505,25 +561,28 @@ impl<'a> Trainer<'a> {
                 return Ok::<_, TrainError>(Update { norm, clipped: false, skipped: true });
             }
             let clipped = clip.is_some_and(|clip| norm > clip);
-            let factor = match clip {
-                Some(clip) if clipped => clip / norm,
-                _ => 1.0,
-            };
-            let adam_now = Adam { step: steps + 1, clip: factor, ..*adam };
-            for range in learned.iter() {
+            let factor = if clipped { clip.map_or(1.0, |clip| clip / norm) } else { 1.0 };
+            let all = learned.iter().map(|range| (range, false));
+            let apart = decays.iter().map(|(range, decays)| (range, *decays));
+            let (mut all, mut apart) = (all, apart);
+            // In one sweep where nothing decays.
+            let ranges: &mut dyn Iterator<Item = (&Range<usize>, bool)> =
+                if adam.weight_decay == 0.0 { &mut all } else { &mut apart };
+            for (range, decays) in ranges {
                 let within = || range.clone();
+                let weight_decay = if decays { adam.weight_decay } else { 0.0 };
+                let average = average_decay.map(|decay| (&mut average[within()], decay));
                 simdformer_kernels::train::adam(
                     isa,
-                    &adam_now,
+                    &Adam { step: steps + 1, clip: factor, weight_decay, ..*adam },
                     &mut values[within()],
                     &gradients[within()],
                     &mut first[within()],
                     &mut second[within()],
-                    None,
+                    average,
                     parallelism,
                 )?;
             }
-            let _ = &average;
             Ok(Update { norm, clipped, skipped: false })
         })?;
         self.passes = 0;

@@ -17,15 +17,7 @@ pub struct StepOptions {
 impl Default for StepOptions {
     /// The paper's moments (0.9, 0.98, 1e-9), a rate of 1e-3, no smoothing, gradients clipped at a norm of 1.
     fn default() -> Self {
-        let adam = Adam {
-            rate: 1e-3,
-            beta1: 0.9,
-            beta2: 0.98,
-            epsilon: 1e-9,
-            weight_decay: 0.0,
-            step: 1,
-            clip: 1.0,
-        };
+        let adam = Adam { rate: 1e-3, beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
         Self { smoothing: Smoothing::default(), adam, clip_norm: Some(1.0) }
     }
 }

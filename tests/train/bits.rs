@@ -17,7 +17,7 @@ fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
         .map(|id| {
             let source = each[random(each.len())].source.clone();
             let target = each[random(each.len())].target.clone();
-            Sentence { source, target, id: id as u64 }
+            Sentence { source, target, id: id as u32 }
         })
         .collect()
 }

@@ -66,7 +66,9 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
         };
         let measured = scale.as_ref().unwrap_or(&name);
         let torch = number(measured, "f32_error_worst").max(number(&name, "f32_error_worst"));
-        let bound = 2.0 * torch + 2.0 * 2f64.powi(-24) * number(measured, "largest");
+        // Without fused multiply-add each product is rounded too.
+        let factor = if isa == Isa::SCALAR { 3.0 } else { 2.0 };
+        let bound = factor * torch + 2.0 * 2f64.powi(-24) * number(measured, "largest");
         assert!(
             furthest <= bound,
             "{} {name} {isa}: {furthest:.2e}, PyTorch {torch:.2e}, bound {bound:.2e}",

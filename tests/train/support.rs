@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Sentence {
     pub(crate) source: Vec<u32>,
     pub(crate) target: Vec<u32>,
-    pub(crate) id: u64,
+    pub(crate) id: u32,
 }
 
 pub(crate) fn pairs(sentences: &[Sentence]) -> Vec<Pair<'_>> {
@@ -54,7 +54,7 @@ impl Golden {
             Sentence {
                 source: ids(&line, "source_ids"),
                 target: ids(&line, "target_ids"),
-                id: i as u64,
+                id: i as u32,
             }
         });
         let sentences = sentences.collect();

@@ -60,7 +60,7 @@ fn sentences(count: usize, longest: usize) -> Vec<Sentence> {
         .map(|id| Sentence {
             source: ids(id * 7 % longest),
             target: ids(id * 5 % longest),
-            id: id as u64,
+            id: id as u32,
         })
         .collect()
 }
