@@ -40,6 +40,7 @@ mod first_hour;
 mod generate;
 mod golden_models;
 mod golden_search;
+mod grammar;
 mod handles;
 mod heads;
 mod house;
