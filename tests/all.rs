@@ -38,6 +38,7 @@ mod families;
 mod features;
 mod first_hour;
 mod generate;
+mod golden_gradients;
 mod golden_models;
 mod golden_search;
 mod grammar;
