@@ -48,6 +48,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     odd(options, &mut groups);
     attention(options, &mut groups);
     elementwise(options, &mut groups);
+    gradients_of_rows(options, &mut groups);
     groups
 }
 
@@ -306,6 +307,34 @@ fn elementwise(options: &Options, groups: &mut Vec<Group>) {
             shape: format!("{r}x{c}"),
             limits: vec![Limit::Copy { bytes, inputs: 1 }],
             kernels: family(options, "log_softmax", move |isa| rows::log_softmax(isa, r, c)),
+        });
+    }
+}
+
+/// The gradients of norms and activations.
+fn gradients_of_rows(options: &Options, groups: &mut Vec<Group>) {
+    for (r, c) in [(1500, 128), (4096, 512), (4096, 1024)] {
+        let shape = format!("{r}x{c}");
+        let bytes = rows::bytes(r, c, 3);
+        let norm = move |isa| rows::layer_norm_backward(isa, r, c);
+        let mut kernels = family(options, "gradient/layer_norm", norm);
+        for (name, activation) in [
+            ("gradient/relu", Activation::Relu),
+            ("gradient/gelu", Activation::Gelu),
+            ("gradient/gelu_tanh", Activation::GeluTanh),
+            ("gradient/silu", Activation::Silu),
+        ] {
+            let build = move |isa| rows::activation_backward(isa, r, c, activation);
+            kernels.extend(family(options, name, build));
+        }
+        let limits = vec![Limit::Copy { bytes, inputs: 2 }];
+        groups.push(Group { shape: shape.clone(), limits, kernels });
+        groups.push(Group {
+            shape,
+            limits: vec![Limit::Read(rows::bytes(r, c, 2))],
+            kernels: family(options, "gradient/layer_norm_parameters", move |isa| {
+                rows::layer_norm_parameters_backward(isa, r, c)
+            }),
         });
     }
 }

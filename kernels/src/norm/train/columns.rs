@@ -1,22 +1,21 @@
-//! The gradients of what a norm has learned: sums over rows, a few columns at a time, with the sums of
-//! a leaf in registers.
+//! The gradients of what a norm has learned: sums over rows. Each task has a few hundred columns and goes
+//! down the rows four at a time, with the sums of a leaf in the first-level cache: memory is read in
+//! long pieces of rows.
 
 use super::views::{Shareable, read};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::Matrix;
 use crate::norm::error::NormError;
-use crate::norm::vectors::{Place, UNROLL, load, prefetch_step, store};
+use crate::norm::vectors::{Place, load, store};
 use crate::parallel::Parallelism;
 use crate::train::{Leaves, Write};
 use core::ops::Range;
 
-/// Columns of one task are a multiple of this.
-const COLUMNS: usize = 64;
-/// Elements in one task, about, if columns are few.
-const TASK: usize = 1 << 14;
-/// Rows that are asked for before they are needed: a column of a matrix is no stream for the CPU.
-const AHEAD: usize = 8;
+/// Columns of one task.
+const COLUMNS: usize = 256;
+/// Rows that are added before a sum goes back to memory.
+const GROUP: usize = 4;
 
 /// `BIAS` if the sum of `d_out` alone is wanted too.
 struct ColumnSums<'a, const BIAS: bool> {
@@ -34,89 +33,102 @@ impl<const BIAS: bool> Kernel for ColumnSums<'_, BIAS> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let Range { start: mut at, end } = self.columns;
-        // SAFETY: whoever made the value vouches for the columns and the rows of the leaves.
-        unsafe {
-            while at + UNROLL * S::LANES <= end {
-                self.sweep::<S, UNROLL, true>(s, at, S::LANES);
-                at += UNROLL * S::LANES;
+        let mut add = self.write == Write::Add;
+        if self.leaves.is_empty() && !add {
+            self.finish(s, &Sums::default(), false);
+        }
+        for Range { start: mut row, end } in self.leaves.ranges() {
+            let mut sums = Sums::default();
+            // SAFETY: whoever made the value vouches for the columns and the rows of the leaves.
+            unsafe {
+                while row + GROUP <= end {
+                    self.rows::<S, GROUP>(s, row, &mut sums);
+                    row += GROUP;
+                }
+                while row < end {
+                    self.rows::<S, 1>(s, row, &mut sums);
+                    row += 1;
+                }
             }
-            while at < end {
-                let count = (end - at).min(S::LANES);
-                self.sweep::<S, 1, false>(s, at, count);
-                at += count;
-            }
+            self.finish(s, &sums, add);
+            add = true;
         }
     }
 }
 
+/// The sums of a leaf.
+struct Sums {
+    weight: [f32; COLUMNS],
+    bias: [f32; COLUMNS],
+}
+
+impl Default for Sums {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { weight: [0.0; COLUMNS], bias: [0.0; COLUMNS] }
+    }
+}
+
 impl<const BIAS: bool> ColumnSums<'_, BIAS> {
-    /// `V` vectors of columns from `at` on, each `FULL` or of `count` elements.
+    /// Adds `R` rows from `row` on, one after the other.
     ///
     /// # Safety
-    /// The matrices have the columns and the rows of the leaves; the results have the columns, `d_bias`
-    /// if `BIAS`.
+    /// The matrices have the columns and these rows.
     #[inline(always)]
-    unsafe fn sweep<S: Lanes, const V: usize, const FULL: bool>(
-        &self,
-        s: S,
-        at: usize,
-        count: usize,
-    ) {
-        let mut add = self.write == Write::Add;
-        if self.leaves.is_empty() && !add {
-            for j in 0..V {
-                let at = at + j * S::LANES;
-                // SAFETY: the caller's contract.
-                unsafe {
-                    store::<S, FULL>(s, self.d_weight.add(at), s.splat(0.0), count);
+    unsafe fn rows<S: Lanes, const R: usize>(&self, s: S, row: usize, sums: &mut Sums) {
+        let Range { start, end } = self.columns;
+        let standard = self.standard.rows::<R>(row);
+        let d_out = self.d_out.rows::<R>(row);
+        let (weights, biases) = (sums.weight.as_mut_ptr(), sums.bias.as_mut_ptr());
+        macro_rules! vector {
+            ($full:literal, $at:expr, $count:expr) => {{
+                let (at, count) = ($at, $count);
+                let (to_weight, to_bias) = (weights.add(at), biases.add(at));
+                let mut weight = load::<S, $full>(s, to_weight, count);
+                let mut bias =
+                    if BIAS { load::<S, $full>(s, to_bias, count) } else { s.splat(0.0) };
+                for i in 0..R {
+                    let dy = load::<S, $full>(s, d_out[i].add(start + at), count);
+                    let z = load::<S, $full>(s, standard[i].add(start + at), count);
+                    weight = s.mul_add(dy, z, weight);
                     if BIAS {
-                        store::<S, FULL>(s, self.d_bias.add(at), s.splat(0.0), count);
+                        bias = s.add(bias, dy);
                     }
                 }
-            }
+                store::<S, $full>(s, to_weight, weight, count);
+                if BIAS {
+                    store::<S, $full>(s, to_bias, bias, count);
+                }
+            }};
         }
-        for rows in self.leaves.ranges() {
-            let mut weight = [s.splat(0.0); V];
-            let mut bias = [s.splat(0.0); V];
-            for row in rows {
-                let ([z], [dy]) = (self.standard.rows(row), self.d_out.rows(row));
-                if FULL {
-                    let ([z], [dy]) =
-                        (self.standard.rows(row + AHEAD), self.d_out.rows(row + AHEAD));
-                    prefetch_step(s, z, at);
-                    prefetch_step(s, dy, at);
-                }
-                for j in 0..V {
-                    let at = at + j * S::LANES;
-                    // SAFETY: the caller's contract.
-                    unsafe {
-                        let dy = load::<S, FULL>(s, dy.add(at), count);
-                        let z = load::<S, FULL>(s, z.add(at), count);
-                        weight[j] = s.mul_add(dy, z, weight[j]);
-                        if BIAS {
-                            bias[j] = s.add(bias[j], dy);
-                        }
-                    }
-                }
-            }
-            for j in 0..V {
-                let at = at + j * S::LANES;
-                // SAFETY: the caller's contract.
+        let (len, mut at) = (end - start, 0);
+        while at + S::LANES <= len {
+            // SAFETY: `at + LANES` columns are the task's, at most as many as there are sums.
+            unsafe { vector!(true, at, S::LANES) };
+            at += S::LANES;
+        }
+        if at < len {
+            // SAFETY: as above.
+            unsafe { vector!(false, at, len - at) };
+        }
+    }
+
+    /// Stores the sums of a leaf, or adds them.
+    #[inline(always)]
+    fn finish<S: Lanes>(&self, s: S, sums: &Sums, add: bool) {
+        let Range { start, end } = self.columns;
+        for at in (0..end - start).step_by(S::LANES) {
+            let count = (end - start - at).min(S::LANES);
+            let both = [(self.d_weight, sums.weight.as_ptr()), (self.d_bias, sums.bias.as_ptr())];
+            for (to, sums) in both.into_iter().take(1 + usize::from(BIAS)) {
+                // SAFETY: whoever made the value vouches for the columns of the results.
                 unsafe {
-                    let to = self.d_weight.add(at);
-                    let old = if add { load::<S, FULL>(s, to, count) } else { s.splat(0.0) };
-                    let sum = if add { s.add(old, weight[j]) } else { weight[j] };
-                    store::<S, FULL>(s, to, sum, count);
-                    if BIAS {
-                        let to = self.d_bias.add(at);
-                        let old = if add { load::<S, FULL>(s, to, count) } else { s.splat(0.0) };
-                        let sum = if add { s.add(old, bias[j]) } else { bias[j] };
-                        store::<S, FULL>(s, to, sum, count);
-                    }
+                    let to = to.add(start + at);
+                    let sum = s.load_first(sums.add(at), count);
+                    let sum = if add { s.add(s.load_first(to, count), sum) } else { sum };
+                    s.store_first(to, sum, count);
                 }
             }
-            add = true;
         }
     }
 }
@@ -149,9 +161,8 @@ pub(super) fn run(
     // SAFETY: everything is borrowed as long as this call; tasks write columns of their own.
     let places =
         unsafe { Shareable::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
-    let chunk = (TASK / rows.max(1)).max(1).next_multiple_of(COLUMNS);
-    parallelism.for_each(columns.div_ceil(chunk), &|task| {
-        let columns = task * chunk..columns.min((task + 1) * chunk);
+    parallelism.for_each(columns.div_ceil(COLUMNS), &|task| {
+        let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
         let [standard, d_out, Place { start: d_weight, .. }, Place { start: d_bias, .. }] =
             places.places();
         macro_rules! run {
