@@ -135,10 +135,9 @@ impl Case {
         let bound = attention_backward_scratch_bound(
             isa,
             sequences.len(),
-            sum(|s| s.query_len),
-            sum(|s| s.key_len),
+            [sum(|s| s.query_len), sum(|s| s.key_len)],
             longest,
-            heads,
+            [heads, kv_heads],
             head_dim,
         );
         assert!(floats <= bound.unwrap());

@@ -133,21 +133,8 @@ impl<'a> QkvMut<'a> {
     /// # Errors
     /// The slice is shorter than `3 * tokens * heads * head_dim`.
     pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
-        let [tokens, heads, head_dim] = shape;
-        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
-        let stride = width.checked_mul(3).ok_or(ViewError::Overflow)?;
-        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
-        if expected > data.len() {
-            return Err(ViewError::TooShort { expected, found: data.len() });
-        }
-        let start = data.as_mut_ptr();
-        let part = |index: usize| {
-            let first = if expected == 0 { start } else { start.wrapping_add(index * width) };
-            // SAFETY: each token has `3 * width` floats of the slice, which is borrowed for `'a`, and each
-            // part `width` of them for itself.
-            unsafe { HeadsMut::from_raw_parts(first, shape, stride, head_dim) }
-        };
-        Ok(Self { query: part(0)?, key: part(1)?, value: part(2)? })
+        let [query, key, value] = HeadsMut::side_by_side(data, shape)?;
+        Ok(Self { query, key, value })
     }
 }
 
@@ -186,16 +173,16 @@ pub fn attention_backward_scratch(
         .ok_or(AttentionError::TooLarge)
 }
 
-/// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with `query_tokens`
-/// queries and `key_tokens` keys in all, of which none has more than `longest` queries or keys, and at most `heads`
-/// heads: what to plan when lengths are not known yet.
+/// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with at most
+/// `tokens = [queries, keys]` in all and `longest` of either in one of them, and with `heads = [heads, kv_heads]`:
+/// what to plan when lengths are not known yet.
 ///
 /// ```
 /// use simdformer_kernels::train::{attention_backward_scratch, attention_backward_scratch_bound};
 /// use simdformer_kernels::{Isa, Sequence};
 ///
 /// let isa = Isa::best();
-/// let planned = attention_backward_scratch_bound(isa, 2, 40, 40, 33, 8, 64)?;
+/// let planned = attention_backward_scratch_bound(isa, 2, [40, 40], 33, [8, 8], 64)?;
 /// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
 /// assert!(attention_backward_scratch(isa, &sequences, 8, 8, 64)? <= planned);
 /// # Ok::<(), simdformer_kernels::AttentionError>(())
@@ -206,16 +193,15 @@ pub fn attention_backward_scratch(
 pub fn attention_backward_scratch_bound(
     isa: Isa,
     sequences: usize,
-    query_tokens: usize,
-    key_tokens: usize,
+    tokens: [usize; 2],
     longest: usize,
-    heads: usize,
+    [heads, kv_heads]: [usize; 2],
     head_dim: usize,
 ) -> Result<usize, AttentionError> {
-    let longest = [longest.min(query_tokens), longest.min(key_tokens)];
+    let longest = tokens.map(|tokens| longest.min(tokens));
     let room = Room::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
-    let (_, rooms) = rooms(sequences, heads)?;
-    let distances = query_tokens.checked_add(key_tokens);
+    let (_, rooms) = rooms(sequences, kv_heads)?;
+    let distances = tokens[0].checked_add(tokens[1]);
     distances
         .and_then(|all| all.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
         .ok_or(AttentionError::TooLarge)
