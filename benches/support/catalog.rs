@@ -43,6 +43,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
+    gradients(options, &mut groups);
     screened(options, &mut groups);
     odd(options, &mut groups);
     attention(options, &mut groups);
@@ -150,6 +151,22 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
                 matmul::packing(isa, columns, depth, false)
             })],
         });
+    }
+}
+
+/// The gradients of a linear layer: `rows x outputs x inputs`.
+fn gradients(options: &Options, groups: &mut Vec<Group>) {
+    for (rows, outputs, inputs) in matmul::GRADIENTS {
+        let shape = (rows, outputs, inputs);
+        // As many multiply-adds, with the weight packed from its rows.
+        let d_x = Shape(rows, inputs, outputs);
+        let mut kernels =
+            family(options, "gradient/dw", move |isa| matmul::weight_gradient(isa, shape));
+        kernels.extend(family(options, "gradient/dx", move |isa| {
+            matmul::ours(isa, d_x, Epilogue::default())
+        }));
+        let shape = format!("{rows}x{outputs}x{inputs}");
+        groups.push(Group { shape, limits: vec![Limit::Fma], kernels });
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
 };
 use std::hint::black_box;
 
@@ -106,6 +106,45 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
             Matrix::new(black_box(&w), columns, depth).expect("weight").transposed()
         };
         PackedMatrix::pack(isa, weight, black_box(&mut packed)).expect("pack");
+    })
+}
+
+/// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
+/// output projection of a small model, in batches of usual size.
+pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
+    (4096, 2048, 512),
+    (4096, 512, 2048),
+    (4096, 512, 512),
+    (1500, 384, 128),
+    (1500, 128, 384),
+    (1500, 128, 128),
+    (1500, 2318, 128),
+];
+
+/// Rows of a leaf of a gradient.
+const LEAF: usize = 512;
+
+/// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
+    let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
+    let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));
+    let ends: Vec<u32> =
+        (0..rows.div_ceil(LEAF)).map(|i| rows.min((i + 1) * LEAF) as u32).collect();
+    let floats = train::weight_gradient_scratch(isa, LEAF.min(rows), outputs, inputs);
+    let mut scratch = Buffer::zeros(floats.expect("length"));
+    Shape(rows, outputs, inputs).work(move |parallelism| {
+        train::weight_gradient(
+            isa,
+            Matrix::new(black_box(&d_y), rows, outputs).expect("dY"),
+            Matrix::new(black_box(&x), rows, inputs).expect("X"),
+            train::Leaves::new(&ends).expect("leaves"),
+            train::Write::Store,
+            MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
+            Some(&mut d_bias),
+            &mut scratch,
+            parallelism,
+        )
+        .expect("gradient");
     })
 }
 

@@ -6,6 +6,11 @@ pub mod attention;
 #[cfg(feature = "train")]
 pub mod attention_backward;
 pub mod gemm;
+#[cfg(feature = "train")]
+pub mod gemm_gradient;
+pub mod norm;
+#[cfg(feature = "train")]
+pub mod slope;
 
 // ---- Activations ----
 

@@ -178,17 +178,8 @@ impl Store {
             && self.residual_column_stride == 1
             && matches!(self.activation, Activation::Identity | Activation::Relu);
         if !usual {
-            let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
-            let tile = room.as_mut_ptr().cast::<f32>();
-            for (i, line) in acc.iter().enumerate() {
-                for (v, &x) in line.iter().enumerate() {
-                    // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
-                    unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
-                }
-            }
-            let width = NV * S::LANES;
-            s.outlined(Finish { store: self, tile, rows: MR, width, row, column, valid });
-            return;
+            // SAFETY: the caller's contract.
+            return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
         }
         if !self.bias.is_null() {
             for v in 0..NV {
@@ -219,6 +210,57 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// [`Store::finish`] of the first `rows` rows of a tile, the others being no rows of the output.
+    ///
+    /// # Safety
+    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    pub(super) unsafe fn finish_rows<S: Lanes, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        acc: Tile<S, MR, NV>,
+        rows: usize,
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if rows == MR {
+                self.finish(s, acc, row, column, valid);
+            } else {
+                self.finish_on_stack(s, &acc, rows, row, column, valid);
+            }
+        }
+    }
+
+    /// [`Store::finish`] of the first `rows` rows of a tile, whatever the epilogue.
+    ///
+    /// # Safety
+    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    #[inline(always)]
+    unsafe fn finish_on_stack<S: Lanes, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        acc: &Tile<S, MR, NV>,
+        rows: usize,
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
+        let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
+        let tile = room.as_mut_ptr().cast::<f32>();
+        for (i, line) in acc.iter().enumerate() {
+            for (v, &x) in line.iter().enumerate() {
+                // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
+                unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
+            }
+        }
+        let width = NV * S::LANES;
+        s.outlined(Finish { store: self, tile, rows, width, row, column, valid });
     }
 
     /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies with it, and

@@ -3,8 +3,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod activation;
 mod attention;
 mod attention_oracle;
 mod attention_rules;
+mod gemm_oracle;
 mod leaves;
+mod norm;
+mod norm_sums;
 mod relative;
+mod weight_gradient;
+mod weight_gradient_bits;
