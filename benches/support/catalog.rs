@@ -1,7 +1,7 @@
 //! What `roofline` can measure: the limits themselves, then every kernel family on the shapes that
 //! a Transformer of the usual sizes has.
 
-use crate::heads::{self, Mask, Under};
+use crate::heads::{self, Mask, Part, Under};
 use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
@@ -47,6 +47,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     screened(options, &mut groups);
     odd(options, &mut groups);
     attention(options, &mut groups);
+    attention_training(options, &mut groups);
     elementwise(options, &mut groups);
     gradients_of_rows(options, &mut groups);
     groups
@@ -268,6 +269,30 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             })
             .collect(),
         });
+    }
+}
+
+/// What training does with attention: its gradient, and with the short sentences of a small model both.
+fn attention_training(options: &Options, groups: &mut Vec<Group>) {
+    for (batch, tokens) in [(1, 128), (1, 512), (1, 1024), (8, 128), (32, 32)] {
+        let shape = heads::Shape::new(batch, tokens, tokens);
+        let mut kernels = Vec::new();
+        for (name, mask, under) in [
+            ("attention/gradient", Mask::None, Under::Nothing),
+            ("attention/gradient-causal", Mask::Causal, Under::Nothing),
+            ("attention/gradient-relative", Mask::None, Under::Relative),
+        ] {
+            let build = move |isa| heads::training(isa, shape, mask, under, Part::Gradient);
+            kernels.extend(family(options, name, build));
+        }
+        groups.push(Group { shape: shape.name(), limits: vec![Limit::Fma], kernels });
+    }
+    for tokens in [8, 16, 24] {
+        let shape =
+            heads::Shape { batch: 64, heads: 4, queries: tokens, keys: tokens, head_dim: 32 };
+        let build = move |isa| heads::training(isa, shape, Mask::None, Under::Nothing, Part::Both);
+        let kernels = family(options, "attention/training", build);
+        groups.push(Group { shape: shape.name(), limits: vec![Limit::Fma], kernels });
     }
 }
 

@@ -224,17 +224,17 @@ impl RelativeBuckets {
     /// let buckets = RelativeBuckets::new(4, 4, false)?;
     /// let d_table = [8.0, 4.0, 2.0, 1.0, 0.5]; // Distances -4 to 0.
     /// let mut gradient = [f32::NAN; 4];
-    /// buckets.gradient(&d_table, 5, MatrixMut::new(&mut gradient, 4, 1)?, Write::Store)?;
+    /// buckets.gradient(5, &d_table, Write::Store, MatrixMut::new(&mut gradient, 4, 1)?)?;
     /// assert_eq!(gradient, [0.5, 1.0, 2.0, 12.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "train")]
     pub fn gradient(
         &self,
-        d_table: &[f32],
         positions: usize,
-        mut gradient: MatrixMut<'_>,
+        d_table: &[f32],
         write: Write,
+        mut gradient: MatrixMut<'_>,
     ) -> Result<(), RelativeError> {
         let (found, heads) = (gradient.rows(), gradient.columns());
         if found != self.buckets {

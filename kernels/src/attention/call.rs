@@ -150,6 +150,12 @@ impl<'a> Call<'a> {
         self.scale
     }
 
+    /// Where the output of a query token begins in a head, and from there to the next token's.
+    #[cfg(feature = "train")]
+    pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
+        (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
+    }
+
     /// Also writes the maximum and one over the sum of the weights of each query and head to `sums`, whose
     /// length was checked.
     pub(super) fn keep(&mut self, sums: &'a mut [f32]) {

@@ -135,10 +135,9 @@ impl Case {
         let bound = attention_backward_scratch_bound(
             isa,
             sequences.len(),
-            sum(|s| s.query_len),
-            sum(|s| s.key_len),
+            [sum(|s| s.query_len), sum(|s| s.key_len)],
             longest,
-            heads,
+            [heads, kv_heads],
             head_dim,
         );
         assert!(floats <= bound.unwrap());
@@ -421,6 +420,24 @@ fn every_length_around_the_edges_of_blocks() {
                 batch.causal = causal;
                 let case = Case::new(batch, [0; 4], key_len as u64);
                 check(&case, &format!("{query_len} x {key_len}, causal {causal}"));
+            }
+        }
+    }
+}
+
+/// Sentences as translation has them, whose rows are read where they are.
+#[test]
+fn every_short_sentence() {
+    for head_dim in [8, 16, 32, 64] {
+        for causal in [false, true] {
+            let lens: Vec<_> = (1..=17).map(|len| (len, 1 + (7 * len) % 17, len % 3)).collect();
+            let cross = Batch::new(&lens, [4, 4, head_dim], [0, 1, 2], 3);
+            let lens: Vec<_> = (1..=17).map(|len| (len, len, 0)).collect();
+            let own = Batch::new(&lens, [2, 2, head_dim], [2, 1, 0], 4);
+            for mut batch in [cross, own] {
+                batch.causal = causal;
+                let case = Case::new(batch, [1, 0, 2, 1], 2);
+                check(&case, &format!("head size {head_dim}, causal {causal}"));
             }
         }
     }

@@ -31,7 +31,7 @@ fn each_bucket_gets_its_distances() {
                             if add { random.integer(50) } else { before }
                         });
                         let old = found.clone();
-                        buckets.gradient(&d_table, positions, found.view_mut(), write).unwrap();
+                        buckets.gradient(positions, &d_table, write, found.view_mut()).unwrap();
                         found.check_gaps();
                         for bucket in 0..count {
                             for head in 0..heads {
@@ -60,7 +60,7 @@ fn the_gradient_is_the_adjoint_of_the_table() {
         buckets.fill(Matrix::new(&weight, count, heads).unwrap(), positions, &mut table).unwrap();
         let mut gradient = vec![f32::NAN; count * heads];
         let view = MatrixMut::new(&mut gradient, count, heads).unwrap();
-        buckets.gradient(&d_table, positions, view, Write::Store).unwrap();
+        buckets.gradient(positions, &d_table, Write::Store, view).unwrap();
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
         };
@@ -79,7 +79,7 @@ fn tables_and_weights_of_another_size_are_refused() {
         (4, 11, RelativeError::Table { expected: 10, found: 11 }),
     ] {
         let view = MatrixMut::new(&mut gradient, rows, 2).unwrap();
-        let found = buckets.gradient(&[0.0; 11][..floats], 3, view, Write::Store);
+        let found = buckets.gradient(3, &[0.0; 11][..floats], Write::Store, view);
         assert_eq!(found, Err(expected));
     }
     assert!(gradient.iter().all(|x| x.to_bits() == POISON.to_bits()));

@@ -15,15 +15,15 @@ pub(super) struct Block {
     /// The first query and the number of queries.
     pub(super) query: usize,
     pub(super) queries: usize,
-    /// Of all rows in the room.
+    /// Of all rows of keys and values in the room.
     pub(super) row: usize,
     /// In panels and rows, from key `key` on.
     pub(super) key_panels: *const f32,
     pub(super) value_panels: *const f32,
     pub(super) key_rows: *const f32,
-    /// Rows from query `query` on.
-    pub(super) query_rows: *const f32,
-    pub(super) d_context: *const f32,
+    /// From query `query` on.
+    pub(super) query_rows: Rows,
+    pub(super) d_context: Rows,
     /// Lines from query `query` on.
     pub(super) weights: *mut f32,
     pub(super) d_scores: *mut f32,
@@ -33,6 +33,13 @@ pub(super) struct Block {
     pub(super) d_value: *mut f32,
     /// The gradient of the bias: key `j` and query `i` of the head have `table[j - i]`; null when nobody asked.
     pub(super) table: *mut f32,
+}
+
+/// Rows of whole vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) at: *const f32,
+    pub(super) stride: usize,
 }
 
 /// What the softmax gave a query.

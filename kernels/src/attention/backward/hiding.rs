@@ -1,7 +1,7 @@
 //! The products with a block of keys under a bias that may hide any of them: key by key, as the rows of a
 //! hidden one are not to be multiplied, not even by 0.
 
-use super::block::Block;
+use super::block::{Block, Rows};
 use super::keys::Gradient;
 use super::rows::clear;
 use crate::attention::bias::hides;
@@ -68,12 +68,12 @@ impl Block {
                     if !self.takes_part(local, key) {
                         continue;
                     }
-                    let at = local * self.row + column;
+                    let row = |rows: &Rows| rows.at.wrapping_add(local * rows.stride + column);
                     let weight = s.splat(*self.weights_of(local).wrapping_add(key));
                     let d_score = s.splat(*self.d_scores_of(local).wrapping_add(key));
-                    let d_context = s.load(self.d_context.wrapping_add(at));
+                    let d_context = s.load(row(&self.d_context));
                     value_sum = s.mul_add(weight, d_context, value_sum);
-                    let query = s.load(self.query_rows.wrapping_add(at));
+                    let query = s.load(row(&self.query_rows));
                     key_sum = s.mul_add(d_score, query, key_sum);
                 }
                 s.store(to_key, key_sum);

@@ -1,7 +1,7 @@
 //! A tile of keys against a block of queries: what the weights add to the values' gradient and the gradients
 //! of the scores to the keys'.
 
-use super::block::Block;
+use super::block::{Block, Rows};
 use super::room::WEIGHTS_ROW;
 use crate::gemm::{Operands, tile};
 use crate::lanes::{Kernel, Lanes};
@@ -47,7 +47,7 @@ impl<const MR: usize, const NV: usize> Kernel for Keys<'_, MR, NV> {
 #[derive(Clone, Copy)]
 struct Factors {
     lines: *const f32,
-    rows: *const f32,
+    rows: Rows,
 }
 
 impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
@@ -115,7 +115,7 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         }
         let all = starts[MR - 1];
         let lines = factors.lines.wrapping_add(first);
-        let rows = factors.rows.wrapping_add(column);
+        let (rows, row) = (factors.rows.at.wrapping_add(column), factors.rows.stride);
         for query in starts[0]..all {
             for i in 0..MR {
                 if query < starts[i] {
@@ -125,8 +125,8 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
                 unsafe {
                     let x = s.splat(*lines.wrapping_add(query * WEIGHTS_ROW + i));
                     for g in 0..G {
-                        let row = rows.wrapping_add(query * block.row + g * S::LANES);
-                        sums[i][g] = s.mul_add(x, s.load(row), sums[i][g]);
+                        let at = rows.wrapping_add(query * row + g * S::LANES);
+                        sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
                     }
                 }
             }
@@ -135,8 +135,8 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
             a: lines.wrapping_add(all * WEIGHTS_ROW),
             a_row: 1,
             a_step: WEIGHTS_ROW,
-            b: rows.wrapping_add(all * block.row),
-            b_step: block.row,
+            b: rows.wrapping_add(all * row),
+            b_step: row,
             b_vector: S::LANES,
         };
         // SAFETY: as above, for all keys of the tile.

@@ -133,16 +133,8 @@ impl<'a> QkvMut<'a> {
     /// # Errors
     /// The slice is shorter than `3 * tokens * heads * head_dim`.
     pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
-        check_parts(data, shape, 3)?;
-        let data = data.as_mut_ptr();
-        // SAFETY: the slice is borrowed for `'a` and long enough; each part is taken once.
-        unsafe {
-            Ok(Self {
-                query: part(data, shape, (0, 3))?,
-                key: part(data, shape, (1, 3))?,
-                value: part(data, shape, (2, 3))?,
-            })
-        }
+        let [query, key, value] = HeadsMut::side_by_side(data, shape)?;
+        Ok(Self { query, key, value })
     }
 
     /// A query's gradient of its own, `[tokens, heads, head_dim]`, and those of keys and values in one,
@@ -169,43 +161,9 @@ impl<'a> QkvMut<'a> {
         key_value: &'a mut [f32],
         key_shape: [usize; 3],
     ) -> Result<Self, ViewError> {
-        check_parts(key_value, key_shape, 2)?;
-        let data = key_value.as_mut_ptr();
-        // SAFETY: as in `fused`.
-        unsafe {
-            let (key, value) = (part(data, key_shape, (0, 2))?, part(data, key_shape, (1, 2))?);
-            Ok(Self { query, key, value })
-        }
+        let [key, value] = HeadsMut::side_by_side(key_value, key_shape)?;
+        Ok(Self { query, key, value })
     }
-}
-
-/// Part `index` of `[tokens, parts, heads, head_dim]`, of `shape = [tokens, heads, head_dim]`.
-///
-/// # Safety
-/// Nobody else has this part of `data`, which was checked by [`check_parts`].
-unsafe fn part<'a>(
-    data: *mut f32,
-    [tokens, heads, head_dim]: [usize; 3],
-    (index, parts): (usize, usize),
-) -> Result<HeadsMut<'a>, ViewError> {
-    let width = heads * head_dim;
-    let first = if tokens * width == 0 { data } else { data.wrapping_add(index * width) };
-    // SAFETY: each token has `parts * width` floats, and each part `width` of them for itself.
-    unsafe { HeadsMut::from_raw_parts(first, [tokens, heads, head_dim], parts * width, head_dim) }
-}
-
-/// Whether `data` holds `[tokens, parts, heads, head_dim]`.
-fn check_parts(
-    data: &[f32],
-    [tokens, heads, head_dim]: [usize; 3],
-    parts: usize,
-) -> Result<(), ViewError> {
-    let width = heads.checked_mul(head_dim).and_then(|width| width.checked_mul(parts));
-    let expected = width.and_then(|width| width.checked_mul(tokens)).ok_or(ViewError::Overflow)?;
-    if expected > data.len() {
-        return Err(ViewError::TooShort { expected, found: data.len() });
-    }
-    Ok(())
 }
 
 /// Tasks of a call, and rooms for those that run side by side.
@@ -243,16 +201,16 @@ pub fn attention_backward_scratch(
         .ok_or(AttentionError::TooLarge)
 }
 
-/// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with `query_tokens`
-/// queries and `key_tokens` keys in all, of which none has more than `longest` queries or keys, and at most `heads`
-/// heads: what to plan when lengths are not known yet.
+/// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with at most
+/// `tokens = [queries, keys]` in all and `longest` of either in one of them, and with `heads = [heads, kv_heads]`:
+/// what to plan when lengths are not known yet.
 ///
 /// ```
 /// use simdformer_kernels::train::{attention_backward_scratch, attention_backward_scratch_bound};
 /// use simdformer_kernels::{Isa, Sequence};
 ///
 /// let isa = Isa::best();
-/// let planned = attention_backward_scratch_bound(isa, 2, 40, 40, 33, 8, 64)?;
+/// let planned = attention_backward_scratch_bound(isa, 2, [40, 40], 33, [8, 8], 64)?;
 /// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
 /// assert!(attention_backward_scratch(isa, &sequences, 8, 8, 64)? <= planned);
 /// # Ok::<(), simdformer_kernels::AttentionError>(())
@@ -263,16 +221,15 @@ pub fn attention_backward_scratch(
 pub fn attention_backward_scratch_bound(
     isa: Isa,
     sequences: usize,
-    query_tokens: usize,
-    key_tokens: usize,
+    tokens: [usize; 2],
     longest: usize,
-    heads: usize,
+    [heads, kv_heads]: [usize; 2],
     head_dim: usize,
 ) -> Result<usize, AttentionError> {
-    let longest = [longest.min(query_tokens), longest.min(key_tokens)];
+    let longest = tokens.map(|tokens| longest.min(tokens));
     let room = Room::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
-    let (_, rooms) = rooms(sequences, heads)?;
-    let distances = query_tokens.checked_add(key_tokens);
+    let (_, rooms) = rooms(sequences, kv_heads)?;
+    let distances = tokens[0].checked_add(tokens[1]);
     distances
         .and_then(|all| all.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
         .ok_or(AttentionError::TooLarge)

@@ -1,7 +1,7 @@
 //! A tile of queries against a block of keys: the weights once more, the gradients of the scores, and what
 //! they add to the queries' own gradient.
 
-use super::block::Block;
+use super::block::{Block, Rows};
 use super::room::WEIGHTS_ROW;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::product::{Stream, streamed};
@@ -104,15 +104,15 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         self,
         s: S,
         (v, vectors): (usize, usize),
-        rows: *const f32,
+        rows: Rows,
         panels: *const f32,
         next: *const f32,
     ) -> [[S::F32; G]; MR] {
         let block = self.block;
         let panel = block.row * S::LANES;
         let operands = Operands {
-            a: rows.wrapping_add(self.first * block.row),
-            a_row: block.row,
+            a: rows.at.wrapping_add(self.first * rows.stride),
+            a_row: rows.stride,
             a_step: 1,
             b: panels.wrapping_add(v * panel),
             b_step: S::LANES,

@@ -1,6 +1,6 @@
 //! Rows of one head, copied side by side: in place they may lie a power of two apart.
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, MAX_LANES};
 
 /// Rows of `elements` floats.
 #[derive(Clone, Copy)]
@@ -9,6 +9,9 @@ pub(super) struct Strided {
     pub(super) stride: usize,
     pub(super) elements: usize,
 }
+
+/// Rows between asking for one and reading it.
+const AHEAD: usize = 8;
 
 /// Copies `count` rows to `to`, where they lie `row` apart with zeros behind their elements, and adds rows
 /// of zeros up to `padded`.
@@ -24,22 +27,23 @@ pub(super) unsafe fn copy<S: Lanes>(
     to: *mut f32,
     row: usize,
 ) {
+    let whole = from.elements / S::LANES * S::LANES;
     for i in 0..count {
         let from_row = from.at.wrapping_add(i * from.stride);
-        let ahead = from.at.wrapping_add((i + 8).wrapping_mul(from.stride));
+        let ahead = from.at.wrapping_add((i + AHEAD).wrapping_mul(from.stride));
+        let to_row = to.wrapping_add(i * row);
         let mut column = 0;
-        while column < row {
-            s.prefetch(ahead.wrapping_add(column));
-            // SAFETY: the caller's contract; the count stops at the last element.
-            unsafe {
-                let x = if column + S::LANES <= from.elements {
-                    s.load(from_row.add(column))
-                } else {
-                    s.load_first(from_row.wrapping_add(column), from.elements - column)
-                };
-                s.store(to.add(i * row + column), x);
+        // SAFETY: the caller's contract; the count stops at the last element.
+        unsafe {
+            while column < whole {
+                s.prefetch(ahead.wrapping_add(column));
+                s.store(to_row.add(column), s.load(from_row.add(column)));
+                column += S::LANES;
             }
-            column += S::LANES;
+            if column < row {
+                let x = s.load_first(from_row.wrapping_add(column), from.elements - column);
+                s.store(to_row.add(column), x);
+            }
         }
     }
     for at in (count * row..padded * row).step_by(S::LANES) {
@@ -76,10 +80,10 @@ pub(super) unsafe fn transpose<S: Lanes>(
     }
 }
 
-/// Stores zeros, or adds `added` where there is one, to the `elements` floats at `to`.
+/// Stores zeros to the `elements` floats at `to`.
 ///
 /// # Safety
-/// They are valid for reads and writes; so are those of `added`.
+/// They are valid for writes.
 #[inline(always)]
 pub(super) unsafe fn clear<S: Lanes>(s: S, to: *mut f32, elements: usize) {
     let mut column = 0;
@@ -97,6 +101,8 @@ const VIRTUAL: usize = 64;
 /// Fewest lanes of a vector.
 const FEWEST: usize = 4;
 
+const _: () = assert!(MAX_LANES == 16, "an arm for each width");
+
 /// `sum of a[i] * b[i]`, in [`VIRTUAL`] lanes that are added in halves: the same bits whatever the width of
 /// a vector.
 ///
@@ -104,25 +110,43 @@ const FEWEST: usize = 4;
 /// `len` floats at `a` and `b` are valid for reads.
 #[inline(always)]
 pub(super) unsafe fn dot<S: Lanes>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
-    const { assert!(VIRTUAL.is_multiple_of(S::LANES) && S::LANES >= FEWEST) };
-    let mut sums = [s.splat(0.0); VIRTUAL / FEWEST];
+    // SAFETY: the caller's contract.
+    unsafe {
+        match S::LANES {
+            16 => dot_in::<S, 4>(s, a, b, len),
+            8 => dot_in::<S, 8>(s, a, b, len),
+            _ => dot_in::<S, 16>(s, a, b, len),
+        }
+    }
+}
+
+/// [`dot`] in `N` vectors.
+///
+/// # Safety
+/// As [`dot`].
+#[inline(always)]
+unsafe fn dot_in<S: Lanes, const N: usize>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
+    let mut sums = [s.splat(0.0); N];
     let mut at = 0;
-    while at < len {
-        for v in 0..VIRTUAL / S::LANES {
-            let first = at + v * S::LANES;
-            if first >= len {
-                break;
+    // SAFETY: the caller's contract.
+    unsafe {
+        while at + VIRTUAL <= len {
+            for v in 0..N {
+                let first = at + v * S::LANES;
+                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
             }
-            let count = (len - first).min(S::LANES);
-            // SAFETY: the caller's contract.
-            unsafe {
+            at += VIRTUAL;
+        }
+        for v in 0..N {
+            let first = at + v * S::LANES;
+            if first < len {
+                let count = (len - first).min(S::LANES);
                 let (a, b) = (s.load_first(a.add(first), count), s.load_first(b.add(first), count));
                 sums[v] = s.mul_add(a, b, sums[v]);
             }
         }
-        at += VIRTUAL;
     }
-    let mut vectors = VIRTUAL / S::LANES;
+    let mut vectors = N;
     while vectors > 1 {
         vectors /= 2;
         for v in 0..vectors {

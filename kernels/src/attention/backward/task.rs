@@ -2,7 +2,7 @@
 //! that read it, block by block of their queries. So a key's gradient is one chain of additions, over heads
 //! and then over queries, and a query's is one over keys.
 
-use super::block::Block;
+use super::block::{Block, Rows};
 use super::hiding;
 use super::keys::{Gradient, Keys};
 use super::queries::Queries;
@@ -14,11 +14,17 @@ use crate::attention::heads::{Heads, Qkv};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
 use crate::gemm::MAX_ROWS;
-use crate::lanes::{Kernel, Lanes, PanelKernel};
+use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
 use crate::mask::FullyMasked;
 use crate::parallel::share;
 use crate::shared::SharedMut;
 use core::ops::Range;
+
+/// Queries that are read where they are: so few that their rows do not drive each other from the cache.
+const FEW_QUERIES: usize = 16;
+
+/// Rows of a tile of two vectors on CPUs with 32 registers.
+const TALL: usize = 8;
 
 /// A gradient that tasks write, each its own rows.
 #[derive(Clone, Copy)]
@@ -77,11 +83,19 @@ impl PanelKernel for Tasks<'_> {
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         let Self { backward, range, room } = self;
         let kv_heads = backward.qkv.key.heads();
-        for task in range {
-            let task = Task { backward, index: task / kv_heads, kv_head: task % kv_heads, room };
+        for index in range.clone() {
+            let task = |index| {
+                let (index, kv_head) = (index / kv_heads, index % kv_heads);
+                Task { backward, index, kv_head, room }
+            };
+            let mut next = Ahead::NOTHING;
+            if index + 1 < range.end {
+                next = task(index + 1).ahead();
+            }
+            let task = task(index);
             // SAFETY: views, ranges and the room were checked; this task alone writes the keys of this sequence
             // and head, and the queries of the heads that read them.
-            unsafe { task.run::<S, NV>(s) };
+            unsafe { task.run::<S, NV>(s, &mut next) };
         }
     }
 }
@@ -91,6 +105,39 @@ pub(super) fn table_len(sequence: &Sequence) -> usize {
     match (sequence.query_len, sequence.key_len) {
         (0, _) | (_, 0) => 0,
         (queries, keys) => queries.saturating_add(keys - 1),
+    }
+}
+
+/// Queries or keys of a sequence whose rows are asked for while another is worked on.
+const FEW_ASKED: usize = 64;
+
+/// Rows of one task that are asked for by and by during the one before.
+struct Ahead {
+    /// Where the rows of each tensor begin, any address, and from one to the next.
+    parts: [(*const f32, usize); 8],
+    rows: usize,
+    elements: usize,
+    /// What has been asked for.
+    part: usize,
+}
+
+impl Ahead {
+    const NOTHING: Self =
+        Self { parts: [(core::ptr::null(), 0); 8], rows: 0, elements: 0, part: 8 };
+
+    /// Asks for the rows of one more tensor.
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S) {
+        let Some(&(at, stride)) = self.parts.get(self.part) else { return };
+        self.part += 1;
+        for row in 0..self.rows {
+            let mut column = 0;
+            while column < self.elements {
+                let offset = row.wrapping_mul(stride).wrapping_add(column);
+                s.prefetch_outer(at.wrapping_add(offset));
+                column += LINE;
+            }
+        }
     }
 }
 
@@ -143,10 +190,41 @@ impl Task<'_> {
         (rows(d_key, call.scale()), rows(d_value, 1.0))
     }
 
+    /// What it will read and write, if that is little: rows of one head are too short for the CPU to see where
+    /// they lead.
+    fn ahead(&self) -> Ahead {
+        let Backward { qkv, context, d_context, call, d_key, d_value, .. } = self.backward;
+        let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequence();
+        let head = self.group().start;
+        if query_len.max(key_len) > FEW_ASKED {
+            return Ahead::NOTHING;
+        }
+        let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
+        let target = |target: &Target<'_>| {
+            (target.at(key_start, self.kv_head).cast_const(), target.token_stride)
+        };
+        let (out, out_row) = call.out(query_start, head);
+        Ahead {
+            parts: [
+                rows(&qkv.key, key_start, self.kv_head),
+                rows(&qkv.value, key_start, self.kv_head),
+                rows(&qkv.query, query_start, head),
+                rows(d_context, query_start, head),
+                rows(context, query_start, head),
+                (out.cast_const(), out_row),
+                target(d_key),
+                target(d_value),
+            ],
+            rows: query_len.max(key_len),
+            elements: context.head_dim(),
+            part: 0,
+        }
+    }
+
     /// # Safety
     /// The call was checked, the room is this task's, and so are the gradients of its keys and queries.
     #[inline(always)]
-    unsafe fn run<S: Lanes, const NV: usize>(&self, s: S) {
+    unsafe fn run<S: Lanes, const NV: usize>(&self, s: S, next: &mut Ahead) {
         let backward = self.backward;
         let Sequence { query_len, key_len, padded_len, .. } = self.sequence();
         let head_dim = backward.qkv.key.head_dim();
@@ -167,7 +245,7 @@ impl Task<'_> {
             let mut key = 0;
             while key < reached {
                 let keys = (reached - key).min(KEY_BLOCK);
-                self.block_of_keys::<S, NV>(s, key, keys);
+                self.block_of_keys::<S, NV>(s, key, keys, next);
                 key += keys;
             }
             self.finish(s, d_value);
@@ -193,7 +271,13 @@ impl Task<'_> {
     /// # Safety
     /// As [`Task::run`].
     #[inline(always)]
-    unsafe fn block_of_keys<S: Lanes, const NV: usize>(&self, s: S, key: usize, keys: usize) {
+    unsafe fn block_of_keys<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        key: usize,
+        keys: usize,
+        next: &mut Ahead,
+    ) {
         let Backward { qkv, room, hides, .. } = self.backward;
         let Sequence { query_len, key_start, .. } = self.sequence();
         let rows_of = |view: &Heads<'_>| Strided {
@@ -207,10 +291,14 @@ impl Task<'_> {
         unsafe {
             let key_rows = self.place(room.key_rows);
             copy(s, rows_of(&qkv.key), (keys, padded), key_rows, row);
+            next.ask(s);
             transpose(s, key_rows, padded, row, self.place(room.key_panels));
+            next.ask(s);
             // Values are needed in panels only; their gradient comes later.
             copy(s, rows_of(&qkv.value), (keys, padded), d_value, row);
+            next.ask(s);
             transpose(s, d_value, padded, row, self.place(room.value_panels));
+            next.ask(s);
             if *hides {
                 hiding::start(s, d_key, keys, row);
                 hiding::start(s, d_value, keys, row);
@@ -226,6 +314,7 @@ impl Task<'_> {
                 if key > 0 && head.limit(queries.end - 1) <= key {
                     continue;
                 }
+                let (query_rows, d_context) = self.rows_of_queries(s, index, queries.clone());
                 let block = Block {
                     head,
                     key,
@@ -236,8 +325,8 @@ impl Task<'_> {
                     key_panels: self.place(room.key_panels),
                     value_panels: self.place(room.value_panels),
                     key_rows: self.place(room.key_rows),
-                    query_rows: self.place(room.query),
-                    d_context: self.place(room.d_context),
+                    query_rows,
+                    d_context,
                     weights: self.place(room.weights),
                     d_scores: self.place(room.d_scores),
                     sums: self.place(room.sums),
@@ -252,9 +341,11 @@ impl Task<'_> {
                 // SAFETY: the caller's contract; the block's operands are in the room.
                 unsafe {
                     self.block_of_queries(s, &block, index);
-                    self.gradients_of_queries::<S, NV>(s, &block);
+                    next.ask(s);
+                    self.gradients_of_queries::<S, NV>(s, &block, next);
                     let last = last.then(|| self.gradients(key));
-                    self.gradients_of_keys::<S, NV>(s, &block, index == group.start, last);
+                    let first_head = index == group.start;
+                    self.gradients_of_keys::<S, NV>(s, &block, first_head, last, next);
                 }
             }
         }
@@ -269,8 +360,25 @@ impl Task<'_> {
         }
     }
 
-    /// Copies the rows of a block of queries, and what belongs to each of them. Rows of one that weighed
-    /// nothing are zeros.
+    /// Where a block reads the rows of `queries` and of their contexts' gradients: few of them where they are,
+    /// others in copies in the room.
+    #[inline(always)]
+    fn rows_of_queries<S: Lanes>(&self, _: S, head: usize, queries: Range<usize>) -> (Rows, Rows) {
+        let Backward { qkv, d_context, room, .. } = self.backward;
+        let in_place = d_context.head_dim().is_multiple_of(S::LANES)
+            && queries.len() <= FEW_QUERIES
+            // Rows of zeros are needed.
+            && queries.clone().all(|query| self.kept(query, head).1 != 0.0);
+        let start = self.sequence().query_start + queries.start;
+        let rows = |view: &Heads<'_>, at: usize| match in_place {
+            true => Rows { at: view.at(start, head), stride: view.token_stride() },
+            false => Rows { at: self.place(at), stride: room.row },
+        };
+        (rows(&qkv.query, room.query), rows(d_context, room.d_context))
+    }
+
+    /// Copies the rows of a block of queries that are not read where they are, and what belongs to each of
+    /// them. Copied rows of a query that weighed nothing are zeros.
     ///
     /// # Safety
     /// As [`Task::run`].
@@ -279,9 +387,14 @@ impl Task<'_> {
         let Backward { qkv, context, d_context, room, .. } = self.backward;
         let start = self.sequence().query_start + block.query;
         let head_dim = context.head_dim();
-        let (query_rows, d_context_rows) = (self.place(room.query), self.place(room.d_context));
         let sums = self.place(room.sums);
-        for (view, to) in [(&qkv.query, query_rows), (d_context, d_context_rows)] {
+        for (view, rows, to) in [
+            (&qkv.query, block.query_rows, self.place(room.query)),
+            (d_context, block.d_context, self.place(room.d_context)),
+        ] {
+            if rows.at != to {
+                continue;
+            }
             let from = Strided {
                 at: view.at(start, head),
                 stride: view.token_stride(),
@@ -289,20 +402,19 @@ impl Task<'_> {
             };
             // SAFETY: the queries exist, and the room has places for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
+            for local in 0..block.queries {
+                if self.kept(block.query + local, head).1 == 0.0 {
+                    // SAFETY: as above.
+                    unsafe { clear(s, to.add(local * block.row), block.row) };
+                }
+            }
         }
         for local in 0..block.queries {
             let (base, inverse) = self.kept(block.query + local, head);
-            let at = local * block.row;
             // SAFETY: as above.
             unsafe {
-                let mut product = 0.0;
-                if inverse == 0.0 {
-                    clear(s, query_rows.add(at), block.row);
-                    clear(s, d_context_rows.add(at), block.row);
-                } else {
-                    let context = context.at(start + local, head);
-                    product = dot(s, d_context_rows.add(at), context, head_dim);
-                }
+                let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
+                let product = dot(s, row, context.at(start + local, head), head_dim);
                 let to = sums.add(local * ROW_SUMS);
                 to.write(base);
                 to.add(1).write(inverse);
@@ -314,20 +426,30 @@ impl Task<'_> {
     /// # Safety
     /// As [`Task::run`]; the block's operands are in the room.
     #[inline(always)]
-    unsafe fn gradients_of_queries<S: Lanes, const NV: usize>(&self, s: S, block: &Block) {
+    unsafe fn gradients_of_queries<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        block: &Block,
+        next: &mut Ahead,
+    ) {
         let hides = self.backward.hides;
-        let tiles = block.queries.div_ceil(MAX_ROWS);
+        // One vector of keys leaves registers for more queries, and needs them: each is one chain of additions.
+        let tallest = if S::REGISTERS >= 32 && block.keys <= S::LANES { TALL } else { MAX_ROWS };
+        let tiles = block.queries.div_ceil(tallest);
         for index in 0..tiles {
+            next.ask(s);
             let local = share(block.queries, tiles, index);
             let first = local.start;
             match local.len() {
+                7 if S::REGISTERS >= 32 => s.outlined(Queries::<7, 2> { block, first, hides }),
+                8 if S::REGISTERS >= 32 => s.outlined(Queries::<8, 2> { block, first, hides }),
                 1 => s.outlined(Queries::<1, NV> { block, first, hides }),
                 2 => s.outlined(Queries::<2, NV> { block, first, hides }),
                 3 => s.outlined(Queries::<3, NV> { block, first, hides }),
                 4 => s.outlined(Queries::<4, NV> { block, first, hides }),
                 5 => s.outlined(Queries::<5, NV> { block, first, hides }),
                 rows => {
-                    const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                    const { assert!(MAX_ROWS == 6 && TALL == 8, "an arm for each height of a tile") };
                     debug_assert_eq!(rows, MAX_ROWS);
                     s.outlined(Queries::<MAX_ROWS, NV> { block, first, hides });
                 }
@@ -350,6 +472,7 @@ impl Task<'_> {
         block: &Block,
         first_head: bool,
         last: Option<(Gradient, Gradient)>,
+        next: &mut Ahead,
     ) {
         let seen = block.seen(block.queries - 1);
         if self.backward.hides {
@@ -365,8 +488,12 @@ impl Task<'_> {
             (true, query) => block.head.limit(query - 1).saturating_sub(block.key),
             (false, _) => block.keys,
         };
-        let tiles = block.keys.div_ceil(MAX_ROWS);
+        // As above.
+        let few = block.keys <= S::LANES && block.head.head_dim <= 2 * S::LANES;
+        let tallest = if S::REGISTERS >= 32 && few { TALL } else { MAX_ROWS };
+        let tiles = block.keys.div_ceil(tallest);
         for index in 0..tiles {
+            next.ask(s);
             let local = share(block.keys, tiles, index);
             let first = local.start;
             if first >= seen {
@@ -374,6 +501,8 @@ impl Task<'_> {
             }
             let fresh = first >= before;
             match local.len() {
+                7 if S::REGISTERS >= 32 => s.outlined(Keys::<7, 2> { block, first, fresh, last }),
+                8 if S::REGISTERS >= 32 => s.outlined(Keys::<8, 2> { block, first, fresh, last }),
                 1 => s.outlined(Keys::<1, NV> { block, first, fresh, last }),
                 2 => s.outlined(Keys::<2, NV> { block, first, fresh, last }),
                 3 => s.outlined(Keys::<3, NV> { block, first, fresh, last }),
