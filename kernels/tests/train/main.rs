@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod attention_oracle;
 mod attention_rules;
+mod derivative;
 mod gemm_oracle;
 mod leaves;
 mod loss;
