@@ -147,5 +147,8 @@ fn gradients(criterion: &mut Criterion) {
         });
         let d_x = Shape(rows, inputs, outputs);
         add(&mut group, "dx", &shape.name(), || matmul::ours(isa(), d_x, Epilogue::default()));
+        add(&mut group, "dx-gelu", &shape.name(), || {
+            matmul::derivative(isa(), d_x, Activation::Gelu)
+        });
     }
 }

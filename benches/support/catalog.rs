@@ -167,6 +167,13 @@ fn gradients(options: &Options, groups: &mut Vec<Group>) {
         kernels.extend(family(options, "gradient/dx", move |isa| {
             matmul::ours(isa, d_x, Epilogue::default())
         }));
+        // On the way back through the activation between two products.
+        for (name, of) in
+            [("gradient/dx-relu", Activation::Relu), ("gradient/dx-gelu", Activation::Gelu)]
+        {
+            let build = move |isa| matmul::derivative(isa, d_x, of);
+            kernels.push(single(options, name, Mode::Together, build));
+        }
         let shape = format!("{rows}x{outputs}x{inputs}");
         groups.push(Group { shape, limits: vec![Limit::Fma], kernels });
     }

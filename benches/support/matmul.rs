@@ -5,7 +5,7 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
 };
 use std::hint::black_box;
 
@@ -68,6 +68,14 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
         let c = MatrixMut::new(&mut c, m, n).expect("c");
         gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
     })
+}
+
+/// The product of a gradient and of a weight, times the derivative of an activation.
+pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
+    let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
+    let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
+    let residual = Residual::Derivative { of, pre };
+    ours(isa, shape, Epilogue { residual, ..Epilogue::default() })
 }
 
 /// Two products of half of the columns each, the second one a gate on the first: as many multiply-adds as

@@ -22,6 +22,8 @@
 
 mod blocking;
 mod check;
+#[cfg(feature = "train")]
+mod derivative;
 mod epilogue;
 mod error;
 #[cfg(feature = "train")]

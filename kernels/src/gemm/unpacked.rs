@@ -92,6 +92,10 @@ pub fn gemm_unpacked(
                 Residual::Matrix(residual) => {
                     Residual::Matrix(residual.columns_unchecked(first, count))
                 }
+                #[cfg(feature = "train")]
+                Residual::Derivative { of, pre } => {
+                    Residual::Derivative { of, pre: pre.columns_unchecked(first, count) }
+                }
                 other => other,
             };
             let c = c.reborrow().columns_unchecked(first, count);

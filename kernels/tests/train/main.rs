@@ -9,6 +9,7 @@ mod attention_oracle;
 mod attention_rules;
 mod dropout;
 mod embedding;
+mod derivative;
 mod gemm_oracle;
 mod leaves;
 mod loss;
