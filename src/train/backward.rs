@@ -17,9 +17,7 @@ use super::plan::{AttentionSaved, StackSaved};
 use crate::config::Side;
 use crate::model::weights::{CrossAttention, Decoder, Encoder, FeedForward, Norm, SelfAttention};
 use core::ops::Range;
-use simdformer_kernels::train::{
-    Leaves, QkvMut, Write, activation_backward, attention_backward, gate_backward,
-};
+use simdformer_kernels::train::{Leaves, QkvMut, Write, attention_backward, gate_backward};
 use simdformer_kernels::{Heads, HeadsMut, Qkv, Residual};
 
 /// What the backward pass writes besides the gradients of activations.
@@ -366,7 +364,14 @@ impl Pass<'_> {
             let d_out = &branch.unwrap_or(d_x)[within(d)];
             let operands = (Self::matrix(d_out, d)?, Self::matrix(hidden, width)?);
             self.linear_parameters(&flat.outer, one, write, operands, of, scratch)?;
-            self.linear_input(&outer, d_out, Residual::None, d_hidden)?;
+            let derivative = match &block.gate {
+                Some(_) => Residual::None,
+                None => {
+                    let pre = Self::matrix(inner, width)?;
+                    Residual::Derivative { of: config.activation, pre }
+                }
+            };
+            self.linear_input(&outer, d_out, derivative, d_hidden)?;
             if let Some(dropout) = self.drops(site.0, site.1) {
                 let d_hidden = Self::matrix_mut(d_hidden, width)?;
                 self.drop_in_place(&dropout, (side, leaf.clone()), d_hidden)?;
@@ -395,13 +400,6 @@ impl Pass<'_> {
                     self.linear_input(gate_packed, gates, Residual::Output, to)?;
                 }
                 _ => {
-                    activation_backward(
-                        isa,
-                        config.activation,
-                        Self::matrix(inner, width)?,
-                        Self::matrix_mut(d_hidden, width)?,
-                        parallelism,
-                    )?;
                     let operands = (Self::matrix(d_hidden, width)?, x);
                     self.linear_parameters(&flat.inner, one, write, operands, of, scratch)?;
                     self.linear_input(&inner_packed, d_hidden, residual, to)?;

@@ -16,8 +16,6 @@ use simdformer_kernels::{Matrix, MatrixMut};
 pub struct DropoutRates {
     /// Of what each block makes, before it is added to the stream, and of the embeddings (the paper's).
     pub hidden: f32,
-    /// Of the weights of attention.
-    pub attention: f32,
     /// Of the hidden layer of the feed-forward blocks.
     pub activation: f32,
     /// What everything is drawn from.
@@ -26,11 +24,7 @@ pub struct DropoutRates {
 
 impl DropoutRates {
     pub(super) fn check(&self) -> Result<(), TrainError> {
-        let rates = [
-            ("dropout", self.hidden),
-            ("attention dropout", self.attention),
-            ("activation dropout", self.activation),
-        ];
+        let rates = [("dropout", self.hidden), ("activation dropout", self.activation)];
         match rates.into_iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
             Some((setting, found)) => {
                 let expected = "at least 0 and below 1";
@@ -58,9 +52,6 @@ pub(super) enum Site {
     FeedForward(usize),
     /// Its hidden layer.
     Hidden(usize),
-    /// The weights of attention.
-    OwnWeights(usize),
-    CrossWeights(usize),
 }
 
 impl Site {
@@ -72,8 +63,6 @@ impl Site {
             Self::Cross(layer) => (2, layer),
             Self::FeedForward(layer) => (3, layer),
             Self::Hidden(layer) => (4, layer),
-            Self::OwnWeights(layer) => (5, layer),
-            Self::CrossWeights(layer) => (6, layer),
         };
         let side = u32::from(side == Side::Decoder);
         (layer as u32) << 4 | kind << 1 | side
@@ -86,7 +75,6 @@ impl Pass<'_> {
         let Drops { rates, step } = self.drops?;
         let probability = match site {
             Site::Hidden(_) => rates.activation,
-            Site::OwnWeights(_) | Site::CrossWeights(_) => rates.attention,
             _ => rates.hidden,
         };
         let site = site.number(side);

@@ -42,5 +42,5 @@ pub use limits::{Keep, TrainLimits};
 pub use plan::TrainPlan;
 pub use simdformer_kernels::train::{Adam, Smoothing, SmoothingOver};
 pub use totals::Totals;
-pub use trainer::Trainer;
+pub use trainer::{EncoderLoss, Trainer};
 pub use update::{Step, StepOptions, Update};

@@ -207,10 +207,9 @@ impl TrainPlan {
             d_attention = d_attention.max(attention_backward_scratch_bound(
                 isa,
                 limits.sentences,
-                queries,
-                keys,
+                [queries, keys],
                 longest,
-                heads,
+                [heads, heads],
                 width,
             )?);
         }

@@ -21,6 +21,10 @@ use core::ops::Range;
 use simdformer_kernels::Isa;
 use simdformer_kernels::train::{Adam, RowLoss, Smoothing, Write, sum_of_squares};
 
+/// A loss of the caller's: the numbers of some sentences, the encoder's output of their tokens laid end to end,
+/// `[tokens, d_model]`, and where the gradient of that goes, of the same shape; returns the loss.
+pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + Send + 'l;
+
 /// A model that learns, on planned memory: after [`Trainer::new`] no step allocates.
 ///
 /// A step is one call, [`Trainer::step`]. Whoever wants the parts calls [`accumulate`](Trainer::accumulate) for any
@@ -353,7 +357,7 @@ impl<'a> Trainer<'a> {
     pub fn accumulate_with(
         &mut self,
         sources: &[Pair<'_>],
-        loss: &mut (dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + Send),
+        loss: &mut EncoderLoss<'_>,
     ) -> Result<Totals, TrainError> {
         self.check(sources)?;
         if self.model.decoder().is_some() {
@@ -671,7 +675,7 @@ fn relative<'t>(
             (None, None) => continue,
         };
         let to = Pass::matrix_mut(&mut gradients[table.range.clone()], table.columns)?;
-        buckets.gradient(d_table, positions, to, write)?;
+        buckets.gradient(positions, d_table, write, to)?;
     }
     Ok(())
 }
