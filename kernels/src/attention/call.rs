@@ -156,6 +156,11 @@ impl<'a> Call<'a> {
         (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
     }
 
+    /// Whether it writes them: then it is a forward of training.
+    pub(super) fn keeps(&self) -> bool {
+        !self.sums.is_null()
+    }
+
     /// Also writes the maximum and one over the sum of the weights of each query and head to `sums`, whose
     /// length was checked.
     pub(super) fn keep(&mut self, sums: &'a mut [f32]) {

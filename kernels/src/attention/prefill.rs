@@ -9,7 +9,7 @@ use super::heads::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::mask::FullyMasked;
 use crate::parallel::Parallelism;
 use crate::shared::SharedMut;
@@ -86,6 +86,9 @@ pub(super) fn attend(
     Ok(())
 }
 
+/// Queries or keys of a sequence whose rows are asked for while another is worked on.
+const FEW_ASKED: usize = 64;
+
 /// One call, checked; no tensor is empty.
 pub(super) struct Prefill<'a> {
     pub(super) isa: Isa,
@@ -119,8 +122,11 @@ impl Prefill<'_> {
     ) {
         chunked(tasks, work, parallelism, &|range| {
             let at = self.place(range.start);
-            for task in range {
+            for task in range.clone() {
                 self.prepare(task, at);
+                if call.keeps() && task + 1 < range.end {
+                    self.ask_for(task + 1);
+                }
                 let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
                 call.run_head(self.isa, head, self.source(index, head, at));
             }
@@ -201,6 +207,26 @@ impl Prefill<'_> {
         self.isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
     }
 
+    /// Asks for the rows of a task with few of them: those of one head are too short for the CPU to see where
+    /// they lead, and in training other activations come between.
+    fn ask_for(&self, task: usize) {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequences[index];
+        if query_len.max(key_len) > FEW_ASKED {
+            return;
+        }
+        let Qkv { query, key, value } = self.qkv;
+        let queries = query.at(query_start, head * (query.heads() / self.kv_heads()));
+        self.isa.dispatch(Ask {
+            rows: [
+                (key.at(key_start, head), key.token_stride(), key_len),
+                (value.at(key_start, head), value.token_stride(), key_len),
+                (queries, query.token_stride(), query_len),
+            ],
+            elements: key.head_dim(),
+        });
+    }
+
     /// What queries read of one head of one sequence that [`Prefill::prepare`] has put at `at`.
     fn source(&self, index: usize, head: usize, at: *mut f32) -> Source {
         let sequence = self.sequences[index];
@@ -220,6 +246,28 @@ impl Prefill<'_> {
             next_keys: at,
             values,
             value_row,
+        }
+    }
+}
+
+/// Asks for rows: where they begin, any address, how far they are apart, and how many.
+struct Ask {
+    rows: [(*const f32, usize, usize); 3],
+    elements: usize,
+}
+
+impl Kernel for Ask {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for (at, stride, count) in self.rows {
+            for row in 0..count {
+                for column in (0..self.elements).step_by(LINE) {
+                    let offset = row.wrapping_mul(stride).wrapping_add(column);
+                    s.prefetch_outer(at.wrapping_add(offset));
+                }
+            }
         }
     }
 }

@@ -139,7 +139,9 @@ unsafe fn dot_in<S: Lanes, const N: usize>(s: S, a: *const f32, b: *const f32, l
         }
         for v in 0..N {
             let first = at + v * S::LANES;
-            if first < len {
+            if first + S::LANES <= len {
+                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
+            } else if first < len {
                 let count = (len - first).min(S::LANES);
                 let (a, b) = (s.load_first(a.add(first), count), s.load_first(b.add(first), count));
                 sums[v] = s.mul_add(a, b, sums[v]);

@@ -160,10 +160,22 @@ impl Task<'_> {
         self.kv_head * group..(self.kv_head + 1) * group
     }
 
-    /// The maximum and one over the sum of the weights of a query of the sequence.
-    fn kept(&self, query: usize, head: usize) -> (f32, f32) {
-        let row = (self.sequence().query_start + query) * self.backward.qkv.query.heads() + head;
-        (self.backward.sums[2 * row], self.backward.sums[2 * row + 1])
+    /// The maximum and one over the sum of the weights of each query of the sequence from `query` on.
+    #[inline(always)]
+    fn kept(&self, query: usize, head: usize) -> impl Iterator<Item = (f32, f32)> {
+        let Sequence { query_start, query_len, .. } = self.sequence();
+        let heads = self.backward.qkv.query.heads();
+        let first = 2 * ((query_start + query) * heads + head);
+        let rows = self.backward.sums.get(first..).unwrap_or(&[]).chunks(2 * heads);
+        rows.take(query_len - query).map(|row| match row {
+            [base, inverse, ..] => (*base, *inverse),
+            _ => (0.0, 0.0),
+        })
+    }
+
+    /// Whether a query of the sequence had nothing to weigh.
+    fn masked(&self, head: usize) -> bool {
+        self.kept(0, head).any(|(_, inverse)| inverse == 0.0)
     }
 
     /// Where the gradient of the bias begins for a head, farthest key behind first; null if nobody asked.
@@ -308,13 +320,17 @@ impl Task<'_> {
         let group = self.group();
         for index in group.clone() {
             let head = self.head(index);
+            let masked = self.masked(index);
             for part in 0..blocks {
                 let queries = share(query_len, blocks, part);
                 // The first block of keys writes every query, seen or not.
                 if key > 0 && head.limit(queries.end - 1) <= key {
                     continue;
                 }
-                let (query_rows, d_context) = self.rows_of_queries(s, index, queries.clone());
+                let few = queries.len() <= FEW_QUERIES && head.head_dim.is_multiple_of(S::LANES);
+                // Of a query that weighed nothing there are to be zeros.
+                let in_place = few && !masked;
+                let (query_rows, d_context) = self.rows_of_queries(index, queries.start, in_place);
                 let block = Block {
                     head,
                     key,
@@ -360,16 +376,11 @@ impl Task<'_> {
         }
     }
 
-    /// Where a block reads the rows of `queries` and of their contexts' gradients: few of them where they are,
-    /// others in copies in the room.
-    #[inline(always)]
-    fn rows_of_queries<S: Lanes>(&self, _: S, head: usize, queries: Range<usize>) -> (Rows, Rows) {
+    /// Where a block of queries from `query` on has their rows and those of their contexts' gradients: where
+    /// they are, or in copies in the room.
+    fn rows_of_queries(&self, head: usize, query: usize, in_place: bool) -> (Rows, Rows) {
         let Backward { qkv, d_context, room, .. } = self.backward;
-        let in_place = d_context.head_dim().is_multiple_of(S::LANES)
-            && queries.len() <= FEW_QUERIES
-            // Rows of zeros are needed.
-            && queries.clone().all(|query| self.kept(query, head).1 != 0.0);
-        let start = self.sequence().query_start + queries.start;
+        let start = self.sequence().query_start + query;
         let rows = |view: &Heads<'_>, at: usize| match in_place {
             true => Rows { at: view.at(start, head), stride: view.token_stride() },
             false => Rows { at: self.place(at), stride: room.row },
@@ -402,15 +413,15 @@ impl Task<'_> {
             };
             // SAFETY: the queries exist, and the room has places for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
-            for local in 0..block.queries {
-                if self.kept(block.query + local, head).1 == 0.0 {
+            for (local, (_, inverse)) in self.kept(block.query, head).enumerate() {
+                if local < block.queries && inverse == 0.0 {
                     // SAFETY: as above.
                     unsafe { clear(s, to.add(local * block.row), block.row) };
                 }
             }
         }
-        for local in 0..block.queries {
-            let (base, inverse) = self.kept(block.query + local, head);
+        let kept = self.kept(block.query, head).take(block.queries);
+        for (local, (base, inverse)) in kept.enumerate() {
             // SAFETY: as above.
             unsafe {
                 let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
@@ -523,7 +534,10 @@ impl Task<'_> {
         let Backward { d_context, fully_masked, .. } = self.backward;
         let Sequence { query_start, query_len, padded_len, .. } = self.sequence();
         let head_dim = d_context.head_dim();
-        let masked = |head: usize| (0..query_len).filter(move |&i| self.kept(i, head).1 == 0.0);
+        let masked = |head: usize| {
+            let kept = self.kept(0, head).enumerate().take(query_len);
+            kept.filter(|&(_, (_, inverse))| inverse == 0.0).map(|(query, _)| query)
+        };
         let mut any = false;
         for index in self.group() {
             let head = self.head(index);
