@@ -15,7 +15,8 @@ parameter of the file that learns, under its name there, and `expected.json`:
     zero_but_for_rounding     the keys' biases: they move every score of a query alike
     gradients                 of each parameter: `largest`, the largest magnitude; `f32_error`, the largest difference
                               of float32's gradient of the padded batch; `f32_error_worst`, the largest of those of
-                              eight orders of the sentences and of the sentences one by one: float32 is no single number
+                              eight orders of the sentences and of the sentences one by one: float32 is no single number;
+                              `f32_distance`, the largest Euclidean distance of those
     run                       ten steps of Adam without clipping: `orders`, the order of the lines of each step, and
                               `losses`, each before its update
 
@@ -439,7 +440,13 @@ def write(name, seed):
     for key, g in exact.items():
         errors = [float((found[key] - g).abs().max()) for found in (first, *more)]
         largest = float(g.abs().max())
-        told = {"largest": largest, "f32_error": errors[0], "f32_error_worst": max(errors)}
+        distance = max(float((found[key] - g).norm()) for found in (first, *more))
+        told = {
+            "largest": largest,
+            "f32_error": errors[0],
+            "f32_error_worst": max(errors),
+            "f32_distance": distance,
+        }
         per_tensor[key] = {what: float(f"{value:.4g}") for what, value in told.items()}
         if largest < 1e-12:
             assert key.endswith("k_proj.bias"), f"{key}: no gradient"

@@ -3,13 +3,13 @@
 use super::support::{Golden, goldens, limits, pairs};
 use simdformer::kernels::Isa;
 use simdformer::train::{Adam, Smoothing, StepOptions};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn smoothing(epsilon: f32) -> Smoothing {
     Smoothing { epsilon, ..Smoothing::default() }
 }
 
-/// Every parameter: our f32 is at most twice as far from f64 as PyTorch's f32 is, `2u` of the largest gradient beside.
+/// Every parameter: our f32 is at most twice as far from f64 as PyTorch's f32 is.
 #[test]
 fn gradients_are_as_close_to_f64_as_those_of_pytorch() {
     for golden in goldens() {
@@ -42,42 +42,55 @@ fn check_gradients(golden: &Golden, isa: Isa, trainer: &mut simdformer::train::T
         .iter()
         .map(|name| name.as_str().expect("a name").to_owned())
         .collect();
-    let found: Vec<_> = trainer
+    // Where a file has queries, keys and values in one tensor, they follow each other.
+    let mut found: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    let roles: Vec<_> = trainer
         .gradients()
         .expect("gradients")
-        .map(|(role, shape, numbers)| (role, shape.to_vec(), numbers.to_vec()))
+        .map(|(role, _, numbers)| (role, numbers.to_vec()))
         .collect();
-    let mut names = BTreeSet::new();
-    for (role, _, numbers) in &found {
-        let name = golden.name_of(*role, trainer);
-        let expected = &golden.gradients[&name];
+    for (role, numbers) in roles {
+        found.entry(golden.name_of(role, trainer)).or_default().extend(numbers);
+    }
+    for (name, numbers) in &found {
+        let expected = &golden.gradients[name];
         assert_eq!(numbers.len(), expected.len(), "{} {name}", golden.name);
-        let errors = numbers.iter().zip(expected).map(|(&a, &b)| (f64::from(a) - b).abs());
-        let mut furthest = 0.0;
-        for error in errors {
+        let (mut furthest, mut squares) = (0.0, 0.0);
+        for (&a, &b) in numbers.iter().zip(expected) {
+            let error = (f64::from(a) - b).abs();
             assert!(error.is_finite(), "{} {name} {isa}", golden.name);
             furthest = f64::max(furthest, error);
+            squares += error * error;
         }
         let number = |name: &str, key: &str| known[name][key].as_f64().expect("a number");
         // The keys' bias has gradient 0: its rounding is on the scale of the keys' weight's.
-        let scale = match zero.contains(&name) {
+        let scale = match zero.contains(name) {
             true => name.strip_suffix("bias").map(|stem| format!("{stem}weight")),
             false => None,
         };
-        let measured = scale.as_ref().unwrap_or(&name);
-        let torch = number(measured, "f32_error_worst").max(number(&name, "f32_error_worst"));
+        let measured = scale.as_ref().unwrap_or(name);
+        let torch = |key| number(measured, key).max(number(name, key));
         // Without fused multiply-add each product is rounded too.
-        let factor = if isa == Isa::SCALAR { 3.0 } else { 2.0 };
-        let bound = factor * torch + 2.0 * 2f64.powi(-24) * number(measured, "largest");
+        let factor = if isa == Isa::SCALAR { 2.5 } else { 2.0 };
+        let (distance, bound) = (squares.sqrt(), factor * torch("f32_distance"));
         assert!(
-            furthest <= bound,
-            "{} {name} {isa}: {furthest:.2e}, PyTorch {torch:.2e}, bound {bound:.2e}",
+            distance <= bound,
+            "{} {name} {isa}: {distance:.2e} away, bound {bound:.2e}",
             golden.name
         );
-        names.insert(name);
+        // The one element that is furthest is one draw of many: no tensor of these is beyond three times PyTorch's.
+        let bound = 3.0 * torch("f32_error_worst") + 2f64.powi(-23) * number(measured, "largest");
+        assert!(
+            furthest <= bound,
+            "{} {name} {isa}: {furthest:.2e}, bound {bound:.2e}",
+            golden.name
+        );
     }
-    let all: BTreeSet<_> = golden.gradients.keys().cloned().collect();
-    assert_eq!(names, all, "{}: every parameter that learns has a gradient", golden.name);
+    assert!(
+        found.keys().eq(golden.gradients.keys()),
+        "{}: every parameter that learns has a gradient",
+        golden.name
+    );
 }
 
 /// Ten losses of Adam from the same start, data and order.

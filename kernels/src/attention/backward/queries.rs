@@ -6,7 +6,7 @@ use super::room::WEIGHTS_ROW;
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::product::{Stream, streamed};
 use crate::gemm::Operands;
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::math::exp_nonpositive;
 
 /// Queries `first..first + MR` of a block.
@@ -60,18 +60,24 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 }
             }
             self.weigh(s, vectors, &seen);
+            // All that these queries see is in this block.
+            let alone =
+                block.key == 0 && block.head.limit(block.query + first + MR - 1) <= block.keys;
             let mut v = 0;
             while v < vectors {
                 if vectors - v >= NV {
-                    self.d_scores::<S, NV>(s, v, vectors, &seen);
+                    self.d_scores::<S, NV>(s, (v, vectors), &seen, alone);
                     v += NV;
                 } else if NV > 2 && vectors - v >= 2 {
-                    self.d_scores::<S, 2>(s, v, vectors, &seen);
+                    self.d_scores::<S, 2>(s, (v, vectors), &seen, alone);
                     v += 2;
                 } else {
-                    self.d_scores::<S, 1>(s, v, vectors, &seen);
+                    self.d_scores::<S, 1>(s, (v, vectors), &seen, alone);
                     v += 1;
                 }
+            }
+            if alone {
+                self.centre(s, vectors, &seen);
             }
             self.settle(s, vectors, &seen);
             if self.hides {
@@ -190,7 +196,8 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// The gradients of the scores of `G` vectors of keys.
+    /// The gradients of the scores of `G` vectors of keys; those of the weights alone if [`Queries::centre`] comes
+    /// after.
     ///
     /// # Safety
     /// As [`Queries::attend`].
@@ -198,9 +205,9 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
     unsafe fn d_scores<S: Lanes, const G: usize>(
         self,
         s: S,
-        v: usize,
-        vectors: usize,
+        (v, vectors): (usize, usize),
         seen: &[usize; MR],
+        alone: bool,
     ) {
         let block = self.block;
         let masked = (v + G) * S::LANES > seen[0];
@@ -208,6 +215,15 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         unsafe {
             let (rows, panels) = (block.d_context, block.value_panels);
             let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows);
+            if alone {
+                for i in 0..MR {
+                    let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
+                    for g in 0..G {
+                        s.store(line.wrapping_add(g * S::LANES), products[i][g]);
+                    }
+                }
+                return;
+            }
             for i in 0..MR {
                 let local = self.first + i;
                 let dot = s.splat(block.row_sums(local).dot);
@@ -220,6 +236,61 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                         x = s.select(visible, x, s.splat(0.0));
                     }
                     s.store(block.d_scores_of(local).wrapping_add(first), x);
+                }
+            }
+        }
+    }
+
+    /// From the gradients of the weights to those of the scores, where all keys of a query are in the block: `D` is
+    /// the mean of the former under the weights themselves. That is the product of the context with its gradient, but
+    /// without the context's rounding: what is subtracted fits what it is subtracted from.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn centre<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR]) {
+        /// Vectors of the narrowest set in 16 virtual lanes.
+        const MOST: usize = 4;
+        let (block, zero) = (self.block, s.splat(0.0));
+        let lanes = (LINE / S::LANES).clamp(1, MOST);
+        let vectors = vectors.min(KEY_BLOCK / S::LANES);
+        for i in 0..MR {
+            let local = self.first + i;
+            let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
+            let mut sums = [zero; MOST];
+            for v in 0..vectors {
+                let first = v * S::LANES;
+                // SAFETY: inside the query's lines.
+                unsafe {
+                    let mut x = s.load(line.wrapping_add(first));
+                    if first + S::LANES > seen[i] {
+                        // What is not seen may be NaN.
+                        x = s.select(s.first(seen[i].saturating_sub(first)), x, zero);
+                        s.store(line.wrapping_add(first), x);
+                    }
+                    let weight = s.load(weights.wrapping_add(first));
+                    sums[v % lanes] = s.mul_add(weight, x, sums[v % lanes]);
+                }
+            }
+            let mut count = lanes;
+            while count > 1 {
+                count /= 2;
+                for lane in 0..count {
+                    sums[lane] = s.add(sums[lane], sums[lane + count]);
+                }
+            }
+            let mean = s.splat(s.reduce_add(sums[0]));
+            for v in 0..vectors {
+                let at = line.wrapping_add(v * S::LANES);
+                // SAFETY: as above.
+                unsafe {
+                    let weight = s.load(weights.wrapping_add(v * S::LANES));
+                    let mut x = s.mul(weight, s.sub(s.load(at), mean));
+                    if (v + 1) * S::LANES > seen[i] {
+                        let visible = s.first(seen[i].saturating_sub(v * S::LANES));
+                        x = s.select(visible, x, zero);
+                    }
+                    s.store(at, x);
                 }
             }
         }
