@@ -44,6 +44,14 @@ fn main() {
     for (r, c) in LOGITS {
         add(&mut criterion, "log_softmax", (r, c), 2, || rows::log_softmax(isa, r, c));
     }
+    for (r, c) in [(1500, 128), (4096, 512)] {
+        let norm = || rows::layer_norm_backward(isa, r, c);
+        add(&mut criterion, "layer_norm_backward", (r, c), 3, norm);
+        let sums = || rows::layer_norm_parameters_backward(isa, r, c);
+        add(&mut criterion, "layer_norm_parameters_backward", (r, c), 2, sums);
+        let gelu = || rows::activation_backward(isa, r, c, Activation::Gelu);
+        add(&mut criterion, "gelu_backward", (r, c), 3, gelu);
+    }
     criterion.final_summary();
 }
 

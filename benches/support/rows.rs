@@ -5,7 +5,7 @@ use crate::work::Work;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
 use simdformer_kernels::softmax;
-use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
+use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut, train};
 use std::hint::black_box;
 
 /// Calls after which an activation gets its input anew: applied to its own output it would run into
@@ -98,5 +98,62 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
         calls += 1;
         let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
         activation::apply(isa, activation, x, parallelism).expect("activation");
+    })
+}
+
+/// `dx` of a layer normalisation, out of place: two streams in, one out.
+pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work {
+    let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
+    let (weight, scale) = (Buffer::random(columns, 3), Buffer::random(rows, 4));
+    let mut d_x = Buffer::zeros(rows * columns);
+    Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
+        let norm = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
+        let standard = Matrix::new(black_box(&standard), rows, columns).expect("standard");
+        let d_out = Matrix::new(&d_out, rows, columns).expect("dy");
+        let d_x = MatrixMut::new(&mut d_x, rows, columns).expect("dx");
+        let store = train::Write::Store;
+        train::layer_norm_backward(isa, norm, standard, &scale, d_out, store, d_x, parallelism)
+            .expect("gradient");
+    })
+}
+
+/// The gradients of a layer normalisation's weight and bias, in leaves of 512 rows: two streams in.
+pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usize) -> Work {
+    let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
+    let (mut d_weight, mut d_bias) = (Buffer::zeros(columns), Buffer::zeros(columns));
+    let ends: Vec<u32> = (1..=rows.div_ceil(512)).map(|i| rows.min(i * 512) as u32).collect();
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        train::layer_norm_parameters_backward(
+            isa,
+            Matrix::new(black_box(&standard), rows, columns).expect("standard"),
+            Matrix::new(&d_out, rows, columns).expect("dy"),
+            train::Leaves::new(&ends).expect("leaves"),
+            train::Write::Store,
+            &mut d_weight,
+            Some(&mut d_bias),
+            parallelism,
+        )
+        .expect("gradient");
+    })
+}
+
+/// What comes back through an activation, in place: two streams in, one out.
+pub(crate) fn activation_backward(
+    isa: Isa,
+    rows: usize,
+    columns: usize,
+    activation: Activation,
+) -> Work {
+    let (pre, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
+    let mut d = Buffer::zeros(rows * columns);
+    let mut calls = 0;
+    Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
+        if calls % CALLS_PER_INPUT == 0 {
+            d.copy_from_slice(&d_out);
+        }
+        calls += 1;
+        let pre = Matrix::new(black_box(&pre), rows, columns).expect("pre");
+        let d = MatrixMut::new(&mut d, rows, columns).expect("d");
+        train::activation_backward(isa, activation, pre, d, parallelism).expect("gradient");
     })
 }

@@ -12,6 +12,15 @@ use crate::parallel::Parallelism;
 use crate::rows::{Map, UnitColumns, for_rows, sweep};
 use core::fmt;
 
+#[cfg(feature = "train")]
+pub(crate) mod backward;
+#[cfg(feature = "train")]
+pub(crate) mod gate;
+#[cfg(feature = "train")]
+pub(crate) mod slope;
+#[cfg(feature = "train")]
+mod views;
+
 /// An elementwise function. Bounds are absolute errors against the exact function, over every f32
 /// input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,6 +54,13 @@ pub enum ActivationError {
         /// The column stride found; 1 is expected.
         found: usize,
     },
+    /// Two of the matrices have different shapes.
+    Shape {
+        /// Rows and columns of the matrix that is written.
+        expected: [usize; 2],
+        /// Rows and columns of the other matrix.
+        found: [usize; 2],
+    },
 }
 
 impl fmt::Display for ActivationError {
@@ -52,6 +68,9 @@ impl fmt::Display for ActivationError {
         match self {
             Self::ColumnStride { found } => {
                 write!(f, "an activation needs contiguous rows (column stride 1), found {found}")
+            }
+            Self::Shape { expected: [r, c], found: [fr, fc] } => {
+                write!(f, "the result is {r} x {c}, found a {fr} x {fc} matrix beside it")
             }
         }
     }

@@ -21,6 +21,8 @@ mod parameters;
 mod passes;
 mod rms;
 mod rms_passes;
+#[cfg(feature = "train")]
+pub(crate) mod train;
 mod vectors;
 
 pub use error::NormError;

@@ -18,6 +18,46 @@ pub(super) enum Norm<'a> {
     Rms(RmsNorm<'a>),
 }
 
+impl<'a> Norm<'a> {
+    /// Whether rows of so many columns can be normalised with this.
+    pub(super) fn check(self, columns: usize) -> Result<(), NormError> {
+        let (weight, bias, eps) = match self {
+            Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
+            Self::Rms(norm) => (norm.weight, None, norm.eps),
+        };
+        if weight.len() != columns {
+            return Err(NormError::Weight { expected: columns, found: weight.len() });
+        }
+        if let Some(bias) = bias
+            && bias.len() != columns
+        {
+            return Err(NormError::Bias { expected: columns, found: bias.len() });
+        }
+        if !(eps >= 0.0 && eps.is_finite()) {
+            return Err(NormError::Epsilon { found: eps });
+        }
+        Ok(())
+    }
+
+    /// The weight, and the bias if there is one.
+    #[cfg(feature = "train")]
+    pub(super) const fn learned(&self) -> (&[f32], Option<&[f32]>) {
+        match self {
+            Self::Layer(norm) => (norm.weight, norm.bias),
+            Self::Rms(norm) => (norm.weight, None),
+        }
+    }
+
+    /// What is added to the variance, or to the mean square.
+    #[cfg(feature = "train")]
+    pub(super) const fn eps(&self) -> f32 {
+        match self {
+            Self::Layer(norm) => norm.eps,
+            Self::Rms(norm) => norm.eps,
+        }
+    }
+}
+
 /// What a call reads and writes; `N` is the norm.
 pub(super) enum Operands<'a> {
     /// `out = N(x)`
@@ -62,21 +102,7 @@ pub(super) fn run(
             check(sum.wide_columns(), [sum.rows(), sum.columns()])?;
         }
     }
-    let (weight, bias, eps) = match norm {
-        Norm::Layer(norm) => (norm.weight, norm.bias, norm.eps),
-        Norm::Rms(norm) => (norm.weight, None, norm.eps),
-    };
-    if weight.len() != columns {
-        return Err(NormError::Weight { expected: columns, found: weight.len() });
-    }
-    if let Some(bias) = bias
-        && bias.len() != columns
-    {
-        return Err(NormError::Bias { expected: columns, found: bias.len() });
-    }
-    if !(eps >= 0.0 && eps.is_finite()) {
-        return Err(NormError::Epsilon { found: eps });
-    }
+    norm.check(columns)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }

@@ -37,6 +37,20 @@ pub enum NormError {
         /// The value given.
         found: f32,
     },
+    /// There is not one scale, one over the standard deviation, for each row.
+    Scales {
+        /// Rows.
+        expected: usize,
+        /// Scales.
+        found: usize,
+    },
+    /// The leaves of a sum over rows have other rows than the matrices.
+    Leaves {
+        /// Rows of the matrices.
+        expected: usize,
+        /// Rows of all leaves.
+        found: usize,
+    },
 }
 
 impl fmt::Display for NormError {
@@ -56,6 +70,12 @@ impl fmt::Display for NormError {
             }
             Self::Epsilon { found } => {
                 write!(f, "eps should be finite and at least 0, found {found}")
+            }
+            Self::Scales { expected, found } => {
+                write!(f, "there should be a scale for each of {expected} rows, found {found}")
+            }
+            Self::Leaves { expected, found } => {
+                write!(f, "the leaves should have {expected} rows, found {found}")
             }
         }
     }

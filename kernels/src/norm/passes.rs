@@ -5,7 +5,9 @@
 //! second row keeps the CPU busy while the first one's chain completes.
 
 use super::parameters::LayerNorm;
-use super::vectors::{COMFORTABLE, PAIRED, Place, UNROLL, load, prefetch_step, reduce, store};
+use super::vectors::{
+    COMFORTABLE, PAIRED, Place, UNROLL, learned, load, prefetch_step, reduce, store,
+};
 use crate::lanes::{Kernel, Lanes};
 use crate::math;
 
@@ -55,47 +57,67 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     #[inline(always)]
     unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
-        let inverse = 1.0 / norm.weight.len() as f32;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
+        let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.rows(row + R));
         // SAFETY: the caller's contract.
-        let (mut mean, total) = unsafe {
-            start::<S, ADD, R>(s, norm.weight.len(), x, residual, sum, self.x.rows(row + R))
+        let (standard, comfortable) = unsafe {
+            moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], ahead)
         };
-        for (mean, total) in mean.iter_mut().zip(total) {
-            *mean += total * inverse;
-        }
         let x = if ADD { sum } else { x };
-        let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
-        // SAFETY: the caller's contract; the sum has been written.
-        let (total, squares) = unsafe { deviations::<S, R>(s, norm.weight.len(), x, mean, ahead) };
-        let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
-        for i in 0..R {
-            let correction = total[i] * inverse;
-            let variance = (squares[i] - total[i] * correction) * inverse;
-            // Rounding can leave a tiny negative number.
-            let variance = if variance < 0.0 { 0.0 } else { variance } + norm.eps;
-            comfortable[i] = COMFORTABLE.contains(&variance);
-            scale[i] = 1.0 / math::sqrt(variance);
-            shift[i] = -correction * scale[i];
-        }
         let (out, ahead) = (self.out.rows(row), self.out.rows(row + R));
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller's contract; the sum has been written.
         unsafe {
             if comfortable == [true; R] {
-                finish::<S, R, BIAS>(s, norm, x, out, Standard { mean, scale, shift }, ahead);
+                finish::<S, R, BIAS>(s, norm, x, out, standard, ahead);
             } else {
                 for i in 0..R {
                     if comfortable[i] {
-                        let standard =
-                            Standard { mean: [mean[i]], scale: [scale[i]], shift: [shift[i]] };
+                        let standard = standard.of(i);
                         finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
                     } else {
-                        norm_row_wide(norm, x[i], out[i]);
+                        standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
+                        learned::<S, BIAS>(s, norm.weight, norm.bias, out[i], out[i]);
                     }
                 }
             }
         }
     }
+}
+
+/// What makes standard scores of `R` rows, and of which of them f32 can.
+///
+/// # Safety
+/// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
+/// [`start`].
+#[inline(always)]
+pub(super) unsafe fn moments<S: Lanes, const ADD: bool, const R: usize>(
+    s: S,
+    len: usize,
+    eps: f32,
+    rows: [[*mut f32; R]; 3],
+    ahead: [[*mut f32; R]; 2],
+) -> (Standard<R>, [bool; R]) {
+    let inverse = 1.0 / len as f32;
+    let [x, residual, sum] = rows;
+    // SAFETY: the caller's contract.
+    let (mut mean, total) = unsafe { start::<S, ADD, R>(s, len, x, residual, sum, ahead[0]) };
+    for (mean, total) in mean.iter_mut().zip(total) {
+        *mean += total * inverse;
+    }
+    let x = if ADD { sum } else { x };
+    // SAFETY: the caller's contract; the sum has been written.
+    let (total, squares) = unsafe { deviations::<S, R>(s, len, x, mean, ahead[1]) };
+    let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
+    for i in 0..R {
+        let correction = total[i] * inverse;
+        let variance = (squares[i] - total[i] * correction) * inverse;
+        // Rounding can leave a tiny negative number.
+        let variance = if variance < 0.0 { 0.0 } else { variance } + eps;
+        comfortable[i] = COMFORTABLE.contains(&variance);
+        scale[i] = 1.0 / math::sqrt(variance);
+        shift[i] = -correction * scale[i];
+    }
+    (Standard { mean, scale, shift }, comfortable)
 }
 
 /// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns each
@@ -206,13 +228,21 @@ unsafe fn deviations<S: Lanes, const R: usize>(
 
 /// What turns an element of each of `R` rows into its standard score: `(x - mean) * scale + shift`.
 #[derive(Clone, Copy)]
-struct Standard<const R: usize> {
+pub(super) struct Standard<const R: usize> {
     /// The approximate mean.
-    mean: [f32; R],
+    pub(super) mean: [f32; R],
     /// One over the standard deviation.
-    scale: [f32; R],
+    pub(super) scale: [f32; R],
     /// The correction of the mean times that.
-    shift: [f32; R],
+    pub(super) shift: [f32; R],
+}
+
+impl<const R: usize> Standard<R> {
+    /// Row `i` alone.
+    #[inline(always)]
+    pub(super) fn of(self, i: usize) -> Standard<1> {
+        Standard { mean: [self.mean[i]], scale: [self.scale[i]], shift: [self.shift[i]] }
+    }
 }
 
 /// Writes the results of `R` rows: the standard scores, then weight and, if `BIAS`, bias.
@@ -271,25 +301,25 @@ unsafe fn finish<S: Lanes, const R: usize, const BIAS: bool>(
     }
 }
 
-/// The row in f64, where no square of an f32 overflows or vanishes.
+/// The standard scores of a row, found in f64, where no square of an f32 overflows or vanishes; and one
+/// over its standard deviation.
 ///
 /// # Safety
-/// `x` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
+/// `x` is valid for reads and `out` for writes of `len` floats; they are the same or disjoint.
 #[cold]
 #[inline(never)]
-unsafe fn norm_row_wide(norm: &LayerNorm<'_>, x: *const f32, out: *mut f32) {
-    let len = norm.weight.len();
+pub(super) unsafe fn standard_row_wide(len: usize, eps: f32, x: *const f32, out: *mut f32) -> f64 {
     // SAFETY: `i < len` wherever it is called.
     let at = |i: usize| f64::from(unsafe { *x.add(i) });
     let mean = (0..len).map(at).sum::<f64>() / len as f64;
     let square = |i: usize| (at(i) - mean) * (at(i) - mean);
-    let variance = (0..len).map(square).sum::<f64>() / len as f64 + f64::from(norm.eps);
+    let variance = (0..len).map(square).sum::<f64>() / len as f64 + f64::from(eps);
     // A constant row with eps 0: 0 times infinity should be 0.
     let scale = if variance == 0.0 { 0.0 } else { 1.0 / libm::sqrt(variance) };
     for i in 0..len {
-        let bias = norm.bias.map_or(0.0, |bias| f64::from(bias[i]));
-        let y = (at(i) - mean) * scale * f64::from(norm.weight[i]) + bias;
+        let z = (at(i) - mean) * scale;
         // SAFETY: `i < len`; what was read at `i` is not needed again.
-        unsafe { *out.add(i) = y as f32 };
+        unsafe { *out.add(i) = z as f32 };
     }
+    scale
 }

@@ -3,7 +3,9 @@
 //! `passes.rs`.
 
 use super::parameters::RmsNorm;
-use super::vectors::{COMFORTABLE, PAIRED, Place, UNROLL, load, prefetch_step, reduce, store};
+use super::vectors::{
+    COMFORTABLE, PAIRED, Place, UNROLL, learned, load, prefetch_step, reduce, store,
+};
 use crate::lanes::{Kernel, Lanes};
 use crate::math;
 
@@ -52,17 +54,12 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
     #[inline(always)]
     unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
-        let len = norm.weight.len();
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         // SAFETY: the caller's contract.
-        let squares =
-            unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, self.x.rows(row + R)) };
-        let (mut scale, mut comfortable) = ([0.0; R], [false; R]);
-        for i in 0..R {
-            let mean = squares[i] * (1.0 / len as f32) + norm.eps;
-            comfortable[i] = COMFORTABLE.contains(&mean);
-            scale[i] = 1.0 / math::sqrt(mean);
-        }
+        let (scale, comfortable) = unsafe {
+            let rows = [x, residual, sum];
+            root::<S, ADD, R>(s, norm.weight.len(), norm.eps, rows, self.x.rows(row + R))
+        };
         let x = if ADD { sum } else { x };
         let out = self.out.rows(row);
         let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
@@ -75,12 +72,38 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
                     if comfortable[i] {
                         finish(s, norm, [x[i]], [out[i]], [scale[i]], [ahead[i]]);
                     } else {
-                        norm_row_wide(norm, x[i], out[i]);
+                        standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
+                        learned::<S, false>(s, norm.weight, None, out[i], out[i]);
                     }
                 }
             }
         }
     }
+}
+
+/// One over the root mean square of `R` rows, and of which of them f32 can tell.
+///
+/// # Safety
+/// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
+/// [`squares`].
+#[inline(always)]
+pub(super) unsafe fn root<S: Lanes, const ADD: bool, const R: usize>(
+    s: S,
+    len: usize,
+    eps: f32,
+    rows: [[*mut f32; R]; 3],
+    ahead: [*mut f32; R],
+) -> ([f32; R], [bool; R]) {
+    let [x, residual, sum] = rows;
+    // SAFETY: the caller's contract.
+    let squares = unsafe { squares::<S, ADD, R>(s, len, x, residual, sum, ahead) };
+    let (mut scale, mut comfortable) = ([0.0; R], [false; R]);
+    for i in 0..R {
+        let mean = squares[i] * (1.0 / len as f32) + eps;
+        comfortable[i] = COMFORTABLE.contains(&mean);
+        scale[i] = 1.0 / math::sqrt(mean);
+    }
+    (scale, comfortable)
 }
 
 /// Reads `R` rows for the first time, writes the sums with the residual, if `ADD`, and returns the sum of
@@ -183,22 +206,23 @@ unsafe fn finish<S: Lanes, const R: usize>(
     }
 }
 
-/// The row in f64, where no square of an f32 overflows or vanishes.
+/// A row divided by the root of its mean square, found in f64, where no square of an f32 overflows or
+/// vanishes; and one over that root.
 ///
 /// # Safety
-/// `x` is valid for reads and `out` for writes of the norm's columns; they are the same or disjoint.
+/// `x` is valid for reads and `out` for writes of `len` floats; they are the same or disjoint.
 #[cold]
 #[inline(never)]
-unsafe fn norm_row_wide(norm: &RmsNorm<'_>, x: *const f32, out: *mut f32) {
-    let len = norm.weight.len();
+pub(super) unsafe fn standard_row_wide(len: usize, eps: f32, x: *const f32, out: *mut f32) -> f64 {
     // SAFETY: `i < len` wherever it is called.
     let at = |i: usize| f64::from(unsafe { *x.add(i) });
-    let mean = (0..len).map(|i| at(i) * at(i)).sum::<f64>() / len as f64 + f64::from(norm.eps);
+    let mean = (0..len).map(|i| at(i) * at(i)).sum::<f64>() / len as f64 + f64::from(eps);
     // A row of zeros with eps 0: 0 times infinity should be 0.
     let scale = if mean == 0.0 { 0.0 } else { 1.0 / libm::sqrt(mean) };
     for i in 0..len {
-        let y = at(i) * scale * f64::from(norm.weight[i]);
+        let z = at(i) * scale;
         // SAFETY: `i < len`; what was read at `i` is not needed again.
-        unsafe { *out.add(i) = y as f32 };
+        unsafe { *out.add(i) = z as f32 };
     }
+    scale
 }

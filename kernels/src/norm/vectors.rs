@@ -71,3 +71,49 @@ pub(super) fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -
     }
     sums
 }
+
+/// What a norm has learned, on the standard scores of a row: `out = standard * weight + bias`, with the
+/// bits of the last pass of the norm.
+///
+/// # Safety
+/// There is a bias if `BIAS`, as long as the weight. `standard` is valid for reads and `out` for writes
+/// of as many floats; they are the same or disjoint.
+#[inline(always)]
+pub(super) unsafe fn learned<S: Lanes, const BIAS: bool>(
+    s: S,
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    standard: *const f32,
+    out: *mut f32,
+) {
+    let len = weight.len();
+    let weight = weight.as_ptr();
+    let bias = bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
+    macro_rules! vector {
+        ($full:literal, $at:expr, $count:expr) => {{
+            let (at, count) = ($at, $count);
+            let w = load::<S, $full>(s, weight.add(at), count);
+            let z = load::<S, $full>(s, standard.add(at), count);
+            let y = if BIAS {
+                s.mul_add(z, w, load::<S, $full>(s, bias.add(at), count))
+            } else {
+                s.mul(z, w)
+            };
+            store::<S, $full>(s, out.add(at), y, count);
+        }};
+    }
+    let mut i = 0;
+    while i + UNROLL * S::LANES <= len {
+        for j in 0..UNROLL {
+            // SAFETY: `i + UNROLL * LANES <= len`, within the row.
+            unsafe { vector!(true, i + j * S::LANES, S::LANES) };
+        }
+        i += UNROLL * S::LANES;
+    }
+    while i < len {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`, within the row.
+        unsafe { vector!(false, i, count) };
+        i += count;
+    }
+}

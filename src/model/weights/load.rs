@@ -200,3 +200,29 @@ fn finite(role: Role, numbers: &[f32]) -> Result<(), ModelError> {
         None => Ok(()),
     }
 }
+
+/// Stores other numbers in the same places: `rows_of` has those of each role, row after row. Allocates nothing;
+/// convolutions, whose order in memory is another, have to be loaded.
+#[cfg(feature = "train")]
+pub(crate) fn refresh<'r>(
+    isa: Isa,
+    parameters: &[Parameter],
+    memory: &mut [f32],
+    rows_of: &dyn Fn(Role) -> &'r [f32],
+) -> Result<(), ModelError> {
+    for Parameter { role, shape, place, .. } in parameters {
+        match place {
+            Place::Rows { range, skip } => {
+                let columns: usize = shape.iter().skip(1).product();
+                let rows = rows_of(*role).get(skip * columns..).ok_or(ModelError::TooLarge)?;
+                memory[range.clone()].copy_from_slice(rows);
+            }
+            Place::Columns { matrix, first } => {
+                matrix.fill(isa, rows_of(*role), *first, memory)?;
+            }
+            Place::Screen(screen) => screen.fill(isa, memory)?,
+            Place::Shared(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -21,6 +21,8 @@ use super::progress::OnLoading;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::memory::Buffer;
+#[cfg(feature = "train")]
+use crate::network::Role;
 use crate::network::tree;
 use layout::{Layout, Placed};
 use simdformer_kernels::screen::{Screen, ScreenError};
@@ -84,6 +86,15 @@ impl Weights {
         let tied = tied.map(|decoder| &decoder.table);
         load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
         Ok((Self { isa, memory, parameters }, network))
+    }
+
+    /// Stores other numbers in the same places, as [`load::refresh`] does.
+    #[cfg(feature = "train")]
+    pub(crate) fn refresh<'r>(
+        &mut self,
+        rows_of: &dyn Fn(Role) -> &'r [f32],
+    ) -> Result<(), ModelError> {
+        load::refresh(self.isa, &self.parameters, self.memory.floats_mut(), rows_of)
     }
 
     /// The instruction set that they are stored for.

@@ -1,0 +1,200 @@
+//! The product in the middle of a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU
+//! Variants Improve Transformer"), made again from what went into it, and its gradient.
+
+use super::slope::{Slope, with_slope};
+use super::views::{Place, Shareable};
+use super::{Activation, ActivationError};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use core::ops::Range;
+
+/// `BACKWARD`: over `gate` and `inner` their gradients are written, from that of `hidden`; else `hidden`
+/// is written.
+struct GateRows<const BACKWARD: bool> {
+    activation: Activation,
+    rows: Range<usize>,
+    columns: usize,
+    gate: Place,
+    inner: Place,
+    hidden: Place,
+}
+
+impl<const BACKWARD: bool> Kernel for GateRows<BACKWARD> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for row in self.rows {
+            let (gate, inner, hidden) =
+                (self.gate.row(row), self.inner.row(row), self.hidden.row(row));
+            let len = self.columns;
+            // SAFETY: whoever made the value vouches for these rows of `columns` floats.
+            unsafe {
+                if BACKWARD {
+                    with_slope!(self.activation, f => backward(s, f, gate, inner, hidden, len));
+                } else {
+                    with_slope!(self.activation, f => forward(s, f, gate, inner, hidden, len));
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Pointers are valid for `len` floats, disjoint, and `hidden` for writes.
+#[inline(always)]
+unsafe fn forward<S: Lanes, F: Slope>(
+    s: S,
+    f: F,
+    gate: *const f32,
+    inner: *const f32,
+    hidden: *mut f32,
+    len: usize,
+) {
+    for i in (0..len).step_by(S::LANES) {
+        let count = (len - i).min(S::LANES);
+        // SAFETY: `i + count <= len`; a vector is full where `count` is.
+        unsafe {
+            if count == S::LANES {
+                let active = f.map(s, s.load(gate.add(i)));
+                s.store(hidden.add(i), s.mul(active, s.load(inner.add(i))));
+            } else {
+                let active = f.map(s, s.load_first(gate.add(i), count));
+                let v = s.mul(active, s.load_first(inner.add(i), count));
+                s.store_first(hidden.add(i), v, count);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Pointers are valid for `len` floats, disjoint, and `gate` and `inner` for writes.
+#[inline(always)]
+unsafe fn backward<S: Lanes, F: Slope>(
+    s: S,
+    f: F,
+    gate: *mut f32,
+    inner: *mut f32,
+    d_hidden: *const f32,
+    len: usize,
+) {
+    for i in (0..len).step_by(S::LANES) {
+        let count = (len - i).min(S::LANES);
+        let (gate, inner, d) =
+            (gate.wrapping_add(i), inner.wrapping_add(i), d_hidden.wrapping_add(i));
+        // SAFETY: `i + count <= len`; a vector is full where `count` is.
+        unsafe {
+            if count == S::LANES {
+                let (g, d) = (s.load(gate), s.load(d));
+                let (d_gate, d_inner) =
+                    (f.slope(s, g, s.mul(d, s.load(inner))), s.mul(d, f.map(s, g)));
+                s.store(gate, d_gate);
+                s.store(inner, d_inner);
+            } else {
+                let (g, d) = (s.load_first(gate, count), s.load_first(d, count));
+                let d_gate = f.slope(s, g, s.mul(d, s.load_first(inner, count)));
+                let d_inner = s.mul(d, f.map(s, g));
+                s.store_first(gate, d_gate, count);
+                s.store_first(inner, d_inner, count);
+            }
+        }
+    }
+}
+
+/// `hidden = activation(gate) * inner` for every element, all `[rows, columns]`: what two products into one
+/// output give, the second one under a [`Residual::Gate`](crate::Residual::Gate), with its bits, from what
+/// the two products are alone.
+///
+/// # Errors
+/// Shapes differ, or the elements of a row are not side by side.
+///
+/// ```
+/// use simdformer_kernels::train::gate;
+/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (gates, inner) = (Matrix::new(&[-1.0, 3.0], 1, 2)?, Matrix::new(&[5.0, 7.0], 1, 2)?);
+/// let mut hidden = [0.0; 2];
+/// let view = MatrixMut::new(&mut hidden, 1, 2)?;
+/// gate(Isa::best(), Activation::Relu, gates, inner, view, Parallelism::Serial)?;
+/// assert_eq!(hidden, [0.0, 21.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn gate(
+    isa: Isa,
+    activation: Activation,
+    gate: Matrix<'_>,
+    inner: Matrix<'_>,
+    mut hidden: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), ActivationError> {
+    let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
+    let places = [
+        Place::read(&gate, shape)?,
+        Place::read(&inner, shape)?,
+        Place::written(&mut hidden, shape)?,
+    ];
+    if columns == 0 {
+        return Ok(());
+    }
+    // SAFETY: all views live as long as this call; tasks write rows of their own.
+    let places = unsafe { Shareable::new(places) };
+    for_rows(parallelism, rows, columns, &|rows| {
+        let [gate, inner, hidden] = places.places();
+        isa.dispatch(GateRows::<false> { activation, rows, columns, gate, inner, hidden });
+    });
+    Ok(())
+}
+
+/// The gradient of [`gate`], in place: `gate` becomes `d_hidden * inner * activation'(gate)` and `inner`
+/// becomes `d_hidden * activation(gate)`. All `[rows, columns]`.
+///
+/// Error: one rounding a product beside those of the activation and, as
+/// [`activation_backward`](crate::train::activation_backward) states it, of its derivative.
+///
+/// # Errors
+/// Shapes differ, or the elements of a row are not side by side.
+///
+/// ```
+/// use simdformer_kernels::train::gate_backward;
+/// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (mut gate, mut inner) = ([-1.0, 3.0], [5.0, 7.0]);
+/// gate_backward(
+///     Isa::best(),
+///     Activation::Relu,
+///     MatrixMut::new(&mut gate, 1, 2)?,
+///     MatrixMut::new(&mut inner, 1, 2)?,
+///     Matrix::new(&[2.0, 2.0], 1, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((gate, inner), ([0.0, 14.0], [0.0, 6.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn gate_backward(
+    isa: Isa,
+    activation: Activation,
+    mut gate: MatrixMut<'_>,
+    mut inner: MatrixMut<'_>,
+    d_hidden: Matrix<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), ActivationError> {
+    let shape @ [rows, columns] = [gate.rows(), gate.columns()];
+    let places = [
+        Place::written(&mut gate, shape)?,
+        Place::written(&mut inner, shape)?,
+        Place::read(&d_hidden, shape)?,
+    ];
+    if columns == 0 {
+        return Ok(());
+    }
+    // SAFETY: all views live as long as this call; tasks write rows of their own.
+    let places = unsafe { Shareable::new(places) };
+    for_rows(parallelism, rows, columns, &|rows| {
+        let [gate, inner, hidden] = places.places();
+        isa.dispatch(GateRows::<true> { activation, rows, columns, gate, inner, hidden });
+    });
+    Ok(())
+}

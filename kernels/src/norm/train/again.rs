@@ -1,0 +1,60 @@
+//! The output of a norm from the standard scores that it kept.
+
+use super::views::{Shareable, below, read, written};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::vectors::{Place, learned};
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+
+struct AgainRows<'a> {
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    rows: usize,
+    standard: Place,
+    out: Place,
+}
+
+impl Kernel for AgainRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for row in 0..self.rows {
+            let ([standard], [out]) = (self.standard.rows(row), self.out.rows(row));
+            // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias.
+            unsafe {
+                match self.bias {
+                    Some(_) => learned::<S, true>(s, self.weight, self.bias, standard, out),
+                    None => learned::<S, false>(s, self.weight, None, standard, out),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    standard: Matrix<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let places = [read(&standard, shape)?, written(&mut out, shape)?];
+    norm.check(columns)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let (weight, bias) = norm.learned();
+    // SAFETY: both views live as long as this call; tasks write rows of their own.
+    let places = unsafe { Shareable::new(places) };
+    for_rows(parallelism, rows, columns, &|range| {
+        let [standard, out] = places.places().map(|place| below(place, range.start));
+        isa.dispatch(AgainRows { weight, bias, rows: range.len(), standard, out });
+    });
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! A layer normalisation that keeps what its gradient needs, and the gradient.
+
+use super::{again, columns, kept, rows};
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::parameters::LayerNorm;
+use crate::parallel::Parallelism;
+use crate::train::{Leaves, Write};
+
+/// `out = LN(x)` with exactly the bits of [`layer_norm`](crate::norm::layer_norm), which also keeps the
+/// standard scores `(x - mean) r` in `standard`, `[rows, columns]` like `x` and `out`, and
+/// `r = 1 / sqrt(variance + eps)` in `scale`, `[rows]`.
+///
+/// Where variance and `eps` are 0, `r` is 0 and so are the scores; an `r` that no f32 can hold is the
+/// largest one. Rows without columns have an `r` of 0.
+///
+/// Error: with the `u`, `z` and `k` of [`layer_norm`](crate::norm::layer_norm), a standard score is within
+/// `u k (|z| + 2)` of the exact one and `r` within `u k r`, `2^-149` beside it where `r` is subnormal.
+///
+/// # Errors
+/// Shapes or lengths disagree, `eps` is not a number from 0 up, or the elements of a row are not side by
+/// side.
+///
+/// ```
+/// use simdformer_kernels::norm::LayerNorm;
+/// use simdformer_kernels::train::layer_norm_kept;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (mut standard, mut scale, mut out) = ([0.0; 4], [0.0; 2], [0.0; 4]);
+/// layer_norm_kept(
+///     Isa::best(),
+///     LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 },
+///     Matrix::new(&[1.0, 3.0, 7.0, 7.0], 2, 2)?,
+///     MatrixMut::new(&mut standard, 2, 2)?,
+///     &mut scale,
+///     MatrixMut::new(&mut out, 2, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(standard, [-1.0, 1.0, 0.0, 0.0]);
+/// assert_eq!(scale, [1.0, 0.0]);
+/// assert_eq!(out, [-1.5, 2.5, 0.5, 0.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn layer_norm_kept(
+    isa: Isa,
+    norm: LayerNorm<'_>,
+    x: Matrix<'_>,
+    standard: MatrixMut<'_>,
+    scale: &mut [f32],
+    out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    kept::run(isa, Norm::Layer(norm), Some(x), standard, scale, out, parallelism)
+}
+
+/// [`layer_norm_kept`] in place: `x = LN(x)`.
+///
+/// # Errors
+/// As [`layer_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::LayerNorm;
+/// use simdformer_kernels::train::layer_norm_kept_in_place;
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[2.0, 3.0], bias: None, eps: 0.0 };
+/// let (mut x, mut standard, mut scale) = ([4.0, 8.0], [0.0; 2], [0.0]);
+/// layer_norm_kept_in_place(
+///     Isa::best(),
+///     norm,
+///     MatrixMut::new(&mut x, 1, 2)?,
+///     MatrixMut::new(&mut standard, 1, 2)?,
+///     &mut scale,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((x, standard, scale), ([-2.0, 3.0], [-1.0, 1.0], [0.5]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn layer_norm_kept_in_place(
+    isa: Isa,
+    norm: LayerNorm<'_>,
+    x: MatrixMut<'_>,
+    standard: MatrixMut<'_>,
+    scale: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    kept::run(isa, Norm::Layer(norm), None, standard, scale, x, parallelism)
+}
+
+/// `out = standard * weight + bias`: what [`layer_norm_kept`] wrote to its `out`, made again with the same
+/// bits. One rounding an element (two on an instruction set without fused multiply-add).
+///
+/// # Errors
+/// As [`layer_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::LayerNorm;
+/// use simdformer_kernels::train::layer_norm_again;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[2.0, 3.0], bias: Some(&[0.5, 0.5]), eps: 0.0 };
+/// let (standard, mut out) = (Matrix::new(&[-1.0, 1.0], 1, 2)?, [0.0; 2]);
+/// let view = MatrixMut::new(&mut out, 1, 2)?;
+/// layer_norm_again(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// assert_eq!(out, [-1.5, 3.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn layer_norm_again(
+    isa: Isa,
+    norm: LayerNorm<'_>,
+    standard: Matrix<'_>,
+    out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    again::run(isa, Norm::Layer(norm), standard, out, parallelism)
+}
+
+/// The gradient of a layer normalisation's input: with `g = weight * d_out`, in every row
+/// `d_x = r (g - mean(g) - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are
+/// what [`layer_norm_kept`] kept; all matrices are `[rows, columns]`.
+///
+/// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
+/// `u (columns / 64 + 15) r (|g| + mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum
+/// with what was there is rounded once more.
+///
+/// # Errors
+/// As [`layer_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::LayerNorm;
+/// use simdformer_kernels::train::{Write, layer_norm_backward};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 };
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 1, 4)?;
+/// let d_out = Matrix::new(&[4.0, 0.0, 0.0, 0.0], 1, 4)?;
+/// let mut d_x = [0.0; 4];
+/// layer_norm_backward(
+///     Isa::best(),
+///     norm,
+///     standard,
+///     &[2.0],
+///     d_out,
+///     Write::Store,
+///     MatrixMut::new(&mut d_x, 1, 4)?,
+///     Parallelism::Serial,
+/// )?;
+/// // Both means are 1 in magnitude: a step along 1 or along `standard` would change nothing.
+/// assert_eq!(d_x, [4.0, 0.0, 0.0, -4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
+pub fn layer_norm_backward(
+    isa: Isa,
+    norm: LayerNorm<'_>,
+    standard: Matrix<'_>,
+    scale: &[f32],
+    d_out: Matrix<'_>,
+    write: Write,
+    d_x: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let kept = (standard, scale);
+    rows::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
+}
+
+/// [`layer_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
+///
+/// # Errors
+/// As [`layer_norm_backward`].
+///
+/// ```
+/// use simdformer_kernels::norm::LayerNorm;
+/// use simdformer_kernels::train::layer_norm_backward_in_place;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 };
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 1, 4)?;
+/// let mut d = [4.0, 0.0, 0.0, 0.0];
+/// let view = MatrixMut::new(&mut d, 1, 4)?;
+/// layer_norm_backward_in_place(Isa::best(), norm, standard, &[2.0], view, Parallelism::Serial)?;
+/// assert_eq!(d, [4.0, 0.0, 0.0, -4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn layer_norm_backward_in_place(
+    isa: Isa,
+    norm: LayerNorm<'_>,
+    standard: Matrix<'_>,
+    scale: &[f32],
+    d: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let kept = (standard, scale);
+    rows::run(isa, Norm::Layer(norm), kept, None, Write::Store, d, parallelism)
+}
+
+/// The gradients of a layer normalisation's weight, `d_weight = sum over rows of d_out * standard`, and
+/// bias, `d_bias = sum over rows of d_out`, both `[columns]`, stored or added: per column one chain of
+/// additions a leaf, then leaves in order. Without rows, zeros are stored.
+///
+/// Error: with `l` the rows of the longest leaf and `n` the number of leaves, `d_weight` is within
+/// `u (l + n + 1) sum |d_out * standard|` of the exact sum and `d_bias` within `u (l + n) sum |d_out|`,
+/// with `u = 2^-24`; what was there counts as a summand.
+///
+/// # Errors
+/// Shapes or lengths disagree, the leaves have another number of rows than the matrices, or the elements
+/// of a row are not side by side.
+///
+/// ```
+/// use simdformer_kernels::train::{Leaves, Write, layer_norm_parameters_backward};
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
+/// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
+/// let (mut d_weight, mut d_bias) = ([0.0; 2], [0.0; 2]);
+/// layer_norm_parameters_backward(
+///     Isa::best(),
+///     standard,
+///     d_out,
+///     Leaves::new(&[2])?,
+///     Write::Store,
+///     &mut d_weight,
+///     Some(&mut d_bias),
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((d_weight, d_bias), ([2.0, -2.0], [8.0, 10.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
+pub fn layer_norm_parameters_backward(
+    isa: Isa,
+    standard: Matrix<'_>,
+    d_out: Matrix<'_>,
+    leaves: Leaves<'_>,
+    write: Write,
+    d_weight: &mut [f32],
+    d_bias: Option<&mut [f32]>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    columns::run(isa, (standard, d_out), leaves, write, d_weight, d_bias, parallelism)
+}

@@ -1,0 +1,228 @@
+//! A root-mean-square normalisation that keeps what its gradient needs, and the gradient.
+
+use super::{again, columns, kept, rows};
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::parameters::RmsNorm;
+use crate::parallel::Parallelism;
+use crate::train::{Leaves, Write};
+
+/// `out = x r weight` with exactly the bits of [`rms_norm`](crate::norm::rms_norm), which also keeps the
+/// standard scores `x r` in `standard`, `[rows, columns]` like `x` and `out`, and
+/// `r = 1 / sqrt(mean(x^2) + eps)` in `scale`, `[rows]`.
+///
+/// Where the mean square and `eps` are 0, `r` is 0 and so are the scores; an `r` that no f32 can hold is
+/// the largest one. Rows without columns have an `r` of 0.
+///
+/// Error: `r` and the standard scores are within `u (columns / (8 lanes) + 12)` of themselves, `2^-149`
+/// beside it where they are subnormal; `u = 2^-24`.
+///
+/// # Errors
+/// As [`rms_norm`](crate::norm::rms_norm); or there is not one scale for each row.
+///
+/// ```
+/// use simdformer_kernels::norm::RmsNorm;
+/// use simdformer_kernels::train::rms_norm_kept;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (mut standard, mut scale, mut out) = ([0.0; 2], [0.0], [0.0; 2]);
+/// rms_norm_kept(
+///     Isa::best(),
+///     RmsNorm { weight: &[5.0, 3.0], eps: 0.0 },
+///     Matrix::new(&[2.0, -2.0], 1, 2)?,
+///     MatrixMut::new(&mut standard, 1, 2)?,
+///     &mut scale,
+///     MatrixMut::new(&mut out, 1, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((standard, scale, out), ([1.0, -1.0], [0.5], [5.0, -3.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rms_norm_kept(
+    isa: Isa,
+    norm: RmsNorm<'_>,
+    x: Matrix<'_>,
+    standard: MatrixMut<'_>,
+    scale: &mut [f32],
+    out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    kept::run(isa, Norm::Rms(norm), Some(x), standard, scale, out, parallelism)
+}
+
+/// [`rms_norm_kept`] in place: `x` becomes the output.
+///
+/// # Errors
+/// As [`rms_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::RmsNorm;
+/// use simdformer_kernels::train::rms_norm_kept_in_place;
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let (mut x, mut standard, mut scale) = ([2.0, -2.0], [0.0; 2], [0.0]);
+/// rms_norm_kept_in_place(
+///     Isa::best(),
+///     RmsNorm { weight: &[5.0, 3.0], eps: 0.0 },
+///     MatrixMut::new(&mut x, 1, 2)?,
+///     MatrixMut::new(&mut standard, 1, 2)?,
+///     &mut scale,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!((standard, scale, x), ([1.0, -1.0], [0.5], [5.0, -3.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rms_norm_kept_in_place(
+    isa: Isa,
+    norm: RmsNorm<'_>,
+    x: MatrixMut<'_>,
+    standard: MatrixMut<'_>,
+    scale: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    kept::run(isa, Norm::Rms(norm), None, standard, scale, x, parallelism)
+}
+
+/// `out = standard * weight`: what [`rms_norm_kept`] wrote to its `out`, made again with the same bits.
+/// One rounding an element.
+///
+/// # Errors
+/// As [`rms_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::RmsNorm;
+/// use simdformer_kernels::train::rms_norm_again;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = RmsNorm { weight: &[5.0, 3.0], eps: 0.0 };
+/// let (standard, mut out) = (Matrix::new(&[1.0, -1.0], 1, 2)?, [0.0; 2]);
+/// let view = MatrixMut::new(&mut out, 1, 2)?;
+/// rms_norm_again(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// assert_eq!(out, [5.0, -3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rms_norm_again(
+    isa: Isa,
+    norm: RmsNorm<'_>,
+    standard: Matrix<'_>,
+    out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    again::run(isa, Norm::Rms(norm), standard, out, parallelism)
+}
+
+/// The gradient of a root-mean-square normalisation's input: with `g = weight * d_out`, in every row
+/// `d_x = r (g - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are what
+/// [`rms_norm_kept`] kept; all matrices are `[rows, columns]`.
+///
+/// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
+/// `u (columns / 64 + 15) r (|g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum with what was
+/// there is rounded once more.
+///
+/// # Errors
+/// As [`rms_norm_kept`].
+///
+/// ```
+/// use simdformer_kernels::norm::RmsNorm;
+/// use simdformer_kernels::train::{Write, rms_norm_backward};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let mut d_x = [f32::NAN; 2];
+/// rms_norm_backward(
+///     Isa::best(),
+///     RmsNorm { weight: &[1.0, 3.0], eps: 0.0 },
+///     Matrix::new(&[1.0, -1.0], 1, 2)?,
+///     &[0.5],
+///     Matrix::new(&[4.0, 0.0], 1, 2)?,
+///     Write::Store,
+///     MatrixMut::new(&mut d_x, 1, 2)?,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(d_x, [1.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "each is one operand of the formula")]
+pub fn rms_norm_backward(
+    isa: Isa,
+    norm: RmsNorm<'_>,
+    standard: Matrix<'_>,
+    scale: &[f32],
+    d_out: Matrix<'_>,
+    write: Write,
+    d_x: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let kept = (standard, scale);
+    rows::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
+}
+
+/// [`rms_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
+///
+/// # Errors
+/// As [`rms_norm_backward`].
+///
+/// ```
+/// use simdformer_kernels::norm::RmsNorm;
+/// use simdformer_kernels::train::rms_norm_backward_in_place;
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let norm = RmsNorm { weight: &[1.0, 3.0], eps: 0.0 };
+/// let standard = Matrix::new(&[1.0, -1.0], 1, 2)?;
+/// let mut d = [4.0, 0.0];
+/// let view = MatrixMut::new(&mut d, 1, 2)?;
+/// rms_norm_backward_in_place(Isa::best(), norm, standard, &[0.5], view, Parallelism::Serial)?;
+/// assert_eq!(d, [1.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rms_norm_backward_in_place(
+    isa: Isa,
+    norm: RmsNorm<'_>,
+    standard: Matrix<'_>,
+    scale: &[f32],
+    d: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let kept = (standard, scale);
+    rows::run(isa, Norm::Rms(norm), kept, None, Write::Store, d, parallelism)
+}
+
+/// The gradient of a root-mean-square normalisation's weight, `d_weight = sum over rows of
+/// d_out * standard`, `[columns]`, stored or added, as
+/// [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward) does it.
+///
+/// # Errors
+/// As [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward).
+///
+/// ```
+/// use simdformer_kernels::train::{Leaves, Write, rms_norm_parameters_backward};
+/// use simdformer_kernels::{Isa, Matrix, Parallelism};
+///
+/// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
+/// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
+/// let mut d_weight = [1.0; 2];
+/// let leaves = Leaves::new(&[2])?;
+/// rms_norm_parameters_backward(
+///     Isa::best(),
+///     standard,
+///     d_out,
+///     leaves,
+///     Write::Add,
+///     &mut d_weight,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(d_weight, [3.0, -1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rms_norm_parameters_backward(
+    isa: Isa,
+    standard: Matrix<'_>,
+    d_out: Matrix<'_>,
+    leaves: Leaves<'_>,
+    write: Write,
+    d_weight: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    columns::run(isa, (standard, d_out), leaves, write, d_weight, None, parallelism)
+}

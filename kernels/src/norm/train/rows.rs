@@ -1,0 +1,237 @@
+//! The gradient of a norm's input: of each row, two sums along it, then the result.
+
+use super::views::{Shareable, below, one_each, read, written};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes, MOST_VECTORS, VIRTUAL, sum_of_lanes};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::vectors::{PAIRED, Place, UNROLL, load, prefetch_step, store};
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::train::Write;
+
+/// `CENTRED` for a layer normalisation; `ADD` to what is there.
+struct GradientRows<'a, const CENTRED: bool, const ADD: bool> {
+    weight: &'a [f32],
+    rows: usize,
+    standard: Place,
+    d_out: Place,
+    d_x: Place,
+    /// One element a row.
+    scale: *const f32,
+}
+
+impl<const CENTRED: bool, const ADD: bool> Kernel for GradientRows<'_, CENTRED, ADD> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight at every place,
+        // none of them empty, and for as many scales.
+        unsafe {
+            if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
+                while row + 2 <= self.rows {
+                    self.group::<S, 2>(s, row);
+                    row += 2;
+                }
+            }
+            while row < self.rows {
+                self.group::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl<const CENTRED: bool, const ADD: bool> GradientRows<'_, CENTRED, ADD> {
+    /// `R` rows from `row` on.
+    ///
+    /// # Safety
+    /// There are as many rows, not empty and as long as the weight, at every place, and as many scales.
+    #[inline(always)]
+    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+        let (standard, d_out) = (self.standard.rows::<R>(row), self.d_out.rows::<R>(row));
+        let ahead = [self.standard.rows(row + R), self.d_out.rows(row + R)];
+        // SAFETY: the caller's contract.
+        let sums = unsafe { sums::<S, CENTRED, R>(s, self.weight, standard, d_out, ahead) };
+        let inverse = 1.0 / self.weight.len() as f32;
+        let (d_x, ahead) = (self.d_x.rows::<R>(row), self.d_x.rows::<R>(row + R));
+        for i in 0..R {
+            let [mean, along] = [sums[i][0] * inverse, sums[i][1] * inverse];
+            // SAFETY: the caller's contract.
+            unsafe {
+                let scale = *self.scale.add(row + i);
+                self.finish(s, [standard[i], d_out[i], d_x[i]], [mean, along, scale], ahead[i]);
+            }
+        }
+    }
+
+    /// Writes a row: `scale (g - mean - z along)`.
+    ///
+    /// # Safety
+    /// As [`GradientRows::group`], for one row; `d_x` may be `d_out`, unless `ADD`.
+    #[inline(always)]
+    unsafe fn finish<S: Lanes>(
+        &self,
+        s: S,
+        [standard, d_out, d_x]: [*mut f32; 3],
+        terms: [f32; 3],
+        ahead: *const f32,
+    ) {
+        let len = self.weight.len();
+        let weight = self.weight.as_ptr();
+        let [mean, along, scale] = [s.splat(terms[0]), s.splat(-terms[1]), s.splat(terms[2])];
+        macro_rules! vector {
+            ($full:literal, $at:expr, $count:expr) => {{
+                let (at, count) = ($at, $count);
+                let w = load::<S, $full>(s, weight.add(at), count);
+                let z = load::<S, $full>(s, standard.add(at), count);
+                let g = s.mul(w, load::<S, $full>(s, d_out.add(at), count));
+                let g = if CENTRED { s.sub(g, mean) } else { g };
+                let mut v = s.mul(s.mul_add(z, along, g), scale);
+                if ADD {
+                    v = s.add(load::<S, $full>(s, d_x.add(at), count), v);
+                }
+                store::<S, $full>(s, d_x.add(at), v, count);
+            }};
+        }
+        let mut i = 0;
+        while i + UNROLL * S::LANES <= len {
+            prefetch_step(s, ahead, i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                unsafe { vector!(true, i + j * S::LANES, S::LANES) };
+            }
+            i += UNROLL * S::LANES;
+        }
+        while i < len {
+            let count = (len - i).min(S::LANES);
+            // SAFETY: `i + count <= len`, within all rows.
+            unsafe { vector!(false, i, count) };
+            i += count;
+        }
+    }
+}
+
+/// Of each of `R` rows the sum of `g`, if `CENTRED`, and that of `g z`, both in virtual lanes: as many of
+/// them at a time as four vectors hold, so that two sums stay in 16 registers. Asks for the next rows.
+///
+/// # Safety
+/// Rows are valid for reads of as many floats as the weight has.
+#[inline(always)]
+unsafe fn sums<S: Lanes, const CENTRED: bool, const R: usize>(
+    s: S,
+    weight: &[f32],
+    standard: [*mut f32; R],
+    d_out: [*mut f32; R],
+    ahead: [[*mut f32; R]; 2],
+) -> [[f32; 2]; R] {
+    let len = weight.len();
+    let weight = weight.as_ptr();
+    let zero = s.splat(0.0);
+    let group = UNROLL * S::LANES;
+    let mut lanes = [[[zero; MOST_VECTORS]; 2]; R];
+    for first in 0..VIRTUAL / group {
+        let mut sums = [[[zero; UNROLL]; 2]; R];
+        macro_rules! vector {
+            ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
+                let (row, j, at, count) = ($row, $j, $at, $count);
+                // Zeros behind the last element, which add nothing.
+                let w = load::<S, $full>(s, weight.add(at), count);
+                let g = s.mul(w, load::<S, $full>(s, d_out[row].add(at), count));
+                let z = load::<S, $full>(s, standard[row].add(at), count);
+                if CENTRED {
+                    sums[row][0][j] = s.add(sums[row][0][j], g);
+                }
+                sums[row][1][j] = s.mul_add(g, z, sums[row][1][j]);
+            }};
+        }
+        let mut i = first * group;
+        while i + group <= len {
+            for row in 0..R {
+                prefetch_step(s, ahead[0][row], i);
+                prefetch_step(s, ahead[1][row], i);
+                for j in 0..UNROLL {
+                    // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                    unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+                }
+            }
+            i += VIRTUAL;
+        }
+        for j in 0..UNROLL {
+            let at = i + j * S::LANES;
+            if at < len {
+                let count = (len - at).min(S::LANES);
+                for row in 0..R {
+                    // SAFETY: `at + count <= len`, within all rows.
+                    unsafe { vector!(false, row, j, at, count) };
+                }
+            }
+        }
+        for row in 0..R {
+            for j in 0..UNROLL {
+                for which in 0..2 {
+                    lanes[row][which][first * UNROLL + j] = sums[row][which][j];
+                }
+            }
+        }
+    }
+    let mut totals = [[0.0; 2]; R];
+    for row in 0..R {
+        if CENTRED {
+            totals[row][0] = sum_of_lanes(s, lanes[row][0]);
+        }
+        totals[row][1] = sum_of_lanes(s, lanes[row][1]);
+    }
+    totals
+}
+
+/// `d_out` may be left out if the gradient is stored, and is `d_x` then.
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    (standard, scale): (Matrix<'_>, &[f32]),
+    d_out: Option<Matrix<'_>>,
+    write: Write,
+    mut d_x: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let shape @ [rows, columns] = [d_x.rows(), d_x.columns()];
+    let to = written(&mut d_x, shape)?;
+    let from = d_out.map_or(Ok(to), |d_out| read(&d_out, shape))?;
+    let standard = read(&standard, shape)?;
+    norm.check(columns)?;
+    one_each(rows, scale)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let (weight, _) = norm.learned();
+    let scale = Place { start: scale.as_ptr().cast_mut(), stride: 1 };
+    // SAFETY: all views live as long as this call; tasks write rows of their own, and no scale.
+    let places = unsafe { Shareable::new([standard, from, to, scale]) };
+    for_rows(parallelism, rows, columns, &|range| {
+        let [standard, d_out, d_x, scale] = places.places().map(|place| below(place, range.start));
+        let (rows, scale) = (range.len(), scale.start.cast_const());
+        macro_rules! run {
+            ($centred:literal, $add:literal) => {
+                isa.dispatch(GradientRows::<$centred, $add> {
+                    weight,
+                    rows,
+                    standard,
+                    d_out,
+                    d_x,
+                    scale,
+                })
+            };
+        }
+        match (norm, write) {
+            (Norm::Layer(_), Write::Store) => run!(true, false),
+            (Norm::Layer(_), Write::Add) => run!(true, true),
+            (Norm::Rms(_), Write::Store) => run!(false, false),
+            (Norm::Rms(_), Write::Add) => run!(false, true),
+        }
+    });
+    Ok(())
+}

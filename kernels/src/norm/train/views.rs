@@ -1,0 +1,60 @@
+//! The checks that these calls share, and rows as tasks see them.
+
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::error::NormError;
+use crate::norm::vectors::Place;
+use crate::rows::UnitColumns;
+
+/// A matrix that is read, of so many rows and columns.
+pub(super) fn read(m: &Matrix<'_>, shape: [usize; 2]) -> Result<Place, NormError> {
+    fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+    Ok(Place { start: m.as_ptr().cast_mut(), stride: m.row_stride() })
+}
+
+/// A matrix that is written, of so many rows and columns.
+pub(super) fn written(m: &mut MatrixMut<'_>, shape: [usize; 2]) -> Result<Place, NormError> {
+    fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
+    let stride = m.row_stride();
+    Ok(Place { start: m.shared().as_ptr(), stride })
+}
+
+fn fit(wide: Option<usize>, expected: [usize; 2], found: [usize; 2]) -> Result<(), NormError> {
+    match wide {
+        Some(found) => Err(NormError::ColumnStride { found }),
+        None if found != expected => Err(NormError::Shape { expected, found }),
+        None => Ok(()),
+    }
+}
+
+/// One scale for each row.
+pub(super) fn one_each(rows: usize, scale: &[f32]) -> Result<(), NormError> {
+    if scale.len() == rows {
+        Ok(())
+    } else {
+        Err(NormError::Scales { expected: rows, found: scale.len() })
+    }
+}
+
+/// `place` from its row `row` on.
+pub(super) fn below(place: Place, row: usize) -> Place {
+    Place { start: place.start.wrapping_add(row * place.stride), ..place }
+}
+
+/// Places handed to several tasks, each of which writes its own rows or columns.
+pub(super) struct Shareable<const N: usize>([Place; N]);
+
+impl<const N: usize> Shareable<N> {
+    /// # Safety
+    /// The memory is borrowed until all tasks are done, exclusively where they write; what one task writes
+    /// no other uses.
+    pub(super) const unsafe fn new(places: [Place; N]) -> Self {
+        Self(places)
+    }
+
+    pub(super) const fn places(&self) -> [Place; N] {
+        self.0
+    }
+}
+
+// SAFETY: whoever made it vouches for the tasks.
+unsafe impl<const N: usize> Sync for Shareable<N> {}

@@ -1,0 +1,290 @@
+//! The derivatives of the activations, and gates, on every instruction set.
+
+use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
+use proptest::prelude::*;
+use simdformer_kernels::activation::{ActivationError, apply};
+use simdformer_kernels::reference::slope::slope;
+use simdformer_kernels::train::{activation_again, activation_backward, gate, gate_backward};
+use simdformer_kernels::{
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    reference,
+};
+
+const SERIAL: Parallelism<'_> = Parallelism::Serial;
+
+/// The documented bounds of the derivatives.
+fn bound(activation: Activation, exact: f64) -> f64 {
+    match activation {
+        Activation::Gelu => 8e-7,
+        Activation::GeluTanh | Activation::Silu => 4e-7,
+        Activation::Tanh | Activation::Sigmoid => 4e-7 * exact.abs() + 1e-37,
+        _ => 0.0,
+    }
+}
+
+fn backward(isa: Isa, activation: Activation, pre: &[f32], d: f32) -> Vec<f32> {
+    let mut found = vec![d; pre.len()];
+    let view = MatrixMut::new(&mut found, 1, pre.len()).expect("d");
+    let pre = Matrix::new(pre, 1, pre.len()).expect("pre");
+    activation_backward(isa, activation, pre, view, SERIAL).expect("shapes that fit");
+    found
+}
+
+fn applied(isa: Isa, activation: Activation, x: &[f32]) -> Vec<f32> {
+    let mut y = x.to_vec();
+    let view = MatrixMut::new(&mut y, 1, x.len()).expect("x");
+    apply(isa, activation, view, SERIAL).expect("contiguous");
+    y
+}
+
+#[test]
+fn the_oracle_is_what_differences_say() {
+    let mut random = Random::new(1);
+    for activation in Activation::ALL {
+        for _ in 0..2000 {
+            let x = 6.0 * f64::from(random.value());
+            // Around its kink ReLU has no derivative.
+            if activation == Activation::Relu && x.abs() < 1e-3 {
+                continue;
+            }
+            let h = 1e-6 * x.abs().max(1.0);
+            let at = |x| reference::activation(activation, x);
+            let found = (at(x + h) - at(x - h)) / (2.0 * h);
+            let exact = slope(activation, x);
+            assert!((found - exact).abs() <= 1e-6 * exact.abs() + 1e-9, "{activation:?}({x})");
+        }
+    }
+    assert_eq!(slope(Activation::Relu, 0.0), 0.0);
+}
+
+fn check(isa: Isa, activation: Activation, x: f32, found: f32) {
+    let exact = slope(activation, x.into());
+    if x.is_nan() && activation != Activation::Identity {
+        assert!(found.is_nan(), "{activation:?}'({x}) is {found} on {isa}");
+        return;
+    }
+    let error = (f64::from(found) - if x.is_nan() { 1.0 } else { exact }).abs();
+    let bound = bound(activation, exact);
+    assert!(error <= bound, "{activation:?}'({x:e}) is {found} for {exact} on {isa}: {error:e}");
+}
+
+fn sweep(step: usize) {
+    let mut bits = (0..=u32::MAX).step_by(step).peekable();
+    while bits.peek().is_some() {
+        let x: Vec<f32> = bits.by_ref().take(1 << 16).map(f32::from_bits).collect();
+        for isa in all_isas() {
+            for activation in Activation::ALL {
+                for (&x, &y) in x.iter().zip(&backward(isa, activation, &x, 1.0)) {
+                    check(isa, activation, x, y);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_hold_on_a_sample_of_all_floats() {
+    sweep(if brief() { 1_000_003 } else { 32_749 });
+}
+
+#[test]
+#[ignore = "sweeps one float in 509: a minute in release"]
+fn bounds_hold_on_a_dense_sample() {
+    sweep(509);
+}
+
+#[test]
+fn bounds_hold_where_the_curve_bends() {
+    let mut random = Random::new(1);
+    let x: Vec<f32> = (0..60_000).map(|_| 13.0 * random.value()).collect();
+    for activation in Activation::ALL {
+        let mut fused: Option<Vec<f32>> = None;
+        for isa in all_isas() {
+            let found = backward(isa, activation, &x, 1.0);
+            for (&x, &y) in x.iter().zip(&found) {
+                check(isa, activation, x, y);
+            }
+            if isa != Isa::SCALAR {
+                let first = fused.get_or_insert_with(|| found.clone());
+                assert_eq!(difference(&found, first), None, "{activation:?} on {isa}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tails_are_limits_and_never_nan() {
+    use Activation::{Gelu, GeluTanh, Relu, Sigmoid, Silu, Tanh};
+    for isa in all_isas() {
+        for x in [100.0, 1e4, 1e19, 1e20, 1e30, f32::MAX, f32::INFINITY] {
+            for activation in [Relu, Gelu, GeluTanh, Silu] {
+                let found = backward(isa, activation, &[x, -x], 3.0);
+                assert_eq!(found, [3.0, 0.0], "{activation:?}({x}) on {isa}");
+            }
+            for activation in [Sigmoid, Tanh] {
+                assert_eq!(backward(isa, activation, &[x, -x], 3.0), [0.0; 2], "{activation:?}");
+            }
+        }
+        for activation in Activation::ALL {
+            let nan = backward(isa, activation, &[f32::NAN], 1.0)[0].is_nan();
+            assert_eq!(nan, activation != Activation::Identity, "{activation:?} on {isa}");
+            assert!(backward(isa, activation, &[0.5], f32::NAN)[0].is_nan(), "{activation:?}");
+        }
+        // Nothing comes back at 0 or below, not even NaN.
+        for d in [2.0, f32::NAN, f32::INFINITY] {
+            let found = bits(&backward(isa, Relu, &[0.0, -0.0, -1.0, f32::NEG_INFINITY], d));
+            assert_eq!(found, [0; 4], "{isa}");
+        }
+    }
+}
+
+fn random(seed: u64, rows: usize, columns: usize, gap: usize, size: f32) -> Strided {
+    let mut random = Random::new(seed);
+    Strided::new(rows, columns, (columns + gap, 1), |_, _| size * random.value())
+}
+
+fn poison(rows: usize, columns: usize, gap: usize) -> Strided {
+    Strided::new(rows, columns, (columns + gap, 1), |_, _| POISON)
+}
+
+fn dense(matrix: &Strided) -> Vec<f32> {
+    let row = |i| (0..matrix.columns).map(move |j| matrix.at(i, j));
+    (0..matrix.rows).flat_map(row).collect()
+}
+
+/// What a gated block computes, by the two products.
+fn two_products(isa: Isa, activation: Activation, pre: &Strided, inner: &Strided) -> Vec<f32> {
+    let (rows, columns) = (pre.rows, pre.columns);
+    let mut hidden = vec![POISON; rows * columns];
+    let identity = Strided::new(columns, columns, (columns, 1), |i, j| f32::from(u8::from(i == j)));
+    let mut packed = vec![0.0; PackedMatrix::len(isa, columns, columns).expect("small")];
+    let weight = PackedMatrix::pack(isa, identity.view(), &mut packed).expect("room");
+    for (x, epilogue) in [
+        (pre, Epilogue { activation, ..Epilogue::default() }),
+        (inner, Epilogue { residual: Residual::Gate, ..Epilogue::default() }),
+    ] {
+        let c = MatrixMut::new(&mut hidden, rows, columns).expect("C");
+        gemm(x.view(), &weight, &epilogue, c, SERIAL).expect("shapes that fit");
+    }
+    hidden
+}
+
+proptest! {
+    #[test]
+    fn every_element_and_nothing_else(
+        rows in 0usize..5,
+        columns in 0usize..140,
+        gap in 0usize..4,
+        which in 0usize..Activation::ALL.len(),
+        seed: u64,
+    ) {
+        let activation = Activation::ALL[which];
+        let pre = random(seed, rows, columns, gap, 5.0);
+        let inner = random(seed ^ 1, rows, columns, gap + 1, 2.0);
+        let d = random(seed ^ 2, rows, columns, gap + 2, 2.0);
+        let mut fused: Option<Vec<f32>> = None;
+        for isa in all_isas() {
+            let mut out = poison(rows, columns, gap);
+            activation_again(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
+            out.check_gaps();
+            let active = applied(isa, activation, &dense(&pre));
+            prop_assert_eq!(difference(&dense(&out), &active), None);
+
+            let mut found = d.clone();
+            activation_backward(isa, activation, pre.view(), found.view_mut(), SERIAL).expect("fits");
+            found.check_gaps();
+            let slopes = dense(&pre).iter().map(|&x| slope(activation, x.into())).collect::<Vec<_>>();
+            for ((&found, &d), &slope) in dense(&found).iter().zip(&dense(&d)).zip(&slopes) {
+                let exact = f64::from(d) * slope;
+                let bound = f64::from(d.abs()) * bound(activation, slope);
+                let bound = bound + UNIT * exact.abs() + 1e-37;
+                prop_assert!((f64::from(found) - exact).abs() <= bound, "{} for {}", found, exact);
+            }
+
+            let mut hidden = poison(rows, columns, gap + 3);
+            gate(isa, activation, pre.view(), inner.view(), hidden.view_mut(), SERIAL).expect("fits");
+            hidden.check_gaps();
+            let products = two_products(isa, activation, &pre, &inner);
+            prop_assert_eq!(difference(&dense(&hidden), &products), None);
+
+            let (mut d_gate, mut d_inner) = (pre.clone(), inner.clone());
+            let (to, and) = (d_gate.view_mut(), d_inner.view_mut());
+            gate_backward(isa, activation, to, and, d.view(), SERIAL).expect("fits");
+            d_gate.check_gaps();
+            d_inner.check_gaps();
+            // The two gradients by the kernels of their own.
+            let product = |(a, b): (&f32, &f32)| a * b;
+            let through: Vec<f32> = dense(&d).iter().zip(&dense(&inner)).map(product).collect();
+            let mut expected = through;
+            let view = MatrixMut::new(&mut expected, rows, columns).expect("d");
+            activation_backward(isa, activation, pre.view(), view, SERIAL).expect("fits");
+            prop_assert_eq!(difference(&dense(&d_gate), &expected), None);
+            let expected: Vec<f32> = dense(&d).iter().zip(&active).map(product).collect();
+            prop_assert_eq!(difference(&dense(&d_inner), &expected), None);
+
+            if isa != Isa::SCALAR {
+                let all = [dense(&out), dense(&found), dense(&hidden), dense(&d_gate)].concat();
+                let first = fused.get_or_insert_with(|| all.clone());
+                prop_assert_eq!(difference(&all, first), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_crew_has_the_same_bits() {
+    let (rows, columns) = (301, 173);
+    let (pre, inner, d) = (
+        random(1, rows, columns, 0, 4.0),
+        random(2, rows, columns, 0, 1.0),
+        random(3, rows, columns, 0, 1.0),
+    );
+    for isa in all_isas() {
+        for activation in [Activation::Gelu, Activation::Silu] {
+            let all = |crew: Parallelism<'_>| {
+                let (mut a, mut b) = (d.clone(), poison(rows, columns, 0));
+                let (mut c, mut e, mut f) = (b.clone(), pre.clone(), inner.clone());
+                activation_backward(isa, activation, pre.view(), a.view_mut(), crew).expect("fits");
+                activation_again(isa, activation, pre.view(), b.view_mut(), crew).expect("fits");
+                gate(isa, activation, pre.view(), inner.view(), c.view_mut(), crew).expect("fits");
+                gate_backward(isa, activation, e.view_mut(), f.view_mut(), d.view(), crew)
+                    .expect("fits");
+                [a, b, c, e, f].map(|m| dense(&m)).concat()
+            };
+            let expected = all(SERIAL);
+            for crew in CREWS {
+                assert_eq!(difference(&crew.run(all), &expected), None, "{isa} {crew:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors_and_write_nothing() {
+    let (isa, relu) = (Isa::best(), Activation::Relu);
+    let data = [1.0; 12];
+    let (m, turned) =
+        (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
+    let shape = ActivationError::Shape { expected: [3, 4], found: [4, 3] };
+    let stride = ActivationError::ColumnStride { found: 3 };
+    assert!(shape.to_string().contains("3 x 4, found a 4 x 3"));
+    let (mut a, mut b) = ([POISON; 12], [POISON; 12]);
+    for (wrong, expected) in [(turned, shape), (turned.transposed(), stride)] {
+        for call in 0..4 {
+            let to = MatrixMut::new(&mut a, 3, 4).expect("a");
+            let found = match call {
+                0 => activation_backward(isa, relu, wrong, to, SERIAL),
+                1 => activation_again(isa, relu, wrong, to, SERIAL),
+                2 => gate(isa, relu, wrong, m, to, SERIAL),
+                _ => gate(isa, relu, m, wrong, to, SERIAL),
+            };
+            assert_eq!(found, Err(expected));
+        }
+        let [gate, inner] = [&mut a, &mut b].map(|m| MatrixMut::new(m, 3, 4).expect("m"));
+        assert_eq!(gate_backward(isa, relu, gate, inner, wrong, SERIAL), Err(expected));
+    }
+    let (gate, inner) = (MatrixMut::new(&mut a, 3, 4), MatrixMut::new(&mut b, 4, 3));
+    let found = gate_backward(isa, relu, gate.expect("a"), inner.expect("b"), m, SERIAL);
+    assert_eq!(found, Err(shape));
+    assert_eq!(bits(&[a, b].concat()), bits(&[POISON; 24]));
+}

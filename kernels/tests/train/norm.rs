@@ -1,0 +1,546 @@
+//! Norms that keep what their gradient needs, and the gradient of their input, on every instruction set:
+//! against the f64 oracle, which is held by differences, and bit for bit against the order of additions
+//! that is promised.
+
+use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, difference};
+use proptest::prelude::*;
+use simdformer_kernels::norm::{LayerNorm, NormError, RmsNorm, layer_norm, rms_norm};
+use simdformer_kernels::reference::norm::{self as oracle, Norm};
+use simdformer_kernels::train::{
+    Write, layer_norm_again, layer_norm_backward, layer_norm_backward_in_place, layer_norm_kept,
+    layer_norm_kept_in_place, rms_norm_again, rms_norm_backward, rms_norm_backward_in_place,
+    rms_norm_kept, rms_norm_kept_in_place,
+};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+
+const SERIAL: Parallelism<'_> = Parallelism::Serial;
+const BOTH: [Norm; 2] = [Norm::Layer, Norm::Rms];
+
+/// A norm of either kind and what it has learned.
+struct Learned {
+    norm: Norm,
+    weight: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    eps: f32,
+}
+
+impl Learned {
+    fn layer(&self) -> LayerNorm<'_> {
+        LayerNorm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
+    }
+
+    fn rms(&self) -> RmsNorm<'_> {
+        RmsNorm { weight: &self.weight, eps: self.eps }
+    }
+
+    fn plain(&self, isa: Isa, x: Matrix<'_>, out: MatrixMut<'_>) {
+        match self.norm {
+            Norm::Layer => layer_norm(isa, self.layer(), x, out, SERIAL),
+            Norm::Rms => rms_norm(isa, self.rms(), x, out, SERIAL),
+        }
+        .expect("shapes that fit");
+    }
+
+    fn kept(
+        &self,
+        isa: Isa,
+        x: Matrix<'_>,
+        standard: MatrixMut<'_>,
+        scale: &mut [f32],
+        out: MatrixMut<'_>,
+        crew: Parallelism<'_>,
+    ) {
+        match self.norm {
+            Norm::Layer => layer_norm_kept(isa, self.layer(), x, standard, scale, out, crew),
+            Norm::Rms => rms_norm_kept(isa, self.rms(), x, standard, scale, out, crew),
+        }
+        .expect("shapes that fit");
+    }
+
+    fn kept_in_place(
+        &self,
+        isa: Isa,
+        x: MatrixMut<'_>,
+        standard: MatrixMut<'_>,
+        scale: &mut [f32],
+    ) {
+        match self.norm {
+            Norm::Layer => layer_norm_kept_in_place(isa, self.layer(), x, standard, scale, SERIAL),
+            Norm::Rms => rms_norm_kept_in_place(isa, self.rms(), x, standard, scale, SERIAL),
+        }
+        .expect("shapes that fit");
+    }
+
+    fn again(&self, isa: Isa, standard: Matrix<'_>, out: MatrixMut<'_>) {
+        match self.norm {
+            Norm::Layer => layer_norm_again(isa, self.layer(), standard, out, SERIAL),
+            Norm::Rms => rms_norm_again(isa, self.rms(), standard, out, SERIAL),
+        }
+        .expect("shapes that fit");
+    }
+
+    fn backward(
+        &self,
+        isa: Isa,
+        (standard, scale): (Matrix<'_>, &[f32]),
+        d_out: Matrix<'_>,
+        write: Write,
+        d_x: MatrixMut<'_>,
+        crew: Parallelism<'_>,
+    ) {
+        match self.norm {
+            Norm::Layer => {
+                let norm = self.layer();
+                layer_norm_backward(isa, norm, standard, scale, d_out, write, d_x, crew)
+            }
+            Norm::Rms => {
+                rms_norm_backward(isa, self.rms(), standard, scale, d_out, write, d_x, crew)
+            }
+        }
+        .expect("shapes that fit");
+    }
+
+    fn backward_in_place(&self, isa: Isa, standard: Matrix<'_>, scale: &[f32], d: MatrixMut<'_>) {
+        match self.norm {
+            Norm::Layer => {
+                layer_norm_backward_in_place(isa, self.layer(), standard, scale, d, SERIAL)
+            }
+            Norm::Rms => rms_norm_backward_in_place(isa, self.rms(), standard, scale, d, SERIAL),
+        }
+        .expect("shapes that fit");
+    }
+
+    /// `g`, as exactly as f64 has it.
+    fn g(&self, d_out: &[f32]) -> Vec<f64> {
+        d_out.iter().zip(&self.weight).map(|(&d, &w)| f64::from(d) * f64::from(w)).collect()
+    }
+
+    /// The gradient of one row with every operation in its place: 64 lanes, added in halves.
+    fn simulated(&self, standard: &[f32], scale: f32, d_out: &[f32]) -> Vec<f32> {
+        let (mut plain, mut along) = ([0.0f32; 64], [0.0f32; 64]);
+        let g: Vec<f32> = d_out.iter().zip(&self.weight).map(|(d, w)| w * d).collect();
+        for (i, (&g, &z)) in g.iter().zip(standard).enumerate() {
+            plain[i % 64] += g;
+            along[i % 64] = g.mul_add(z, along[i % 64]);
+        }
+        for half in [32, 16, 8, 4, 2, 1] {
+            for i in 0..half {
+                plain[i] += plain[i + half];
+                along[i] += along[i + half];
+            }
+        }
+        let inverse = 1.0 / g.len() as f32;
+        let (mean, along) = (plain[0] * inverse, along[0] * inverse);
+        let centre = if self.norm == Norm::Layer { mean } else { 0.0 };
+        let one = |(&g, &z): (&f32, &f32)| z.mul_add(-along, g - centre) * scale;
+        g.iter().zip(standard).map(one).collect()
+    }
+}
+
+fn row(matrix: &Strided, row: usize) -> Vec<f32> {
+    (0..matrix.columns).map(|column| matrix.at(row, column)).collect()
+}
+
+fn dense(matrix: &Strided) -> Vec<f32> {
+    (0..matrix.rows).flat_map(|i| row(matrix, i)).collect()
+}
+
+fn poison(rows: usize, columns: usize, gap: usize) -> Strided {
+    Strided::new(rows, columns, (columns + gap, 1), |_, _| POISON)
+}
+
+#[track_caller]
+fn same(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(difference(found, expected), None, "{what}");
+}
+
+/// The derivative of `sum g standard(x)` by `x[column]`, from both sides.
+fn difference_quotient(norm: Norm, x: &[f64], eps: f64, g: &[f64], column: usize) -> f64 {
+    let h = 1e-6 * x[column].abs().max(1.0);
+    let at = |step: f64| {
+        let mut x = x.to_vec();
+        x[column] += step;
+        (0..x.len()).map(|i| g[i] * oracle::standard(norm, &x, eps, i)).sum::<f64>()
+    };
+    (at(h) - at(-h)) / (2.0 * h)
+}
+
+#[test]
+fn the_oracle_is_what_differences_say() {
+    let mut random = Random::new(1);
+    for norm in BOTH {
+        for n in 1..12 {
+            for eps in [1e-5, 0.3] {
+                let mut values = || -> Vec<f64> {
+                    (0..n).map(|_| 2.0 * f64::from(random.value()) + 0.5).collect()
+                };
+                let (x, g) = (values(), values());
+                let (_, scale) = oracle::center_and_scale(norm, &x, eps);
+                let size = scale * g.iter().fold(0.0, |m, g| g.abs().max(m));
+                for column in 0..n {
+                    let exact = oracle::backward(norm, &x, eps, &g, column);
+                    let found = difference_quotient(norm, &x, eps, &g, column);
+                    // One element and a tiny eps: the curvature, not the oracle.
+                    let bound = if n == 1 && eps < 0.1 { 1e-5 } else { 1e-6 };
+                    let error = (exact - found).abs();
+                    assert!(error <= bound * size, "{norm:?} {n} {eps}: {found} for {exact}");
+                }
+            }
+        }
+    }
+}
+
+/// Every promise about one batch.
+fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
+    let (rows, columns) = (x.rows, x.columns);
+    let eps = f64::from(learned.eps);
+    let mut fused: Option<Vec<f32>> = None;
+    // The same operands for every set: those of one of them.
+    let mut common: Option<(Strided, Vec<f32>)> = None;
+    for isa in all_isas() {
+        let mut plain = poison(rows, columns, gap);
+        learned.plain(isa, x.view(), plain.view_mut());
+        let (mut standard, mut out) = (poison(rows, columns, gap + 1), poison(rows, columns, gap));
+        let mut scale = vec![POISON; rows];
+        learned.kept(isa, x.view(), standard.view_mut(), &mut scale, out.view_mut(), SERIAL);
+        standard.check_gaps();
+        out.check_gaps();
+        same(&dense(&out), &dense(&plain), "the bits of the plain norm");
+        let mut over = x.clone();
+        let (mut standard2, mut scale2) = (poison(rows, columns, gap), vec![POISON; rows]);
+        learned.kept_in_place(isa, over.view_mut(), standard2.view_mut(), &mut scale2);
+        over.check_gaps();
+        same(&dense(&over), &dense(&plain), "in place");
+        same(&dense(&standard2), &dense(&standard), "in place, standard");
+        same(&scale2, &scale, "in place, scale");
+        let mut again = poison(rows, columns, gap + 2);
+        learned.again(isa, standard.view(), again.view_mut());
+        again.check_gaps();
+        same(&dense(&again), &dense(&plain), "again");
+        let k = (columns / (4 * isa.lanes())) as f64 + 8.0;
+        let k = if learned.norm == Norm::Layer { k } else { k / 2.0 + 8.0 };
+        for i in 0..rows {
+            let exact: Vec<f64> = row(x, i).iter().map(|&x| x.into()).collect();
+            let (_, r) = oracle::center_and_scale(learned.norm, &exact, eps);
+            let r = if columns == 0 { 0.0 } else { r };
+            let error = (f64::from(scale[i]) - r).abs();
+            assert!(error <= UNIT * k * r + 1.5e-45, "{isa}: r is {} for {r}", scale[i]);
+            for j in 0..columns {
+                let z = oracle::standard(learned.norm, &exact, eps, j);
+                let error = (f64::from(standard.at(i, j)) - z).abs();
+                let far = if learned.norm == Norm::Layer { z.abs() + 2.0 } else { z.abs() };
+                assert!(error <= UNIT * k * far + 1.5e-45, "{isa}: {} for {z}", standard.at(i, j));
+            }
+        }
+
+        let (standard, scale) = common.get_or_insert((standard, scale));
+        let kept = (standard.view(), &scale[..]);
+        let mut stored = poison(rows, columns, gap + 1);
+        learned.backward(isa, kept, d_out.view(), Write::Store, stored.view_mut(), SERIAL);
+        stored.check_gaps();
+        let mut over = d_out.clone();
+        learned.backward_in_place(isa, standard.view(), scale, over.view_mut());
+        over.check_gaps();
+        same(&dense(&over), &dense(&stored), "backward in place");
+        let mut added = x.clone();
+        learned.backward(isa, kept, d_out.view(), Write::Add, added.view_mut(), SERIAL);
+        added.check_gaps();
+        let sum: Vec<f32> =
+            dense(x).iter().zip(dense(&stored)).map(|(before, new)| before + new).collect();
+        same(&dense(&added), &sum, "added");
+        for i in 0..rows {
+            let g = learned.g(&row(d_out, i));
+            let z = row(standard, i);
+            let n = columns as f64;
+            let mean = g.iter().map(|g| g.abs()).sum::<f64>() / n;
+            let mean = if learned.norm == Norm::Layer { mean } else { 0.0 };
+            let along = g.iter().zip(&z).map(|(g, &z)| (g * f64::from(z)).abs()).sum::<f64>() / n;
+            let k = (columns / 64 + 15) as f64;
+            for j in 0..columns {
+                let exact = oracle::backward_of_standard(learned.norm, &z, scale[i], &g, j);
+                let size = g[j].abs() + mean + f64::from(z[j]).abs() * along;
+                let bound = UNIT * k * f64::from(scale[i]) * size;
+                let error = (f64::from(stored.at(i, j)) - exact).abs();
+                let found = stored.at(i, j);
+                assert!(error <= bound, "{isa}: {found} for {exact}, off by {error:e}, {bound:e}");
+            }
+            if isa != Isa::SCALAR {
+                let simulated = learned.simulated(&z, scale[i], &row(d_out, i));
+                same(&row(&stored, i), &simulated, "64 lanes in halves");
+            }
+        }
+        if isa != Isa::SCALAR {
+            let first = fused.get_or_insert_with(|| dense(&stored));
+            same(&dense(&stored), first, "on every instruction set with FMA");
+        }
+    }
+}
+
+fn batch(seed: u64, rows: usize, columns: usize, gap: usize, mean: f32) -> (Strided, Strided) {
+    let mut random = Random::new(seed);
+    let mut matrix = |gap: usize, mean: f32| {
+        Strided::new(rows, columns, (columns + gap, 1), |_, _| 2.0 * random.value() + mean)
+    };
+    (matrix(gap, mean), matrix(gap + 3, 0.1))
+}
+
+fn learned(norm: Norm, seed: u64, columns: usize, biased: bool, eps: f32) -> Learned {
+    let mut random = Random::new(!seed);
+    let weight = random.values(columns);
+    let bias = (biased && norm == Norm::Layer).then(|| random.values(columns));
+    Learned { norm, weight, bias, eps }
+}
+
+proptest! {
+    #[test]
+    fn batches_match_the_oracle(
+        rows in 0usize..5,
+        columns in 0usize..300,
+        gap in 0usize..4,
+        mean in prop_oneof![Just(0.0f32), Just(-10.0), Just(1e3)],
+        eps in prop_oneof![Just(1e-12f32), Just(1e-5)],
+        biased: bool,
+        seed: u64,
+    ) {
+        let (x, d_out) = batch(seed, rows, columns, gap, mean);
+        for norm in BOTH {
+            check(&learned(norm, seed, columns, biased, eps), &x, &d_out, gap);
+        }
+    }
+}
+
+#[test]
+fn rows_of_every_width() {
+    for columns in 1..260 {
+        let (x, d_out) = batch(columns as u64, 3, columns, 1, 0.2);
+        for norm in BOTH {
+            check(&learned(norm, 9, columns, columns % 2 == 0, 1e-5), &x, &d_out, 1);
+        }
+    }
+}
+
+/// The gradient from the input on, through what was kept.
+#[test]
+fn the_whole_way_from_the_input_matches_the_oracle() {
+    for norm in BOTH {
+        for columns in [2, 17, 64, 130, 512] {
+            let (x, d_out) = batch(4, 3, columns, 0, 0.3);
+            let learned = learned(norm, 5, columns, true, 1e-5);
+            for isa in all_isas() {
+                let (mut standard, mut out) = (poison(3, columns, 0), poison(3, columns, 0));
+                let (mut d_x, mut scale) = (poison(3, columns, 0), [POISON; 3]);
+                let to = standard.view_mut();
+                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let kept = (standard.view(), &scale[..]);
+                learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                for i in 0..3 {
+                    let exact: Vec<f64> = row(&x, i).iter().map(|&x| x.into()).collect();
+                    let g = learned.g(&row(&d_out, i));
+                    let z: Vec<f64> = (0..columns)
+                        .map(|j| oracle::standard(norm, &exact, 1e-5f32.into(), j))
+                        .collect();
+                    let mean = |f: &dyn Fn(usize) -> f64| {
+                        (0..columns).map(f).sum::<f64>() / columns as f64
+                    };
+                    let (mean_g, mean_gz) = (mean(&|j| g[j].abs()), mean(&|j| (g[j] * z[j]).abs()));
+                    // Scores are off by k (|z| + 2) u, r by k u of itself; then the kernel's own.
+                    let k = (columns / (4 * isa.lanes())) as f64 + 8.0;
+                    for j in 0..columns {
+                        let exact = oracle::backward(norm, &exact, 1e-5f32.into(), &g, j);
+                        let size = g[j].abs() + mean_g + z[j].abs() * mean_gz;
+                        let scores = (z[j].abs() + 2.0) * mean_gz
+                            + z[j].abs() * mean(&|j| g[j].abs() * (z[j].abs() + 2.0));
+                        let own = (columns / 64 + 15) as f64;
+                        let bound = UNIT
+                            * f64::from(scale[i])
+                            * 1.01
+                            * (own * size + k * size + k * scores);
+                        let error = (f64::from(d_x.at(i, j)) - exact).abs();
+                        assert!(error <= bound, "{isa}: off by {error:e}, {bound:e}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
+    for norm in BOTH {
+        for (rows, columns) in [(700, 100), (90, 513), (7, 9000)] {
+            let (x, d_out) = batch(6, rows, columns, 0, 0.3);
+            let learned = learned(norm, 7, columns, true, 1e-5);
+            for isa in all_isas() {
+                let all = |crew: Parallelism<'_>| {
+                    let (mut standard, mut out) = (x.clone(), x.clone());
+                    let (mut d_x, mut scale) = (x.clone(), vec![POISON; rows]);
+                    let to = standard.view_mut();
+                    learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), crew);
+                    let kept = (standard.view(), &scale[..]);
+                    learned.backward(isa, kept, d_out.view(), Write::Add, d_x.view_mut(), crew);
+                    [dense(&standard), scale, dense(&out), dense(&d_x)].concat()
+                };
+                let expected = bits(&all(SERIAL));
+                for crew in CREWS {
+                    assert!(bits(&crew.run(all)) == expected, "{isa} {norm:?} {crew:?}");
+                }
+                // A row alone.
+                let last = rows - 1;
+                let one = |m: &Strided| {
+                    let values = row(m, last);
+                    Strided::new(1, columns, (columns, 1), |_, j| values[j])
+                };
+                let (x, d_out) = (one(&x), one(&d_out));
+                let (mut standard, mut out) = (x.clone(), x.clone());
+                let (mut d_x, mut scale) = (x.clone(), [POISON]);
+                let to = standard.view_mut();
+                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let kept = (standard.view(), &scale[..]);
+                learned.backward(isa, kept, d_out.view(), Write::Add, d_x.view_mut(), SERIAL);
+                let found = bits(&dense(&d_x));
+                assert_eq!(found, expected[expected.len() - columns..], "{isa} {norm:?} alone");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_without_variance_have_no_gradient() {
+    for norm in BOTH {
+        let learned = learned(norm, 3, 37, true, 0.0);
+        for value in [0.0, 1e-30, 3.0, 1e30] {
+            if norm == Norm::Rms && value != 0.0 {
+                continue;
+            }
+            let x = Strided::new(2, 37, (37, 1), |i, j| if i == 0 { value } else { j as f32 });
+            let (_, d_out) = batch(3, 2, 37, 0, 0.0);
+            for isa in all_isas() {
+                let (mut standard, mut out) = (poison(2, 37, 0), poison(2, 37, 0));
+                let (mut d_x, mut scale) = (poison(2, 37, 0), [POISON; 2]);
+                let to = standard.view_mut();
+                learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                let kept = (standard.view(), &scale[..]);
+                learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                assert_eq!(scale[0], 0.0);
+                assert_eq!(row(&standard, 0), [0.0; 37], "{isa}: {value}");
+                assert_eq!(row(&d_x, 0), [0.0; 37], "{isa}: {value}");
+                assert!(row(&d_x, 1).iter().all(|x| x.is_finite() && *x != 0.0));
+            }
+        }
+    }
+}
+
+/// Squares of such rows leave f32, scores and gradients do not.
+#[test]
+fn rows_of_1e30_and_of_1e_30_have_finite_gradients() {
+    for norm in BOTH {
+        for magnitude in [1e19f32, 1e30, 1e38, 1e-16, 1e-20, 1e-30] {
+            let mut random = Random::new(12);
+            let x = Strided::new(3, 70, (71, 1), |_, _| random.value() * magnitude);
+            // Gradients that the scale brings back to where f32 is at home.
+            let (_, unit) = batch(2, 3, 70, 0, 0.0);
+            let back = if magnitude > 1.0 { magnitude.min(1e30) } else { 1.0 };
+            let d_out = Strided::new(3, 70, (70, 1), |i, j| unit.at(i, j) * back);
+            check(&learned(norm, 8, 70, true, 0.0), &x, &d_out, 2);
+        }
+        // One over the standard deviation is no f32.
+        let x = Strided::new(1, 4, (4, 1), |_, j| f32::from_bits(j as u32));
+        let learned = Learned { norm, weight: vec![1.0; 4], bias: None, eps: 0.0 };
+        for isa in all_isas() {
+            let (mut standard, mut out) = (poison(1, 4, 0), poison(1, 4, 0));
+            let (mut d_x, mut scale) = (poison(1, 4, 0), [POISON]);
+            learned.kept(isa, x.view(), standard.view_mut(), &mut scale, out.view_mut(), SERIAL);
+            assert_eq!(scale, [f32::MAX]);
+            let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
+            let kept = (standard.view(), &scale[..]);
+            learned.backward(isa, kept, zero.view(), Write::Store, d_x.view_mut(), SERIAL);
+            assert_eq!(dense(&d_x), [0.0; 4]);
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_spoils_no_other() {
+    for norm in BOTH {
+        for n in [1, 5, 33, 100] {
+            let learned = learned(norm, 3, n, true, 1e-5);
+            let (clean, d_out) = batch(3, 3, n, 0, 0.0);
+            for isa in all_isas() {
+                let run = |x: &Strided, d_out: &Strided| {
+                    let (mut standard, mut out) = (poison(3, n, 0), poison(3, n, 0));
+                    let (mut d_x, mut scale) = (poison(3, n, 0), [POISON; 3]);
+                    let to = standard.view_mut();
+                    learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
+                    let kept = (standard.view(), &scale[..]);
+                    learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                    d_x
+                };
+                let expected = run(&clean, &d_out);
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    for spoilt in 0..2 {
+                        let (mut x, mut d_out) = (clean.clone(), d_out.clone());
+                        let spoilt = if spoilt == 0 { &mut x } else { &mut d_out };
+                        spoilt.data[spoilt.row_stride + n / 2] = bad;
+                        let found = run(&x, &d_out);
+                        let lost = row(&found, 1).iter().all(|x| !x.is_finite());
+                        assert!(lost, "{isa} {norm:?} {n}");
+                        for other in [0, 2] {
+                            same(&row(&found, other), &row(&expected, other), "another row");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors_and_write_nothing() {
+    let isa = Isa::best();
+    let four = [1.0; 4];
+    let norm = LayerNorm { weight: &four, bias: None, eps: 1e-5 };
+    let data = [0.0; 12];
+    let (m, turned) =
+        (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
+    let call = |norm: LayerNorm<'_>, x: Matrix<'_>, standard: [usize; 2], scales: usize| {
+        let (mut a, mut b, mut c) = ([POISON; 12], [POISON; 12], [POISON; 12]);
+        let [rows, columns] = standard;
+        let to = MatrixMut::new(&mut a, rows, columns).expect("standard");
+        let out = MatrixMut::new(&mut b, 3, 4).expect("out");
+        let found = layer_norm_kept(isa, norm, x, to, &mut c[..scales], out, SERIAL);
+        for x in a.iter().chain(&b).chain(&c) {
+            assert_eq!(x.to_bits(), POISON.to_bits());
+        }
+        found.expect_err("a wrong call")
+    };
+    let shape = NormError::Shape { expected: [3, 4], found: [4, 3] };
+    assert_eq!(call(norm, turned, [3, 4], 3), shape);
+    assert_eq!(call(norm, m, [4, 3], 3), shape);
+    assert_eq!(call(norm, turned.transposed(), [3, 4], 3), NormError::ColumnStride { found: 3 });
+    let scales = NormError::Scales { expected: 3, found: 2 };
+    assert_eq!(call(norm, m, [3, 4], 2), scales);
+    assert!(scales.to_string().contains("each of 3 rows, found 2"));
+    let short = LayerNorm { weight: &four[1..], ..norm };
+    assert_eq!(call(short, m, [3, 4], 3), NormError::Weight { expected: 4, found: 3 });
+    assert_eq!(
+        call(LayerNorm { eps: -1.0, ..norm }, m, [3, 4], 3),
+        NormError::Epsilon { found: -1.0 }
+    );
+
+    let mut out = [POISON; 12];
+    let view = MatrixMut::new(&mut out, 3, 4).expect("out");
+    let error = layer_norm_again(isa, norm, turned, view, SERIAL);
+    assert_eq!(error, Err(shape));
+    for (standard, scales, d_out, expected) in [
+        (turned, 3, m, shape),
+        (m, 3, turned, shape),
+        (m, 4, m, NormError::Scales { expected: 3, found: 4 }),
+    ] {
+        let view = MatrixMut::new(&mut out, 3, 4).expect("out");
+        let scale = &data[..scales];
+        let found =
+            layer_norm_backward(isa, norm, standard, scale, d_out, Write::Store, view, SERIAL);
+        assert_eq!(found, Err(expected));
+    }
+    assert_eq!(bits(&out), bits(&[POISON; 12]));
+}

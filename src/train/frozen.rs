@@ -1,0 +1,25 @@
+//! What training leaves as it is, family by family, as the library whose names a checkpoint follows does.
+
+use crate::config::{Config, Family, Side};
+use crate::network::Role;
+
+/// Whether no update touches the tensor of `role`.
+///
+/// Transformers keeps `final_logits_bias` as a buffer, and Whisper's encoder its sinusoids as a table that needs
+/// no gradient. Position tables of formulas are in no checkpoint's list and are not asked for here.
+pub(super) fn is_frozen(config: &Config, role: Role) -> bool {
+    match role {
+        Role::OutputBias => !matches!(config.family, Family::NnTransformer | Family::Plain),
+        Role::Positions(Side::Encoder) => config.family == Family::Whisper,
+        _ => false,
+    }
+}
+
+/// The id whose embedding learns nothing from being looked up, only as a column of a tied output: `padding_idx` of
+/// PyTorch. T5 and this crate's own families have none.
+pub(super) fn padding_row(config: &Config) -> Option<u32> {
+    match config.family {
+        Family::T5 | Family::Mt5 | Family::Umt5 | Family::NnTransformer | Family::Plain => None,
+        _ => config.tokens.pad,
+    }
+}

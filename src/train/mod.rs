@@ -1,0 +1,46 @@
+//! Training: teacher forcing from sentences to an update, on planned memory, with the same bits every time.
+//!
+//! The other half of the paper. A target is fed to the decoder one to the right, the loss of each token goes back
+//! through every block, and an optimiser moves the parameters. The walk over the network that places the weights of a
+//! [`Model`](crate::Model) places parameters here, so every architecture that loads is one that learns.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `flat.rs`, `frozen.rs` | where parameters lie, and which of them no update touches |
+//! | `limits.rs`, `plan.rs` | from limits to bytes |
+//! | `batch.rs` | sentences end to end, targets shifted, leaves |
+//! | `forward.rs`, `backward.rs`, `pass.rs` | the blocks, in both directions |
+//! | `drops.rs` | where numbers are dropped |
+//! | `learn.rs` | one pass: forward, the loss, backward, lookups |
+//! | `trainer.rs` | a step: passes and an update |
+//!
+//! # The same bits
+//!
+//! Whatever is summed over tokens is summed in leaves of whole sentences ([`LEAF`]), and leaves in order; so a batch
+//! learned in one pass or in several gives the same bits, and so do any limits, any [`Keep`] and any number of threads.
+//! The forward pass is made of the kernels that a [`Session`](crate::Session) calls, and its losses are the scores there.
+
+mod backward;
+mod batch;
+mod drops;
+mod error;
+mod flat;
+mod forward;
+mod frozen;
+mod learn;
+mod limits;
+mod pass;
+mod plan;
+mod totals;
+mod trainer;
+mod update;
+
+pub use batch::{LEAF, Pair};
+pub use drops::DropoutRates;
+pub use error::TrainError;
+pub use limits::{Keep, TrainLimits};
+pub use plan::TrainPlan;
+pub use simdformer_kernels::train::{Adam, Smoothing, SmoothingOver};
+pub use totals::Totals;
+pub use trainer::{EncoderLoss, Trainer};
+pub use update::{Step, StepOptions, Update};

@@ -1,0 +1,78 @@
+//! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
+
+use super::support::{Golden, Sentence, goldens, limits, pairs};
+use simdformer::Threads;
+use simdformer::kernels::Isa;
+use simdformer::train::{Keep, Smoothing, StepOptions, TrainLimits, Trainer};
+
+/// Sentences for several leaves.
+fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
+    let mut seed = 11u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let each = &golden.sentences;
+    (0..count)
+        .map(|id| {
+            let source = each[random(each.len())].source.clone();
+            let target = each[random(each.len())].target.clone();
+            Sentence { source, target, id: id as u32 }
+        })
+        .collect()
+}
+
+fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
+    trainer.parameters().flat_map(|(_, _, x)| x.iter().map(|x| x.to_bits())).collect()
+}
+
+/// Three steps over `sentences`: the losses and the parameters.
+fn run(trainer: &mut Trainer<'_>, sentences: &[Sentence]) -> (Vec<u64>, Vec<u32>) {
+    let options = StepOptions {
+        smoothing: Smoothing { epsilon: 0.1, ..Smoothing::default() },
+        ..StepOptions::default()
+    };
+    let third = sentences.len() / 3;
+    let mut losses = Vec::new();
+    for part in sentences.chunks(third) {
+        let step = trainer.step(&pairs(part), &options).expect("a step");
+        losses.push(step.totals.loss.to_bits());
+        losses.push(step.update.norm.to_bits());
+    }
+    (losses, bits(trainer))
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for golden in goldens().iter().step_by(2) {
+        let sentences = corpus(golden, 60);
+        let expected = run(&mut golden.trainer(Isa::best(), limits()), &sentences);
+        for threads in [1, 2, 3, 7] {
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let mut trainer = golden.trainer(Isa::best(), limits());
+            trainer.set_threads(Threads::Rayon);
+            let found = pool.install(|| run(&mut trainer, &sentences));
+            assert!(found == expected, "{} on {threads} threads", golden.name);
+        }
+    }
+}
+
+/// All goldens, all instruction sets: one pass, or as many as there are groups; all of what may be kept.
+#[test]
+fn passes_and_what_is_kept_do_not_change_a_bit() {
+    for golden in goldens() {
+        let sentences = corpus(&golden, 270);
+        for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
+            let large = TrainLimits::new(4096, 24);
+            let expected = run(&mut golden.trainer(isa, large), &sentences);
+            for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+                for limits in [limits(), TrainLimits::new(1100, 24), large] {
+                    let limits = TrainLimits { keep, ..limits };
+                    let found = run(&mut golden.trainer(isa, limits), &sentences);
+                    assert!(found == expected, "{} {isa} {limits:?}", golden.name);
+                }
+            }
+        }
+    }
+}
