@@ -7,6 +7,7 @@ use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
 use crate::rows::{self, Scores};
 use crate::screen;
+use crate::updates;
 use crate::work::Work;
 use simdformer_kernels::{Activation, Epilogue, Isa};
 
@@ -50,6 +51,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     attention_training(options, &mut groups);
     elementwise(options, &mut groups);
     gradients_of_rows(options, &mut groups);
+    updates(options, &mut groups);
     groups
 }
 
@@ -368,5 +370,43 @@ fn gradients_of_rows(options: &Options, groups: &mut Vec<Group>) {
                 rows::layer_norm_parameters_backward(isa, r, c)
             }),
         });
+    }
+}
+
+/// What an update has beside products.
+fn updates(options: &Options, groups: &mut Vec<Group>) {
+    let mut group = |shape: String, limit: Limit, kernels: Vec<Kernel>| {
+        groups.push(Group { shape, limits: vec![limit], kernels });
+    };
+    // The demonstration's logits and the paper's.
+    for (r, c) in [(1489, 2318), (512, 32000), (4096, 32000)] {
+        let limit = Limit::Copy { bytes: rows::bytes(r, c, 2), inputs: 1 };
+        let kernels = family(options, "cross_entropy", move |isa| updates::loss(isa, r, c));
+        group(format!("{r}x{c}"), limit, kernels);
+    }
+    for (rows, tokens, c) in [(2318, 1489, 128), (32000, 4096, 512)] {
+        let limit = Limit::Copy { bytes: rows::bytes(tokens, c, 3), inputs: 2 };
+        let build = move |isa| updates::lookups(isa, rows, tokens, c);
+        let shape = format!("{tokens}x{c}of{rows}");
+        group(shape, limit, family(options, "embedding_gradient", build));
+    }
+    for (r, c) in [(1500, 128), (4096, 512), (4096, 2048)] {
+        let limit = Limit::Copy { bytes: rows::bytes(r, c, 2), inputs: 1 };
+        let kernels = family(options, "dropout", move |isa| updates::drop(isa, r, c));
+        group(format!("{r}x{c}"), limit, kernels);
+        let limit = Limit::Copy { bytes: rows::bytes(r, c, 3), inputs: 2 };
+        let kernels = family(options, "dropout_add", move |isa| updates::drop_add(isa, r, c));
+        group(format!("{r}x{c}"), limit, kernels);
+    }
+    for len in [1_100_000, 60_500_000] {
+        let limit = Limit::Copy { bytes: updates::ADAM * len, inputs: 2 };
+        let mut kernels = family(options, "adam", move |isa| updates::update(isa, len, true));
+        // Thousands of updates later: as fast, as no moment is subnormal.
+        kernels.push(single(options, "adam/unused", Mode::Together, move |isa| {
+            updates::update(isa, len, false)
+        }));
+        group(len.to_string(), limit, kernels);
+        let kernels = family(options, "sum_of_squares", move |isa| updates::norm(isa, len));
+        group(len.to_string(), Limit::Read(4 * len), kernels);
     }
 }

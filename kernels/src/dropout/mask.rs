@@ -1,7 +1,7 @@
 //! What is dropped, and what becomes of the rest.
 
 use super::error::DropoutError;
-use super::philox::{BLOCKS, Philox};
+use super::philox::{GROUP, Philox};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
@@ -10,6 +10,8 @@ use crate::rows::{UnitColumns, for_rows};
 
 /// Decisions of one block.
 const DECISIONS: usize = 8;
+/// Blocks that are kept at once.
+const BLOCKS: usize = 64;
 /// Decisions made at once.
 const CHUNK: usize = DECISIONS * BLOCKS;
 
@@ -85,7 +87,6 @@ impl Kernel for Rows<'_> {
     fn run<S: Lanes>(self, _: S) {
         let Self { philox, share, columns, from, to, to_stride, .. } = self;
         let mut blocks = [[0u64; 2]; BLOCKS];
-        let mut decisions = [0u16; CHUNK];
         for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {
             // SAFETY: whoever made the value vouches for a row of `columns` floats at both places for
             // each sentence, which nobody else uses.
@@ -105,13 +106,13 @@ impl Kernel for Rows<'_> {
                 let count = (columns - done).min(CHUNK - skipped);
                 // With nothing to drop, any decision is to keep.
                 if share.dropped > 0 {
-                    philox.blocks(element / DECISIONS as u64, sentence, &mut blocks);
+                    let groups = (skipped + count).div_ceil(DECISIONS * GROUP);
+                    let blocks = &mut blocks[..groups * GROUP];
+                    philox.blocks(element / DECISIONS as u64, sentence, blocks);
                 }
-                for (decisions, words) in decisions.chunks_exact_mut(DECISIONS).zip(&blocks) {
-                    for (i, decision) in decisions.iter_mut().enumerate() {
-                        *decision = (words[i / 4] >> (16 * (i % 4))) as u16;
-                    }
-                }
+                // SAFETY: words of 64 bits are aligned for, and as long as, four of 16.
+                let decisions =
+                    unsafe { core::slice::from_raw_parts(blocks.as_ptr().cast::<u16>(), CHUNK) };
                 let decisions = &decisions[skipped..skipped + count];
                 let out = &mut out[done..done + count];
                 match x {
@@ -136,7 +137,7 @@ impl Kernel for Rows<'_> {
 impl Share {
     #[inline(always)]
     fn apply(self, x: f32, decision: u16) -> f32 {
-        if decision >= self.dropped { x * self.factor } else { 0.0 }
+        if u16::from_le(decision) >= self.dropped { x * self.factor } else { 0.0 }
     }
 }
 

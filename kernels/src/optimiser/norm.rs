@@ -11,8 +11,6 @@ use crate::shared::SharedMut;
 const BLOCK: usize = 4096;
 /// Virtual lanes: element `i` of a block belongs to lane `i % VIRTUAL`.
 const VIRTUAL: usize = 64;
-/// Lanes of f64 that every instruction set has the registers for.
-const GROUP: usize = 16;
 
 /// Numbers of scratch that [`sum_of_squares`] needs for so many elements.
 ///
@@ -31,15 +29,11 @@ pub const fn sum_of_squares_scratch(len: usize) -> usize {
 fn block_sum(x: &[f32]) -> f64 {
     let mut lanes = [0.0f64; VIRTUAL];
     let (whole, rest) = x.as_chunks::<VIRTUAL>();
-    for first in (0..VIRTUAL).step_by(GROUP) {
-        let mut group = [0.0f64; GROUP];
-        for chunk in whole {
-            for i in 0..GROUP {
-                let x = f64::from(chunk[first + i]);
-                group[i] += x * x;
-            }
+    for chunk in whole {
+        for i in 0..VIRTUAL {
+            let x = f64::from(chunk[i]);
+            lanes[i] += x * x;
         }
-        lanes[first..first + GROUP].copy_from_slice(&group);
     }
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane += f64::from(x) * f64::from(x);
