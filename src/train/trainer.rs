@@ -4,6 +4,7 @@ use super::batch::{self, Batch, Pair, group_len};
 use super::drops::{DropoutRates, Drops};
 use super::error::TrainError;
 use super::flat::{self, FlatTensor};
+use super::frozen;
 use super::learn::Outcome;
 use super::limits::TrainLimits;
 use super::pass::Pass;
@@ -177,8 +178,7 @@ impl<'a> Trainer<'a> {
     /// Learns everything that the architecture's own library learns.
     fn learn_all(&mut self) {
         let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
-        // Matrices decay; what has one dimension is a bias or a norm's.
-        let kinds = learned.map(|tensor| (tensor.range.clone(), tensor.shape.len() > 1));
+        let kinds = learned.map(|tensor| (tensor.range.clone(), frozen::decays(tensor.role)));
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by_key(|(range, _)| range.start);
         self.learned.clear();
@@ -203,7 +203,7 @@ impl<'a> Trainer<'a> {
     /// so. A tied tensor is asked for under the role that comes first. The others keep their bits.
     pub fn set_learned(&mut self, learns: impl Fn(Role) -> bool) {
         for tensor in &mut self.tensors {
-            let frozen = super::frozen::is_frozen(self.model.config(), tensor.role);
+            let frozen = frozen::is_frozen(self.model.config(), tensor.role);
             tensor.learned = !frozen && learns(tensor.role);
         }
         self.learn_all();
