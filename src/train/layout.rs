@@ -386,7 +386,7 @@ pub(super) fn write_header<'t>(
         start = end;
     }
     text.push('}');
-    while text.len() % 8 != 0 {
+    while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
     sink.write(&(text.len() as u64).to_le_bytes())?;

@@ -14,7 +14,7 @@ use super::update::{StepOptions, Update};
 use crate::checkpoint::{Checkpoint, Role};
 use crate::config::{Config, Positions, Side};
 use crate::memory::{Buffer, cut};
-use crate::model::Model;
+use crate::model::{Model, ModelError};
 use crate::session::Threads;
 use core::error::Error;
 use core::fmt;
@@ -91,6 +91,10 @@ pub struct Trainer<'a> {
     pub(super) skipped: u64,
 }
 
+/// Writes the weights of a role.
+type Fill<'f> =
+    dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
+
 impl<'a> Trainer<'a> {
     /// A trainer of a model whose first weights `fill` writes, as [`Model::from_fn`] asks for them, on the best
     /// instruction set of this machine or the one that the environment names.
@@ -101,10 +105,37 @@ impl<'a> Trainer<'a> {
     where
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        let mut fill = fill;
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
+    }
+
+    /// As [`Trainer::new`], on `isa`, whatever the environment names.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn new_on<F>(
+        isa: Isa,
+        config: Config,
+        limits: TrainLimits,
+        fill: F,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn_on(isa, config, fill))
+    }
+
+    fn filled<F>(
+        config: Config,
+        limits: TrainLimits,
+        mut fill: F,
+        make: impl FnOnce(Config, &mut Fill<'_>) -> Result<Model, ModelError>,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
         let placed = flat::place(&config)?;
         let mut values = vec![0.0; placed.floats];
-        let model = Model::from_fn(config, |role, shape, out| {
+        let model = make(config, &mut |role, shape, out| {
             fill(role, shape, out)?;
             if let Some(tensor) = placed.tensors.iter().find(|tensor| tensor.role == role) {
                 values[tensor.range.clone()].copy_from_slice(out);
