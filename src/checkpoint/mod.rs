@@ -53,6 +53,8 @@ mod file;
 mod foreign;
 mod names;
 mod shards;
+#[cfg(feature = "train")]
+mod stored;
 mod tensor;
 mod tensor_ref;
 
@@ -74,6 +76,8 @@ use file::{Source, read_json};
 pub use foreign::Foreign;
 use names::Location;
 use shards::Tensors;
+#[cfg(feature = "train")]
+pub(crate) use stored::{Place, places};
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;

@@ -1,7 +1,7 @@
-//! What training leaves as it is, family by family, as the library whose names a checkpoint follows does.
+//! What training leaves as it is, family by family, and what does not decay, as the library whose names a checkpoint follows does.
 
 use crate::config::{Config, Family, Side};
-use crate::network::Role;
+use crate::network::{Affine, LayerPart, Role};
 
 /// Whether no update touches the tensor of `role`.
 ///
@@ -22,4 +22,26 @@ pub(super) fn padding_row(config: &Config) -> Option<u32> {
         Family::T5 | Family::Mt5 | Family::Umt5 | Family::NnTransformer | Family::Plain => None,
         _ => config.tokens.pad,
     }
+}
+
+/// Whether an update with a decay lets the tensor decay: matrices do; norms, biases and tables of relative positions do
+/// not, as in transformers.
+pub(super) fn decays(role: Role) -> bool {
+    !matches!(
+        role,
+        Role::OutputBias
+            | Role::RelativeBias(_)
+            | Role::Convolution(_, Affine::Bias)
+            | Role::EmbeddingNorm(..)
+            | Role::FinalNorm(..)
+            | Role::Layer(
+                _,
+                _,
+                LayerPart::Attention(_, _, Affine::Bias)
+                    | LayerPart::AttentionNorm(..)
+                    | LayerPart::FeedForward(_, Affine::Bias)
+                    | LayerPart::FeedForwardNorm(_)
+                    | LayerPart::RelativeBias
+            )
+    )
 }

@@ -12,7 +12,11 @@
 //! | `forward.rs`, `backward.rs`, `pass.rs` | the blocks, in both directions |
 //! | `drops.rs` | where numbers are dropped |
 //! | `learn.rs` | one pass: forward, the loss, backward, lookups |
-//! | `trainer.rs` | a step: passes and an update |
+//! | `trainer.rs`, `parts.rs` | a step: passes and an update; what is read of it |
+//! | `initial.rs` | first weights |
+//! | `words.rs`, `corpus.rs`, `batches.rs` | sentences, and which of them a batch has |
+//! | `durable.rs`, `layout.rs`, `state.rs` | files that are there as a whole, checkpoints, where a run stands |
+//! | `run.rs`, `average.rs` | all of it together, one event after the other; means of saves |
 //!
 //! # The same bits
 //!
@@ -20,27 +24,46 @@
 //! learned in one pass or in several gives the same bits, and so do any limits, any [`Keep`] and any number of threads.
 //! The forward pass is made of the kernels that a [`Session`](crate::Session) calls, and its losses are the scores there.
 
+mod average;
 mod backward;
 mod batch;
+mod batches;
+mod corpus;
 mod drops;
+mod durable;
 mod error;
 mod flat;
 mod forward;
 mod frozen;
+mod initial;
+mod layout;
 mod learn;
 mod limits;
+mod parts;
 mod pass;
 mod plan;
+mod run;
+mod run_error;
+mod state;
 mod totals;
 mod trainer;
 mod update;
+mod words;
 
+pub use average::average;
 pub use batch::{LEAF, Pair};
+pub use batches::{BatchSize, Batching};
+pub use corpus::{Corpus, Reading};
 pub use drops::DropoutRates;
 pub use error::TrainError;
+pub use initial::Initial;
+pub use layout::Layout;
 pub use limits::{Keep, TrainLimits};
 pub use plan::TrainPlan;
-pub use simdformer_kernels::train::{Adam, Smoothing, SmoothingOver};
+pub use run::{Event, Metric, Reason, Run, RunOptions, StepRecord, Validation};
+pub use run_error::RunError;
+pub use simdformer_kernels::train::{Adam, Schedule, Smoothing, SmoothingOver};
 pub use totals::Totals;
 pub use trainer::{EncoderLoss, Trainer};
 pub use update::{Step, StepOptions, Update};
+pub use words::Words;

@@ -4,6 +4,7 @@ use super::batch::{self, Batch, Pair, group_len};
 use super::drops::{DropoutRates, Drops};
 use super::error::TrainError;
 use super::flat::{self, FlatTensor};
+use super::frozen;
 use super::learn::Outcome;
 use super::limits::TrainLimits;
 use super::pass::Pass;
@@ -13,7 +14,7 @@ use super::update::{StepOptions, Update};
 use crate::checkpoint::{Checkpoint, Role};
 use crate::config::{Config, Positions, Side};
 use crate::memory::{Buffer, cut};
-use crate::model::Model;
+use crate::model::{Model, ModelError};
 use crate::session::Threads;
 use core::error::Error;
 use core::fmt;
@@ -94,6 +95,10 @@ pub struct Trainer<'a> {
     pub(super) skipped: u64,
 }
 
+/// Writes the weights of a role.
+type Fill<'f> =
+    dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
+
 impl<'a> Trainer<'a> {
     /// A trainer of a model whose first weights `fill` writes, as [`Model::from_fn`] asks for them, on the best
     /// instruction set of this machine or the one that the environment names.
@@ -104,10 +109,37 @@ impl<'a> Trainer<'a> {
     where
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        let mut fill = fill;
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
+    }
+
+    /// As [`Trainer::new`], on `isa`, whatever the environment names.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn new_on<F>(
+        isa: Isa,
+        config: Config,
+        limits: TrainLimits,
+        fill: F,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn_on(isa, config, fill))
+    }
+
+    fn filled<F>(
+        config: Config,
+        limits: TrainLimits,
+        mut fill: F,
+        make: impl FnOnce(Config, &mut Fill<'_>) -> Result<Model, ModelError>,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
         let placed = flat::place(&config)?;
         let mut values = vec![0.0; placed.floats];
-        let model = Model::from_fn(config, |role, shape, out| {
+        let model = make(config, &mut |role, shape, out| {
             fill(role, shape, out)?;
             if let Some(tensor) = placed.tensors.iter().find(|tensor| tensor.role == role) {
                 values[tensor.range.clone()].copy_from_slice(out);
@@ -181,8 +213,7 @@ impl<'a> Trainer<'a> {
     /// Learns everything that the architecture's own library learns.
     fn learn_all(&mut self) {
         let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
-        // Matrices decay; what has one dimension is a bias or a norm's.
-        let kinds = learned.map(|tensor| (tensor.range.clone(), tensor.shape.len() > 1));
+        let kinds = learned.map(|tensor| (tensor.range.clone(), frozen::decays(tensor.role)));
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by_key(|(range, _)| range.start);
         self.learned.clear();
@@ -207,7 +238,7 @@ impl<'a> Trainer<'a> {
     /// so. A tied tensor is asked for under the role that comes first. The others keep their bits.
     pub fn set_learned(&mut self, learns: impl Fn(Role) -> bool) {
         for tensor in &mut self.tensors {
-            let frozen = super::frozen::is_frozen(self.model.config(), tensor.role);
+            let frozen = frozen::is_frozen(self.model.config(), tensor.role);
             tensor.learned = !frozen && learns(tensor.role);
         }
         self.learn_all();

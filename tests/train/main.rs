@@ -1,6 +1,8 @@
 //! The tests of training, one module a file, in one program.
 
 mod bits;
+mod data;
 mod gradients;
+mod runs;
 mod support;
 mod traps;
