@@ -16,6 +16,8 @@ use simdformer_kernels::{Matrix, MatrixMut};
 pub struct DropoutRates {
     /// Of what each block makes, before it is added to the stream, and of the embeddings (the paper's).
     pub hidden: f32,
+    /// Of the weights of attention.
+    pub attention: f32,
     /// Of the hidden layer of the feed-forward blocks.
     pub activation: f32,
     /// What everything is drawn from.
@@ -29,6 +31,10 @@ impl DropoutRates {
             Some((setting, found)) => {
                 let expected = "at least 0 and below 1";
                 Err(TrainError::Setting { setting, expected, found: f64::from(found) })
+            }
+            None if self.attention != 0.0 => {
+                let (setting, expected) = ("attention dropout", "0, as it is not built yet");
+                Err(TrainError::Setting { setting, expected, found: f64::from(self.attention) })
             }
             None => Ok(()),
         }
