@@ -18,5 +18,7 @@ mod norm_sums;
 mod optimiser;
 mod relative;
 mod schedule;
+#[cfg(target_os = "linux")]
+mod stack;
 mod weight_gradient;
 mod weight_gradient_bits;
