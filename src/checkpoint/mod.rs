@@ -54,7 +54,7 @@ mod foreign;
 mod names;
 mod shards;
 #[cfg(feature = "train")]
-mod stored;
+pub(crate) mod stored;
 mod tensor;
 mod tensor_ref;
 
@@ -76,8 +76,6 @@ use file::{Source, read_json};
 pub use foreign::Foreign;
 use names::Location;
 use shards::Tensors;
-#[cfg(feature = "train")]
-pub(crate) use stored::{Place, places};
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;

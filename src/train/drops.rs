@@ -3,13 +3,9 @@
 //! No mask is stored: whether a number is dropped is a function of the seed, the update, the place in the network, the
 //! sentence of the corpus and the number's place in it. So forward and backward, any batch and any thread agree.
 
-use super::batch::Lines;
 use super::error::TrainError;
-use super::pass::Pass;
 use crate::config::Side;
-use core::ops::Range;
-use simdformer_kernels::train::{self as kernels, Dropout};
-use simdformer_kernels::{Matrix, MatrixMut};
+use simdformer_kernels::train::Dropout;
 
 /// The parts of the numbers that are dropped while learning, each 0 or more and below 1; evaluation drops none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,6 +56,19 @@ pub(super) enum Site {
     Hidden(usize),
 }
 
+impl Drops {
+    /// What is dropped at `site` of one side, if anything.
+    pub(super) fn at(self, side: Side, site: Site) -> Option<Dropout> {
+        let Self { rates, step } = self;
+        let probability = match site {
+            Site::Hidden(_) => rates.activation,
+            _ => rates.hidden,
+        };
+        let site = site.number(side);
+        (probability > 0.0).then_some(Dropout { seed: rates.seed, step, site, probability })
+    }
+}
+
 impl Site {
     /// A number of its own.
     fn number(self, side: Side) -> u32 {
@@ -72,52 +81,5 @@ impl Site {
         };
         let side = u32::from(side == Side::Decoder);
         (layer as u32) << 4 | kind << 1 | side
-    }
-}
-
-impl Pass<'_> {
-    /// What is dropped at `site`, if anything.
-    pub(super) fn drops(&self, side: Side, site: Site) -> Option<Dropout> {
-        let Drops { rates, step } = self.drops?;
-        let probability = match site {
-            Site::Hidden(_) => rates.activation,
-            _ => rates.hidden,
-        };
-        let site = site.number(side);
-        (probability > 0.0).then_some(Dropout { seed: rates.seed, step, site, probability })
-    }
-
-    pub(super) fn lines(&self, side: Side) -> &Lines {
-        match side {
-            Side::Encoder => &self.batch.source,
-            Side::Decoder => &self.batch.target,
-        }
-    }
-
-    /// Drops numbers of `x`, the rows `rows` of one side, `columns` wide.
-    pub(super) fn drop_in_place(
-        &self,
-        dropout: &Dropout,
-        (side, rows): (Side, Range<usize>),
-        x: MatrixMut<'_>,
-    ) -> Result<(), TrainError> {
-        let lines = self.lines(side);
-        let (sentences, positions) = (&lines.sentences[rows.clone()], &lines.positions[rows]);
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        Ok(kernels::dropout(isa, dropout, sentences, positions, x, parallelism)?)
-    }
-
-    /// `out += x`, with numbers of `x` dropped.
-    pub(super) fn drop_and_add(
-        &self,
-        dropout: &Dropout,
-        side: Side,
-        x: Matrix<'_>,
-        out: MatrixMut<'_>,
-    ) -> Result<(), TrainError> {
-        let lines = self.lines(side);
-        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
-        let (sentences, positions) = (&lines.sentences, &lines.positions);
-        Ok(kernels::dropout_add(isa, dropout, sentences, positions, x, out, parallelism)?)
     }
 }

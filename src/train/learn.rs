@@ -14,7 +14,7 @@ use core::ops::Range;
 use simdformer_kernels::train::{
     Leaves, RowLoss, Smoothing, Write, cross_entropy, cross_entropy_loss, embedding_gradient,
 };
-use simdformer_kernels::{Epilogue, Matrix, MatrixMut, PackedMatrix, gemm};
+use simdformer_kernels::{MatrixMut, Residual};
 
 /// What a pass writes to beside the workspace.
 pub(super) struct Outcome<'o> {
@@ -79,7 +79,8 @@ impl Pass<'_> {
             self.linear_parameters(&flat.output, leaf, write, operands, gradients, rest.scratch)?;
             write = Write::Add;
             let output = self.packed(&flat.output, rest.packed)?;
-            self.input_of_logits(&output, logits, rest.d_x)
+            let d_x = Self::matrix_mut(rest.d_x, self.run.config.d_model)?;
+            Ok(output.multiply(logits, Residual::None, d_x, parallelism)?)
         })?;
         outcome.totals.add(&outcome.losses[..self.batch.labels.len()]);
 
@@ -146,18 +147,6 @@ impl Pass<'_> {
             each(leaf, out, Leaf { x, d_x, scratch: &mut *scratch, packed: &mut *packed })?;
         }
         Ok(())
-    }
-
-    fn input_of_logits(
-        &self,
-        output: &PackedMatrix<'_>,
-        d_logits: Matrix<'_>,
-        d_x: &mut [f32],
-    ) -> Result<(), TrainError> {
-        let d_x = Self::matrix_mut(d_x, output.columns())?;
-        let epilogue = Epilogue::default();
-        let parallelism = self.run.parallelism;
-        Ok(gemm(d_logits, output, &epilogue, d_x, parallelism)?)
     }
 
     /// Adds what lookups teach tables: of tokens, positions and types. One group of sentences after the other, so

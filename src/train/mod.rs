@@ -24,11 +24,15 @@
 //! learned in one pass or in several gives the same bits, and so do any limits, any [`Keep`] and any number of threads.
 //! The forward pass is made of the kernels that a [`Session`](crate::Session) calls, and its losses are the scores there.
 
+mod accumulate;
+mod apply;
+mod attention;
 mod average;
 mod backward;
 mod batch;
 mod batches;
 mod corpus;
+mod dropping;
 mod drops;
 mod durable;
 mod error;

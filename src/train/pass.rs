@@ -1,7 +1,7 @@
 //! What a pass works with, and the pieces that its blocks are made of: a linear map and a norm, forward and
 //! backward.
 
-use super::batch::Batch;
+use super::batch::{Batch, Lines};
 use super::drops::Drops;
 use super::error::TrainError;
 use super::flat;
@@ -12,7 +12,7 @@ use crate::model::blocks::{Parameters, Run};
 use crate::model::weights;
 use core::ops::Range;
 use simdformer_kernels::train::{self as kernels, Leaves, Write};
-use simdformer_kernels::{Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Residual, gemm};
+use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
 
 /// Who computes, with which weights, on which sentences.
 #[derive(Clone, Copy)]
@@ -39,6 +39,14 @@ pub(super) fn cut<'b, const N: usize>(
 }
 
 impl Pass<'_> {
+    /// The sentences of one side.
+    pub(super) fn lines(&self, side: Side) -> &Lines {
+        match side {
+            Side::Encoder => &self.batch.source,
+            Side::Decoder => &self.batch.target,
+        }
+    }
+
     /// Tokens of one side.
     pub(super) fn rows(&self, side: Side) -> usize {
         self.lines(side).rows()
@@ -254,23 +262,22 @@ impl Pass<'_> {
         &self,
         flat: &flat::Linear,
         buffer: &'b mut [f32],
-    ) -> Result<PackedMatrix<'b>, TrainError> {
+    ) -> Result<weights::Backward<'b>, TrainError> {
         let weight = Matrix::new(&self.values[flat.weight.clone()], flat.outputs, flat.inputs)?;
         let parallelism = self.run.parallelism;
-        Ok(PackedMatrix::pack_with(self.run.isa(), weight, buffer, parallelism)?)
+        Ok(weights::Backward::pack(self.run.isa(), weight, buffer, parallelism)?)
     }
 
     /// `d_x = residual + d_y W`.
     pub(super) fn linear_input(
         &self,
-        weight: &PackedMatrix<'_>,
+        weight: &weights::Backward<'_>,
         d_y: &[f32],
         residual: Residual<'_>,
         d_x: &mut [f32],
     ) -> Result<(), TrainError> {
-        let d_y = Self::matrix(d_y, weight.depth())?;
-        let d_x = Self::matrix_mut(d_x, weight.columns())?;
-        let epilogue = Epilogue { residual, ..Epilogue::default() };
-        Ok(gemm(d_y, weight, &epilogue, d_x, self.run.parallelism)?)
+        let [outputs, inputs] = weight.shape();
+        let (d_y, d_x) = (Self::matrix(d_y, outputs)?, Self::matrix_mut(d_x, inputs)?);
+        Ok(weight.multiply(d_y, residual, d_x, self.run.parallelism)?)
     }
 }

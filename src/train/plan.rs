@@ -7,13 +7,14 @@ use super::limits::{Keep, TrainLimits};
 use crate::config::{Config, Side, Stack};
 use crate::memory::{ByteTable, Planner};
 use crate::model::relative::RelativePlan;
+use crate::model::weights::Backward;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::train::{
     RowLoss, attention_backward_scratch_bound, embedding_gradient_scratch, sum_of_squares_scratch,
     weight_gradient_scratch,
 };
-use simdformer_kernels::{Isa, PackedMatrix, attention_scratch_bound};
+use simdformer_kernels::{Isa, attention_scratch_bound};
 
 /// What a norm keeps: standard scores, `[rows, d_model]`, and one over each row's deviation.
 #[derive(Clone, Debug)]
@@ -219,11 +220,11 @@ impl TrainPlan {
         let mut packed = 0;
         let mut weight_gradient = 0;
         for (outputs, inputs) in shapes {
-            packed = packed.max(PackedMatrix::len(isa, outputs, inputs)?);
+            packed = packed.max(Backward::floats(isa, outputs, inputs)?);
             weight_gradient =
                 weight_gradient.max(weight_gradient_scratch(isa, rows, outputs, inputs)?);
         }
-        let packed_ffn = PackedMatrix::len(isa, ffn, d)?;
+        let packed_ffn = Backward::floats(isa, ffn, d)?;
         let partials = sum_of_squares_scratch(n);
         let tables =
             [config.source_vocab, config.target_vocab, limits.source_length, limits.target_length];

@@ -1,18 +1,15 @@
 //! A model that learns: parameters, gradients and moments, and the passes that change them.
 
-use super::batch::{self, Batch, Pair, group_len};
-use super::drops::{DropoutRates, Drops};
+use super::batch::Batch;
+use super::drops::DropoutRates;
 use super::error::TrainError;
 use super::flat::{self, FlatTensor};
 use super::frozen;
-use super::learn::Outcome;
 use super::limits::TrainLimits;
-use super::pass::Pass;
 use super::plan::TrainPlan;
 use super::totals::Totals;
-use super::update::{StepOptions, Update};
 use crate::checkpoint::{Checkpoint, Role};
-use crate::config::{Config, Positions, Side};
+use crate::config::Config;
 use crate::memory::{Buffer, cut};
 use crate::model::{Model, ModelError};
 use crate::session::Threads;
@@ -20,7 +17,7 @@ use core::error::Error;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::Isa;
-use simdformer_kernels::train::{Adam, RowLoss, Smoothing, Write, sum_of_squares};
+use simdformer_kernels::train::RowLoss;
 
 /// A loss of the caller's: the numbers of some sentences, the encoder's output of their tokens laid end to end,
 /// `[tokens, d_model]`, and where the gradient of that goes, of the same shape; returns the loss.
@@ -75,21 +72,21 @@ pub struct Trainer<'a> {
     /// What is updated: ranges of parameters, side by side.
     pub(super) learned: Vec<Range<usize>>,
     /// The same, and whether weights decay there: not those of norms, nor biases.
-    decays: Vec<(Range<usize>, bool)>,
+    pub(super) decays: Vec<(Range<usize>, bool)>,
     /// Of the average of parameters.
-    average_decay: Option<f32>,
+    pub(super) average_decay: Option<f32>,
     pub(super) plan: TrainPlan,
     pub(super) state: Buffer<'static>,
-    work: Buffer<'static>,
-    batch: Batch,
-    losses: Vec<RowLoss>,
-    partials: Vec<f64>,
-    order: Vec<u32>,
-    threads: Threads<'a>,
-    dropout: DropoutRates,
+    pub(super) work: Buffer<'static>,
+    pub(super) batch: Batch,
+    pub(super) losses: Vec<RowLoss>,
+    pub(super) partials: Vec<f64>,
+    pub(super) order: Vec<u32>,
+    pub(super) threads: Threads<'a>,
+    pub(super) dropout: DropoutRates,
     /// Since the last update.
-    accumulated: Totals,
-    passes: u64,
+    pub(super) accumulated: Totals,
+    pub(super) passes: u64,
     /// Updates made, and refused for gradients that were not finite.
     pub(super) steps: u64,
     pub(super) skipped: u64,
@@ -323,392 +320,12 @@ impl<'a> Trainer<'a> {
         self.skipped
     }
 
-    /// The losses of `pairs`, without learning from them.
-    ///
-    /// # Errors
-    /// A sentence cannot be [learned from](TrainError), or the model has no decoder.
-    pub fn evaluate(
-        &mut self,
-        pairs: &[Pair<'_>],
-        smoothing: Smoothing,
-    ) -> Result<Totals, TrainError> {
-        self.check(pairs)?;
-        let mut totals = Totals::default();
-        let mut rest = pairs;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(self.pass_len(rest));
-            self.batch.lay(self.model.config(), now);
-            let Self { model, plan, batch, losses, work, state, threads, .. } = self;
-            let values = &state.floats()[plan.values.clone()];
-            let memory = work.floats_mut();
-            let totals = &mut totals;
-            threads.run(|parallelism| {
-                let run = model.run(parallelism);
-                let write = Write::Store;
-                let pass = Pass { run, plan, batch, values, write, drops: None };
-                pass.evaluate(model, smoothing, memory, losses, totals)
-            })?;
-            rest = later;
-        }
-        Ok(totals)
-    }
-
-    /// Adds the gradients of the losses of `pairs`, each divided by `tokens`: the target tokens of all that will be
-    /// accumulated before the next update, so that the result is the gradient of the mean. Returns the sums since the
-    /// last update.
-    ///
-    /// # Errors
-    /// As [`Trainer::evaluate`]; nothing has been added. `tokens` is zero.
-    pub fn accumulate(
-        &mut self,
-        pairs: &[Pair<'_>],
-        smoothing: Smoothing,
-        tokens: u64,
-    ) -> Result<Totals, TrainError> {
-        self.check(pairs)?;
-        if self.model.decoder().is_none() {
-            return Err(TrainError::NoDecoder);
-        }
-        if tokens == 0 {
-            let (setting, expected) = ("tokens", "at least 1");
-            return Err(TrainError::Setting { setting, expected, found: 0.0 });
-        }
-        let scale = (1.0 / tokens as f64) as f32;
-        self.passes(pairs, |pass, both, memory, outcome| {
-            pass.learn(both, (smoothing, scale), memory, outcome)
-        })
-    }
-
-    /// As [`Trainer::accumulate`], for a model without a decoder, from a loss of the caller's: it reads the encoder's
-    /// output of some of the sentences laid end to end, `[tokens, d_model]`, and the numbers of these sentences, writes
-    /// the gradient of the output, of the same shape, and returns the loss.
-    ///
-    /// # Errors
-    /// As [`Trainer::evaluate`]; the model has a decoder.
-    pub fn accumulate_with(
-        &mut self,
-        sources: &[Pair<'_>],
-        loss: &mut EncoderLoss<'_>,
-    ) -> Result<Totals, TrainError> {
-        self.check(sources)?;
-        if self.model.decoder().is_some() {
-            return Err(TrainError::HasDecoder);
-        }
-        let mut first = 0;
-        self.passes(sources, |pass, both, memory, outcome| {
-            let sentences = first..first + pass.batch.source.lengths.len();
-            first = sentences.end;
-            let mut loss = |hidden: &[f32], d: &mut [f32]| loss(sentences.clone(), hidden, d);
-            pass.learn_encoder(both, &mut loss, memory, outcome)
-        })
-    }
-
-    /// Learns from all sentences, in as many passes as the plan needs.
-    fn passes(
-        &mut self,
-        pairs: &[Pair<'_>],
-        mut learn: impl FnMut(
-            &Pass<'_>,
-            (&Model, &flat::Network),
-            &mut [f32],
-            &mut Outcome<'_>,
-        ) -> Result<(), TrainError>
-        + Send,
-    ) -> Result<Totals, TrainError> {
-        let mut rest = pairs;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(self.pass_len(rest));
-            self.batch.lay(self.model.config(), now);
-            let first = self.passes == 0;
-            if first {
-                self.clear_lookups()?;
-                self.accumulated = Totals::default();
-            }
-            let Self {
-                model,
-                network,
-                plan,
-                batch,
-                losses,
-                work,
-                state,
-                order,
-                threads,
-                dropout,
-                steps,
-                ..
-            } = self;
-            let [values, gradients, lookups] =
-                cut(state, [&plan.values, &plan.gradients, &plan.lookups])?;
-            let memory = work.floats_mut();
-            let totals = &mut self.accumulated;
-            let learn = &mut learn;
-            let drops = Some(Drops { rates: *dropout, step: *steps });
-            threads.run(|parallelism| {
-                let run = model.run(parallelism);
-                let write = if first { Write::Store } else { Write::Add };
-                let pass = Pass { run, plan, batch, values, write, drops };
-                let mut outcome = Outcome { gradients, lookups, losses, order, totals };
-                learn(&pass, (model, network), memory, &mut outcome)
-            })?;
-            self.passes += 1;
-            rest = later;
-        }
-        Ok(self.accumulated)
-    }
-
-    fn check(&self, pairs: &[Pair<'_>]) -> Result<(), TrainError> {
-        batch::check(self.model.config(), &self.plan.limits, pairs)
-    }
-
-    /// How many of the first sentences go in one pass: whole groups, as many as are planned for.
-    fn pass_len(&self, pairs: &[Pair<'_>]) -> usize {
-        let limits = &self.plan.limits;
-        let (mut len, mut source, mut target) = (0, 0, 0);
-        while len < pairs.len() {
-            let group = &pairs[len..len + group_len(&pairs[len..])];
-            source += group.iter().map(|pair| pair.source.len()).sum::<usize>();
-            target += group.iter().map(|pair| pair.target.len()).sum::<usize>();
-            let fits = source <= limits.source_tokens
-                && target <= limits.target_tokens
-                && len + group.len() <= limits.sentences;
-            // A group alone always fits.
-            if !fits && len > 0 {
-                break;
-            }
-            len += group.len();
-        }
-        len
-    }
-
-    /// What lookups add to begins at zero; everything else is stored.
-    fn clear_lookups(&mut self) -> Result<(), TrainError> {
-        use crate::network::tree::Input;
-        let Self { network, plan, state, work, .. } = self;
-        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
-        lookups.fill(0.0);
-        let ties = self.model.config().ties;
-        let encoder = &network.encoder;
-        let decoder = network.decoder.as_ref();
-        let tied = ties.target_output && decoder.is_some();
-        if let Input::Table(table) = &encoder.input
-            && !(tied && ties.source_target)
-        {
-            gradients[table.range.clone()].fill(0.0);
-        }
-        if let Some(decoder) = decoder
-            && !tied
-        {
-            gradients[decoder.table.range.clone()].fill(0.0);
-        }
-        let positions = [
-            encoder.embedding.positions.as_ref(),
-            encoder.token_types.as_ref(),
-            decoder.and_then(|decoder| decoder.embedding.positions.as_ref()),
-        ];
-        for table in positions.into_iter().flatten() {
-            gradients[table.range.clone()].fill(0.0);
-        }
-        for stack in [Some(&plan.encoder), plan.decoder.as_ref()].into_iter().flatten() {
-            work.floats_mut()[stack.d_relative.clone()].fill(0.0);
-        }
-        Ok(())
-    }
-
-    /// Puts together the gradients that were kept in parts.
-    fn finish(&mut self) -> Result<(), TrainError> {
-        let Self { network, plan, state, work, .. } = self;
-        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
-        if let Some(decoder) = &network.decoder
-            && !lookups.is_empty()
-        {
-            let table = &mut gradients[decoder.table.range.clone()];
-            table.iter_mut().zip(lookups.iter_mut()).for_each(|(table, lookup)| {
-                *table += *lookup;
-                *lookup = 0.0;
-            });
-        }
-        let memory = work.floats();
-        let own = network.encoder.layers.iter().map(|l| &l.self_attention.relative_bias);
-        let tables = (&network.encoder.relative_bias, own);
-        relative(&plan.encoder, tables, memory, gradients)?;
-        if let (Some(decoder), Some(plan)) = (&network.decoder, &plan.decoder) {
-            let own = decoder.layers.iter().map(|l| &l.self_attention.relative_bias);
-            relative(plan, (&decoder.relative_bias, own), memory, gradients)?;
-        }
-        Ok(())
-    }
-
-    /// Every tensor that is learned, with its gradient since the last update, in the order of
-    /// [`Role::all`], each once: its shape is that of [`Role::shape`], row after row.
-    ///
-    /// # Errors
-    /// Nothing was accumulated since the last update.
-    pub fn gradients(
-        &mut self,
-    ) -> Result<impl Iterator<Item = (Role, &[usize], &[f32])>, TrainError> {
-        if self.passes == 0 {
-            return Err(TrainError::NothingAccumulated);
-        }
-        self.finish()?;
-        let all = &self.state.floats()[self.plan.gradients.clone()];
-        let tensors = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
-        Ok(tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()])))
-    }
-
     /// Every tensor, learned or not, in the order of [`Role::all`], each once.
     pub fn parameters(&self) -> impl Iterator<Item = (Role, &[usize], &[f32])> {
         let all = &self.state.floats()[self.plan.values.clone()];
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);
         tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()]))
     }
-
-    /// Moves every learned parameter against its gradient, with all gradients scaled down together where their norm is
-    /// more than `clip`; the step counted by `adam` is the trainer's own. A norm that is not finite changes nothing,
-    /// and is counted.
-    ///
-    /// # Errors
-    /// Nothing was accumulated since the last update; a setting is not a usable number.
-    pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, TrainError> {
-        if self.passes == 0 {
-            return Err(TrainError::NothingAccumulated);
-        }
-        if let Some(clip) = clip
-            && !(clip > 0.0)
-        {
-            let (setting, expected) = ("clip", "a positive number");
-            return Err(TrainError::Setting { setting, expected, found: clip });
-        }
-        self.finish()?;
-        let average_decay = self.average_decay;
-        let Self { model, plan, learned, decays, state, partials, threads, .. } = self;
-        let [values, gradients, first, second, average] =
-            cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
-        let (isa, steps) = (model.isa(), self.steps);
-        let made = threads.run(|parallelism| {
-            let mut squares = 0.0f64;
-            for range in learned.iter() {
-                let of = &gradients[range.clone()];
-                squares += sum_of_squares(isa, of, partials, parallelism)?;
-            }
-            let norm = squares.sqrt();
-            if !norm.is_finite() {
-                return Ok::<_, TrainError>(Update { norm, clipped: false, skipped: true });
-            }
-            let clipped = clip.is_some_and(|clip| norm > clip);
-            let factor = if clipped { clip.map_or(1.0, |clip| clip / norm) } else { 1.0 };
-            let all = learned.iter().map(|range| (range, false));
-            let apart = decays.iter().map(|(range, decays)| (range, *decays));
-            let (mut all, mut apart) = (all, apart);
-            // In one sweep where nothing decays.
-            let ranges: &mut dyn Iterator<Item = (&Range<usize>, bool)> =
-                if adam.weight_decay == 0.0 { &mut all } else { &mut apart };
-            for (range, decays) in ranges {
-                let within = || range.clone();
-                let weight_decay = if decays { adam.weight_decay } else { 0.0 };
-                let average = average_decay.map(|decay| (&mut average[within()], decay));
-                simdformer_kernels::train::adam(
-                    isa,
-                    &Adam { step: steps + 1, clip: factor, weight_decay, ..*adam },
-                    &mut values[within()],
-                    &gradients[within()],
-                    &mut first[within()],
-                    &mut second[within()],
-                    average,
-                    parallelism,
-                )?;
-            }
-            Ok(Update { norm, clipped, skipped: false })
-        })?;
-        self.passes = 0;
-        if made.skipped {
-            self.skipped += 1;
-        } else {
-            self.steps += 1;
-            self.refresh()?;
-        }
-        Ok(made)
-    }
-
-    /// One step: the gradient of the mean loss of all target tokens of `pairs`, in as many passes as the plan needs,
-    /// and an update.
-    ///
-    /// # Errors
-    /// As [`Trainer::accumulate`] and [`Trainer::update`].
-    pub fn step(
-        &mut self,
-        pairs: &[Pair<'_>],
-        options: &StepOptions,
-    ) -> Result<super::Step, TrainError> {
-        let tokens = pairs.iter().map(|pair| pair.target.len() as u64).sum();
-        let totals = self.accumulate(pairs, options.smoothing, tokens)?;
-        let update = self.update(&options.adam, options.clip_norm)?;
-        Ok(super::Step { totals, update })
-    }
-
-    /// Brings the model to the parameters.
-    pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
-        let Self { model, tensors, plan, state, .. } = self;
-        let values = &state.floats()[plan.values.clone()];
-        model.refresh(&|role| {
-            let tensor = tensors.iter().find(|tensor| tensor.role == role);
-            tensor.map_or(&[], |tensor| &values[tensor.range.clone()])
-        })?;
-        let learned = matches!(model.config().positions, Positions::Learned { .. });
-        if learned || model.config().token_types > 0 {
-            self.write_positions()?;
-        }
-        self.write_relative()
-    }
-
-    fn write_positions(&mut self) -> Result<(), TrainError> {
-        let Self { model, plan, work, .. } = self;
-        let limits = &plan.limits;
-        let memory = work.floats_mut();
-        let to = &mut memory[plan.encoder.positions.clone()];
-        model.write_positions(Side::Encoder, limits.source_length, to)?;
-        if let Some(decoder) = &plan.decoder {
-            let to = &mut memory[decoder.positions.clone()];
-            model.write_positions(Side::Decoder, limits.target_length, to)?;
-        }
-        Ok(())
-    }
-
-    fn write_relative(&mut self) -> Result<(), TrainError> {
-        let Self { model, plan, work, .. } = self;
-        let memory = work.floats_mut();
-        let sides = [(Side::Encoder, Some(&plan.encoder)), (Side::Decoder, plan.decoder.as_ref())];
-        for (side, stack) in sides {
-            let Some(stack) = stack else { continue };
-            if let Some((buckets, positions)) = stack.relative.buckets {
-                let to = &mut memory[stack.relative.range.clone()];
-                model.write_relative(side, buckets, positions, to)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The gradients of the learned tables of one stack, from those of distances, layer by layer.
-fn relative<'t>(
-    plan: &super::plan::StackSaved,
-    (shared, own): (&Option<flat::Table>, impl Iterator<Item = &'t Option<flat::Table>>),
-    memory: &[f32],
-    gradients: &mut [f32],
-) -> Result<(), TrainError> {
-    let Some((buckets, positions)) = plan.relative.buckets else { return Ok(()) };
-    let stride = plan.d_relative_stride;
-    let tables = memory[plan.d_relative.clone()].chunks(stride.max(1));
-    for (index, (own, d_table)) in own.zip(tables).enumerate() {
-        let (table, write) = match (shared, own) {
-            (Some(shared), _) if index > 0 => (shared, Write::Add),
-            (Some(table), _) | (None, Some(table)) => (table, Write::Store),
-            (None, None) => continue,
-        };
-        let to = Pass::matrix_mut(&mut gradients[table.range.clone()], table.columns)?;
-        buckets.gradient(positions, d_table, write, to)?;
-    }
-    Ok(())
 }
 
 impl fmt::Debug for Trainer<'_> {

@@ -5,6 +5,8 @@
 //! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
 //! table, in a buffer of their own.
 
+#[cfg(feature = "train")]
+mod backward;
 mod form;
 mod layout;
 mod load;
@@ -13,6 +15,8 @@ mod parameter;
 pub use form::Form;
 pub use parameter::Parameter;
 
+#[cfg(feature = "train")]
+pub(crate) use backward::Backward;
 pub(crate) use layout::{Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
 
