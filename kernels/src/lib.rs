@@ -84,6 +84,8 @@ extern crate std;
 pub mod activation;
 mod attention;
 mod debug;
+#[cfg(feature = "train")]
+mod dropout;
 pub mod embedding;
 mod gemm;
 mod isa;
@@ -94,6 +96,8 @@ mod mask;
 pub mod math;
 mod matrix;
 pub mod norm;
+#[cfg(feature = "train")]
+mod optimiser;
 mod parallel;
 pub mod position;
 pub mod reference;

@@ -8,10 +8,13 @@ pub mod attention_backward;
 pub mod gemm;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;
+#[cfg(feature = "train")]
 pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+#[cfg(feature = "train")]
+pub mod training;
 
 // ---- Activations ----
 
