@@ -37,12 +37,13 @@ impl Derivative {
     }
 }
 
-/// Multiplies a tile on the stack by the derivative.
+/// Multiplies a tile, on the stack or stored, by the derivative.
 pub(super) struct Slopes {
     pub(super) derivative: Derivative,
-    /// `[rows, width]`.
+    /// Its first element; columns are contiguous.
     pub(super) tile: *mut f32,
     pub(super) rows: usize,
+    /// Floats from one of its rows to the next.
     pub(super) width: usize,
     /// The first element's row and column.
     pub(super) row: usize,

@@ -186,15 +186,6 @@ impl Store {
         }
     }
 
-    /// Whether tiles are multiplied by a derivative.
-    #[inline(always)]
-    const fn has_derivative(&self) -> bool {
-        #[cfg(feature = "train")]
-        return self.derivative.is_some();
-        #[cfg(not(feature = "train"))]
-        return false;
-    }
-
     /// Asks early for where [`Store::finish`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
@@ -235,8 +226,7 @@ impl Store {
             && valid == NV * S::LANES
             && self.column_stride == 1
             && self.residual_column_stride == 1
-            && matches!(self.activation, Activation::Identity | Activation::Relu)
-            && !self.has_derivative();
+            && matches!(self.activation, Activation::Identity | Activation::Relu);
         if !usual {
             // SAFETY: the caller's contract.
             return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
@@ -269,6 +259,12 @@ impl Store {
                     s.store(self.c.add((row + i) * self.row_stride + at), x);
                 }
             }
+        }
+        #[cfg(feature = "train")]
+        if let Some(derivative) = self.derivative {
+            let tile = self.c.wrapping_add(row * self.row_stride + column);
+            let width = self.row_stride;
+            s.outlined(Slopes { derivative, tile, rows: MR, width, row, column, valid });
         }
     }
 
