@@ -1,7 +1,7 @@
 //! What a command begins with: where weights come from, sentences, and the numbers of a run.
 
-use crate::arguments::{Arguments, First, Shape};
-use crate::demo;
+use super::arguments::{Arguments, First, Shape};
+use super::demo;
 use simdformer::Threads;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
@@ -214,8 +214,8 @@ pub(crate) fn options(arguments: &Arguments, config: &Config) -> Result<RunOptio
     let warmup = arguments.warmup_steps.unwrap_or((expected / 12).max(1));
     let peak = arguments.learning_rate.unwrap_or(if demo { 2e-3 } else { 5e-4 });
     let last = arguments.final_fraction.unwrap_or(0.0);
-    // A run of one step has no way down.
-    let end = expected.max(warmup + 1);
+    // The last step has a rate, too.
+    let end = expected.max(warmup) + 1;
     let schedule = match arguments.schedule.unwrap_or(Shape::Linear) {
         Shape::Constant => Schedule::Constant { peak, warmup },
         Shape::Paper => {

@@ -1,6 +1,6 @@
 //! The demo: sentences of the grammar, and the settings that its model is trained with.
 
-use crate::grammar::{self, Pair};
+use super::grammar::{self, Pair};
 use simdformer::train::{Corpus, Reading, RunError};
 use std::collections::BTreeMap;
 use std::error::Error;

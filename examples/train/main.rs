@@ -10,7 +10,7 @@
 //! `checkpoints/step-N` (what the same command goes on from), `metrics.jsonl` and `loss.svg`, which
 //! `cargo run --release --example picture -- DIR/loss.svg` makes a PNG of.
 
-mod arguments;
+pub(crate) mod arguments;
 mod begin;
 #[path = "../support/counting.rs"]
 mod counting;
@@ -18,7 +18,7 @@ mod demo;
 #[allow(dead_code, reason = "tests call what training does not")]
 mod grammar;
 mod judge;
-mod metrics;
+pub(crate) mod metrics;
 mod once;
 mod peak;
 mod report;
@@ -76,7 +76,7 @@ fn with_threads(arguments: &Arguments) -> Result<(), Failure> {
     Err("more than one thread needs the feature `rayon`".into())
 }
 
-fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<(), Failure> {
+pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<(), Failure> {
     if let Some(checkpoints) = &arguments.average {
         let out = arguments.model.clone().ok_or("--average needs --model, where the mean goes")?;
         average(checkpoints, &out)?;

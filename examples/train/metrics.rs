@@ -105,7 +105,7 @@ const BOTTOM: f64 = 56.0;
 
 /// A page with both losses over the steps; the loss on a logarithmic scale.
 pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
-    let points = || learned.iter().chain(held_out).filter(|(_, loss)| *loss > 0.0);
+    let points = || learned.iter().chain(held_out).filter(drawn);
     let last = points().map(|&(step, _)| step).max().unwrap_or(1).max(1) as f64;
     let low = points().map(|&(_, loss)| loss).fold(f64::INFINITY, f64::min);
     let high = points().map(|&(_, loss)| loss).fold(0.0, f64::max);
@@ -157,7 +157,7 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
     );
     let mut line = |points: &[(u64, f64)], colour: &str| {
         let mut path = String::new();
-        for &(step, loss) in points.iter().filter(|(_, loss)| *loss > 0.0) {
+        for &(step, loss) in points.iter().filter(drawn) {
             let begin = if path.is_empty() { 'M' } else { 'L' };
             let _ = write!(path, "{begin}{:.1} {:.1}", x(step as f64), y(loss));
         }
@@ -171,12 +171,17 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
     };
     line(learned, "#1f5fa8");
     line(held_out, "#c2410c");
-    for &(step, loss) in held_out.iter().filter(|(_, loss)| *loss > 0.0) {
+    for &(step, loss) in held_out.iter().filter(drawn) {
         let (x, y) = (x(step as f64), y(loss));
         let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"#c2410c\"/>");
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// What has a place on a logarithmic scale.
+fn drawn((_, loss): &&(u64, f64)) -> bool {
+    *loss > 0.0 && loss.is_finite()
 }
 
 /// 1, 2 or 5 times a power of ten, not below `least`.

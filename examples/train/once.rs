@@ -1,8 +1,8 @@
 //! What is no run: gradients of a few sentences, and steps against the clock.
 
-use crate::arguments::Arguments;
-use crate::begin::Failure;
-use crate::counting;
+use super::arguments::Arguments;
+use super::begin::Failure;
+use super::counting;
 use simdformer::train::{BatchSize, Corpus, Event, Layout, Run, RunOptions, Trainer};
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! What is said while it trains: a line per interval, and a bar where somebody looks.
 
-use crate::judge::Judged;
-use crate::metrics::Line;
-use crate::peak::Work;
+use super::judge::Judged;
+use super::metrics::Line;
+use super::peak::Work;
 use simdformer::train::{StepRecord, Validation};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -106,7 +106,7 @@ pub struct Validation {
     pub totals: Totals,
     /// What the judge said of the same weights.
     pub judged: Option<f64>,
-    /// Whether none before was as good.
+    /// Whether it is the one that is kept: none before was as good, or, in the eyes of a judge, better.
     pub best: bool,
 }
 
@@ -443,20 +443,22 @@ impl<'a> Run<'a> {
                     return Err(RunError::Setting { setting, expected, found });
                 }
             };
-            let best = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
+            let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
+            // Of two that a judge takes for the same, the one that has learned longer.
+            let same = self.best.is_some_and(|(_, best)| value == best);
+            let best = better || same && self.options.metric == Metric::Judged;
             if best && let Some(files) = &self.files {
                 files.layout.write(&self.trainer, &files.directory.join("best"))?;
             }
-            Ok((totals, judged, value, best))
+            Ok((totals, judged, value, [best, better]))
         });
         self.trainer.swap_average()?;
-        let (totals, judged, value, best) = kept?;
+        let (totals, judged, value, [best, better]) = kept?;
         let step = self.step();
         if best {
-            (self.best, self.patience) = (Some((step, value)), 0);
-        } else {
-            self.patience += 1;
+            self.best = Some((step, value));
         }
+        self.patience = if better { 0 } else { self.patience + 1 };
         self.validated = step;
         Ok(Validation { step, totals, judged, best })
     }

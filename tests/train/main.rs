@@ -2,6 +2,7 @@
 
 mod bits;
 mod data;
+mod example;
 mod gradients;
 mod runs;
 mod support;
