@@ -349,9 +349,10 @@ impl Model {
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
-        rows_of: &dyn Fn(Role) -> &'r [f32],
+        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        self.weights.refresh(rows_of)
+        self.weights.refresh(rows_of, parallelism)
     }
 
     /// What blocks need to compute.

@@ -137,12 +137,13 @@ impl Trainer<'_> {
 
     /// Brings the model to the parameters.
     pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
-        let Self { model, tensors, plan, state, .. } = self;
+        let Self { model, tensors, plan, state, threads, .. } = self;
         let values = &state.floats()[plan.values.clone()];
-        model.refresh(&|role| {
+        let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
-            tensor.map_or(&[], |tensor| &values[tensor.range.clone()])
-        })?;
+            tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
+        };
+        threads.run(|parallelism| model.refresh(&rows_of, parallelism))?;
         let learned = matches!(model.config().positions, Positions::Learned { .. });
         if learned || model.config().token_types > 0 {
             self.write_positions()?;

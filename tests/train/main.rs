@@ -1,8 +1,8 @@
 //! The tests of training, one module a file, in one program.
 
 mod bits;
+mod command;
 mod data;
-mod example;
 mod gradients;
 mod runs;
 mod support;

@@ -29,6 +29,8 @@ use crate::memory::Buffer;
 use crate::network::Role;
 use crate::network::tree;
 use layout::{Layout, Placed};
+#[cfg(feature = "train")]
+use simdformer_kernels::Parallelism;
 use simdformer_kernels::screen::{Screen, ScreenError};
 use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, ViewError};
 
@@ -96,9 +98,11 @@ impl Weights {
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
-        rows_of: &dyn Fn(Role) -> &'r [f32],
+        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        load::refresh(self.isa, &self.parameters, self.memory.floats_mut(), rows_of)
+        let memory = self.memory.floats_mut();
+        load::refresh(self.isa, &self.parameters, memory, rows_of, parallelism)
     }
 
     /// The instruction set that they are stored for.
