@@ -251,13 +251,9 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     panels: &mut Panels<F::Weight, P>,
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
-        // No `from_fn`: it need not be inlined, and is not compiled for this instruction set.
         // SAFETY: the caller's contract.
-        let mut vectors = [unsafe { form.load(at) }; NV];
-        for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
-            // SAFETY: as above.
-            *vector = unsafe { form.load(at.add(v * panels.vector)) };
-        }
+        let vectors: [_; NV] =
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector)) });
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = form.splat(unsafe { *rows.at.add(i * rows.row) });
