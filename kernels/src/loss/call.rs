@@ -53,13 +53,15 @@ impl Logits {
 ///
 /// Special values. A logit of negative infinity, as that of a banned token, has probability 0 and
 /// the gradient `-scale q` exactly. Where smoothing wants some probability of such a column the
-/// loss is infinite, as PyTorch's is; `nll` is not, unless it is the target's. A row with NaN or positive
+/// loss is infinite, as PyTorch's is; `nll` is not, unless it is the target's. The loss may be infinite, too,
+/// where logits lie 10^36 and more apart, since f32 cannot add up their distances. A row with NaN or positive
 /// infinity, or with nothing but negative infinity, has NaN for losses and gradients, and no other
 /// row has. Gradients that would be subnormal are 0.
 ///
 /// Error. With `d_j = max - z_j`, `D = sum_j p_j d_j`, `T` the probability of all logits below the
 /// maximum and `u = 2^-24`: `nll` is within `u (26 T + D) + V 2^-125` of the exact value, the loss within
-/// `26 u sum_j q_j d_j` more, and a gradient within
+/// `26 u sum_j max(q_j, w) d_j` more, `w` being what smoothing wants of each column but the target, and a
+/// gradient within
 /// `u |scale| (p_j (30 + d_j + D) + 2 q_j) + 2^-125 (|scale| + 1)`, all but for second-order terms and what
 /// f64 rounds. On one instruction set the bits of a row depend on nothing but the row; on all
 /// sets with a fused multiply-add they are the same.

@@ -63,7 +63,8 @@ fn check_row(
     let q = |j| oracle::wanted(smoothing, z.len(), target, j);
     let weighted = |weight: f64, j: usize| if weight == 0.0 { 0.0 } else { weight * (max - z[j]) };
     let mean_distance: f64 = (0..z.len()).map(|j| weighted(p[j], j)).sum();
-    let wanted_distance: f64 = (0..z.len()).map(|j| weighted(q(j), j)).sum();
+    let least = if z.len() > 1 { q(usize::from(target == 0)) } else { 0.0 };
+    let wanted_distance: f64 = (0..z.len()).map(|j| weighted(q(j).max(least), j)).sum();
     let below: f64 = (0..z.len()).filter(|&j| z[j] < max).map(|j| p[j]).sum();
     let tiny = (-125f64).exp2();
 
