@@ -24,7 +24,7 @@ fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
+fn trap_19_threads_do_not_change_a_bit() {
     for (causal, relative, head_dim) in
         [(false, false, 64), (true, false, 64), (true, true, 37), (false, true, 20)]
     {
@@ -158,7 +158,7 @@ fn nan_reaches_nobody_who_does_not_see_it() {
 
 /// A sequence without a key and one without a query beside others.
 #[test]
-fn a_length_of_0_beside_a_length_of_5() {
+fn trap_09_a_length_of_0_beside_a_length_of_5() {
     for uniform in [false, true] {
         for causal in [false, true] {
             let mut batch = Batch::new(
@@ -227,7 +227,7 @@ fn a_query_that_weighs_nothing_gives_nothing() {
 
 /// Scores far below zero: what a padded lane would have, 0, is far above the maximum.
 #[test]
-fn padded_lanes_do_not_overflow_under_very_negative_maxima() {
+fn trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima() {
     for keys in [1, 3, 15, 17, 31, 40, 257] {
         for causal in [false, true] {
             let mut batch = Batch::new(&[(keys, keys, 2)], [2, 1, 8], [0; 3], 2);
@@ -248,7 +248,7 @@ fn padded_lanes_do_not_overflow_under_very_negative_maxima() {
 
 /// The gradient of the context in memory with gaps, and with rows a power of two apart.
 #[test]
-fn strides_of_the_contexts_gradient_do_not_matter() {
+fn trap_11_strides_of_the_contexts_gradient_do_not_matter() {
     let case = large(true, false, 64);
     let shape @ [tokens, heads, head_dim] = case.batch.query.shape;
     for isa in all_isas() {

@@ -137,7 +137,7 @@ fn as_much_is_kept_as_was_asked_for() {
 
 /// Masks that differ in one thing agree as often as chance has it.
 #[test]
-fn seed_step_site_sentence_and_position_each_make_another_mask() {
+fn trap_13_seed_step_site_sentence_and_position_each_make_another_mask() {
     let half = Dropout { probability: 0.5, ..SETTINGS };
     let base = mask(&half, &[4; 64], &(0..64).collect::<Vec<_>>(), 512);
     let positions: Vec<u32> = (0..64).collect();

@@ -208,7 +208,7 @@ const NLL: f64 = 3.587_419_232_832_457_4;
 
 /// What PyTorch's `cross_entropy` and fairseq's `label_smoothed_nll_loss` say of the same row in f64.
 #[test]
-fn smoothing_conventions_are_those_of_the_frameworks() {
+fn trap_03_smoothing_conventions_are_those_of_the_frameworks() {
     let row = [0.5, -1.25, 2.0, 0.0, -3.5];
     for isa in all_isas() {
         for (over, expected) in [(SmoothingOver::All, TORCH), (SmoothingOver::Others, FAIRSEQ)] {
@@ -275,6 +275,46 @@ fn nan_infinity_and_emptiness_make_their_row_nan_and_no_other() {
             }
             let (gradient, losses) = one(isa, &vec![f32::NEG_INFINITY; columns], 0, NONE);
             assert!(gradient.iter().all(|x| x.is_nan()) && losses.loss.is_nan());
+        }
+    }
+}
+
+/// Rows without a target, padding in other engines, leave the others as if they were alone: no loss, no gradient
+/// whatever they hold, smoothing or not.
+#[test]
+fn trap_02_ignored_rows_are_as_if_absent() {
+    let columns = 37;
+    let mut random = Random::new(2);
+    let logits = random.values(4 * columns);
+    for isa in all_isas() {
+        for smoothing in [NONE, smoothing(0.1, SmoothingOver::All)] {
+            let targets = [5, 36, 0, 7];
+            let (mut alone, mut expected) = (logits.clone(), [RowLoss::default(); 4]);
+            let view = MatrixMut::new(&mut alone, 4, columns).expect("rows");
+            cross_entropy(isa, view, &targets, smoothing, 0.25, &mut expected, SERIAL)
+                .expect("a fit");
+            for padding in [0.0, 3.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                // Two rows of padding after each of the others.
+                let (mut all, mut padded) = (Vec::new(), Vec::new());
+                for (row, &target) in logits.chunks(columns).zip(&targets) {
+                    all.extend_from_slice(row);
+                    all.extend(vec![padding; 2 * columns]);
+                    padded.extend([target, IGNORED, IGNORED]);
+                }
+                let mut losses = [RowLoss { loss: f64::NAN, nll: f64::NAN, correct: true }; 12];
+                let view = MatrixMut::new(&mut all, 12, columns).expect("rows");
+                cross_entropy(isa, view, &padded, smoothing, 0.25, &mut losses, SERIAL)
+                    .expect("a fit");
+                for (i, row) in all.chunks(columns).enumerate() {
+                    if i % 3 == 0 {
+                        assert_eq!(bits(row), bits(&alone[i / 3 * columns..][..columns]), "{isa}");
+                        assert_eq!(losses[i], expected[i / 3], "{isa}");
+                    } else {
+                        assert!(row.iter().all(|x| x.to_bits() == 0), "{isa}: {padding}");
+                        assert_eq!(losses[i], RowLoss::default(), "{isa}: {padding}");
+                    }
+                }
+            }
         }
     }
 }

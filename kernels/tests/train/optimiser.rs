@@ -81,7 +81,7 @@ const TORCH: [(f64, f64, f64, [f64; 4]); 3] = [
 ];
 
 #[test]
-fn three_updates_are_pytorchs() {
+fn trap_16_three_updates_are_pytorchs() {
     for (beta2, epsilon, weight_decay, expected) in TORCH {
         let settings = |step: usize| Adam {
             rate: 0.01,
@@ -220,7 +220,7 @@ fn threads_change_nothing() {
 
 /// A row that nobody looks up any more: its moments go to 0, without a stay among the subnormal numbers.
 #[test]
-fn moments_of_unused_rows_become_zero() {
+fn trap_18_moments_of_unused_rows_become_zero() {
     for isa in all_isas() {
         for beta2 in [0.9, 0.98] {
             let mut state = State::new(vec![0.5, -1.0, 1e-3, 0.0, 2.0]);

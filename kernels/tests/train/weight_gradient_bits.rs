@@ -109,7 +109,7 @@ fn calls_that_add_whole_leaves_are_one_call() {
 }
 
 #[test]
-fn threads_do_not_change_a_bit() {
+fn trap_19_threads_do_not_change_a_bit() {
     let mut random = Random::new(7);
     for shape @ [rows, ..] in [[300, 100, 200], [130, 350, 20], [70, 5, 1000], [3, 4, 5]] {
         let ends = ends(&mut random, rows, 2);
