@@ -13,7 +13,7 @@ use simdformer_kernels::Sequence;
 pub const LEAF: usize = 512;
 
 /// Sentences whose descriptions fit on the stack for one call of an attention kernel.
-const SENTENCES_PER_CALL: usize = 64;
+pub(super) const SENTENCES_PER_CALL: usize = 64;
 
 /// A source and what should be said of it: one sentence of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

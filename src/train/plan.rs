@@ -1,6 +1,6 @@
 //! From limits to bytes: all the memory that a trainer will ever use beside its model, before the first batch.
 
-use super::batch::{Batch, LEAF};
+use super::batch::{Batch, LEAF, SENTENCES_PER_CALL};
 use super::error::TrainError;
 use super::flat;
 use super::limits::{Keep, TrainLimits};
@@ -190,8 +190,9 @@ impl TrainPlan {
             Some(_) => Some(stack(config, Side::Decoder, target, source, &limits, &mut work)?),
             None => None,
         };
-        let mut attention = 0;
-        let mut d_attention = 0;
+        // Of the sentences that a kernel is called with.
+        let sentences = limits.sentences.min(SENTENCES_PER_CALL);
+        let (mut attention, mut d_attention) = (0, 0);
         for (side, queries, keys) in [
             (Side::Encoder, source, source),
             (Side::Decoder, target, target),
@@ -203,11 +204,10 @@ impl TrainPlan {
                 Side::Encoder => limits.source_length,
                 Side::Decoder => limits.target_length.max(limits.source_length),
             };
-            attention =
-                attention.max(attention_scratch_bound(isa, limits.sentences, keys, heads, width)?);
+            attention = attention.max(attention_scratch_bound(isa, sentences, keys, heads, width)?);
             d_attention = d_attention.max(attention_backward_scratch_bound(
                 isa,
-                limits.sentences,
+                sentences,
                 [queries, keys],
                 longest,
                 [heads, heads],
@@ -222,7 +222,7 @@ impl TrainPlan {
         for (outputs, inputs) in shapes {
             packed = packed.max(Backward::floats(isa, outputs, inputs)?);
             weight_gradient =
-                weight_gradient.max(weight_gradient_scratch(isa, rows, outputs, inputs)?);
+                weight_gradient.max(weight_gradient_scratch(isa, LEAF, outputs, inputs)?);
         }
         let packed_ffn = Backward::floats(isa, ffn, d)?;
         let partials = sum_of_squares_scratch(n);
