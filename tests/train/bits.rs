@@ -1,9 +1,10 @@
 //! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
 
 use super::support::{Golden, Sentence, goldens, limits, pairs};
-use simdformer::Threads;
-use simdformer::kernels::Isa;
+use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
+use simdformer::kernels::{Isa, Matrix, Parallelism};
 use simdformer::train::{Keep, Smoothing, StepOptions, TrainLimits, Trainer};
+use simdformer::{Limits, Session, Threads};
 
 /// Sentences for several leaves.
 fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
@@ -73,6 +74,51 @@ fn passes_and_what_is_kept_do_not_change_a_bit() {
                     assert!(found == expected, "{} {isa} {limits:?}", golden.name);
                 }
             }
+        }
+    }
+}
+
+/// The losses are those of the logits that a session computes, each sentence alone, with its cache: after some
+/// steps, on every instruction set.
+#[test]
+fn the_forward_pass_is_a_sessions() {
+    for golden in goldens() {
+        for isa in Isa::available() {
+            let mut trainer = golden.trainer(isa, limits());
+            trainer.step(&pairs(&golden.sentences), &StepOptions::default()).expect("a step");
+            let smoothing = Smoothing { epsilon: 0.1, ..Smoothing::default() };
+            let found = trainer.evaluate(&pairs(&golden.sentences), smoothing).expect("losses");
+
+            let model = trainer.model();
+            let (start, vocabulary) =
+                (model.config().tokens.decoder_start, model.config().target_vocab);
+            let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
+            let (mut loss, mut nll) = (0.0, 0.0);
+            for Sentence { source, target, .. } in &golden.sentences {
+                let mut sentence = [simdformer::Sentence::default()];
+                session.encode(&[source], &mut sentence).expect("encoded");
+                let row = session.start(sentence[0]).expect("a row");
+                let last = target[target.len() - 1];
+                let mut fed = vec![start.unwrap_or(last)];
+                fed.extend(&target[..target.len() - 1]);
+                let mut logits = Vec::new();
+                let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
+                session.prefill(row, &fed, Some(&mut each)).expect("logits");
+                session.release(row).expect("released");
+                session.release_sentence(sentence[0]).expect("released");
+                let mut losses = vec![RowLoss::default(); target.len()];
+                let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
+                let serial = Parallelism::Serial;
+                cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial)
+                    .expect("losses");
+                for of_token in losses {
+                    loss += of_token.loss;
+                    nll += of_token.nll;
+                }
+            }
+            let (expected, found) = ((loss, nll), (found.loss, found.nll));
+            assert_eq!(found.0.to_bits(), expected.0.to_bits(), "{} {isa}", golden.name);
+            assert_eq!(found.1.to_bits(), expected.1.to_bits(), "{} {isa}", golden.name);
         }
     }
 }
