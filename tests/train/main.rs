@@ -3,6 +3,7 @@
 mod bits;
 mod command;
 mod data;
+mod encoder;
 mod gradients;
 mod runs;
 mod support;
