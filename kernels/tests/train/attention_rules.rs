@@ -225,6 +225,33 @@ fn a_query_that_weighs_nothing_gives_nothing() {
     }
 }
 
+/// A key that the bias hides from everybody gives nothing to anybody, whatever it and its value hold; in one block of
+/// keys and in two.
+#[test]
+fn a_key_that_the_bias_hides_gives_nothing() {
+    for keys in [4, 20, 300] {
+        let batch = Batch::new(&[(9, keys, 0)], [2, 1, 16], [0; 3], 2);
+        let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
+        let mut case = Case::new(batch, [0; 4], 1);
+        let clean = case.clone();
+        case.batch.key.fill(3..4, || f32::NAN);
+        case.batch.value.fill(3..4, || f32::INFINITY);
+        for isa in all_isas() {
+            let found = case.run(isa, Parallelism::Serial);
+            case.check(&found, &format!("{isa}, {keys} keys"));
+            let clean = clean.run(isa, Parallelism::Serial);
+            for (i, head) in (0..9).flat_map(|i| [(i, 0), (i, 1)]) {
+                assert!(found.query.row(i, head) == clean.query.row(i, head), "{isa}: query {i}");
+            }
+            for j in 0..keys {
+                assert!(found.key.row(j, 0) == clean.key.row(j, 0), "{isa}: key {j}");
+                assert!(found.value.row(j, 0) == clean.value.row(j, 0), "{isa}: value {j}");
+            }
+            assert!(found.key.row(3, 0).iter().all(|&x| x == 0.0), "{isa}");
+        }
+    }
+}
+
 /// Scores far below zero: what a padded lane would have, 0, is far above the maximum.
 #[test]
 fn trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima() {

@@ -268,7 +268,9 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                         x = s.select(s.first(seen[i].saturating_sub(first)), x, zero);
                         s.store(line.wrapping_add(first), x);
                     }
+                    // Neither is a key that the bias hides: it has no weight.
                     let weight = s.load(weights.wrapping_add(first));
+                    x = s.select(s.less(zero, weight), x, zero);
                     sums[v % lanes] = s.mul_add(weight, x, sums[v % lanes]);
                 }
             }
