@@ -12,7 +12,7 @@ use super::plan::{AttentionSaved, StackSaved};
 use crate::config::Side;
 use crate::model::weights::{CrossAttention, SelfAttention};
 use core::ops::Range;
-use simdformer_kernels::train::{QkvMut, Write, attention_backward};
+use simdformer_kernels::train::{QkvMut, attention_backward};
 use simdformer_kernels::{Heads, HeadsMut, Qkv, Residual};
 
 impl Pass<'_> {
@@ -73,11 +73,8 @@ impl Pass<'_> {
         let sums = &sums[..rows * heads * 2];
         let of = &mut *gradients.of_parameters;
         let leaves = self.leaves(side)?;
-        let post = self.post_norm();
-        if post {
-            self.norm_parameters(&flat.norm, side, standard, d_x, of)?;
-            self.norm_backward_in_place(&block.norm, (standard, scale), d_x)?;
-        }
+        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.enter(side, norms, kept, d_x, of)?;
         if self.plan.limits.keep == Keep::Context {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
         }
@@ -111,13 +108,11 @@ impl Pass<'_> {
         let operands = (Self::matrix(d_qkv, 3 * width)?, Self::matrix(input, d)?);
         self.linear_parameters(&flat.query_key_value, leaves, self.write, operands, of, scratch)?;
         let projections = self.packed(&flat.query_key_value, packed)?;
-        if post {
-            self.linear_input(&projections, d_qkv, Residual::Output, d_x)
-        } else {
-            self.linear_input(&projections, d_qkv, Residual::None, d_input)?;
-            self.norm_parameters(&flat.norm, side, standard, d_input, of)?;
-            self.norm_backward(&block.norm, (standard, scale), d_input, Write::Add, d_x)
+        match self.post_norm() {
+            true => self.linear_input(&projections, d_qkv, Residual::Output, d_x)?,
+            false => self.linear_input(&projections, d_qkv, Residual::None, d_input)?,
         }
+        self.leave(side, norms, kept, (d_input, d_x), of)
     }
 
     /// `first`: no other layer has written to the gradient of the memory.
@@ -186,11 +181,8 @@ impl Pass<'_> {
         let sums = &sums[..rows * heads * 2];
         let of = &mut *gradients.of_parameters;
         let leaves = self.leaves(side)?;
-        let post = self.post_norm();
-        if post {
-            self.norm_parameters(&flat.norm, side, standard, d_x, of)?;
-            self.norm_backward_in_place(&block.norm, (standard, scale), d_x)?;
-        }
+        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.enter(side, norms, kept, d_x, of)?;
         if self.plan.limits.keep == Keep::Context {
             self.linear(&block.query, input, Residual::None, query)?;
             self.linear(&block.key_value, source, Residual::None, key_value)?;
@@ -232,12 +224,10 @@ impl Pass<'_> {
         let operands = (Self::matrix(d_query, width)?, Self::matrix(input, d)?);
         self.linear_parameters(&flat.query, leaves, self.write, operands, of, scratch)?;
         let query = self.packed(&flat.query, packed)?;
-        if post {
-            self.linear_input(&query, d_query, Residual::Output, d_x)
-        } else {
-            self.linear_input(&query, d_query, Residual::None, d_input)?;
-            self.norm_parameters(&flat.norm, side, standard, d_input, of)?;
-            self.norm_backward(&block.norm, (standard, scale), d_input, Write::Add, d_x)
+        match self.post_norm() {
+            true => self.linear_input(&query, d_query, Residual::Output, d_x)?,
+            false => self.linear_input(&query, d_query, Residual::None, d_input)?,
         }
+        self.leave(side, norms, kept, (d_input, d_x), of)
     }
 }

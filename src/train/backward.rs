@@ -274,6 +274,38 @@ impl Pass<'_> {
         Ok(Some(branch))
     }
 
+    /// Where the norm comes after a block: from the gradient of its result to that of the sum that it read, in `d_x`.
+    pub(super) fn enter(
+        &self,
+        side: Side,
+        (norm, flat): (&Norm, &flat::Norm),
+        saved: (&[f32], &[f32]),
+        d_x: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        if self.post_norm() {
+            self.norm_parameters(flat, side, saved.0, d_x, gradients)?;
+            self.norm_backward_in_place(norm, saved, d_x)?;
+        }
+        Ok(())
+    }
+
+    /// Where the norm comes before a block: adds to `d_x` what the gradient of its result, `d_input`, says of the stream.
+    pub(super) fn leave(
+        &self,
+        side: Side,
+        (norm, flat): (&Norm, &flat::Norm),
+        saved: (&[f32], &[f32]),
+        (d_input, d_x): (&[f32], &mut [f32]),
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        if !self.post_norm() {
+            self.norm_parameters(flat, side, saved.0, d_input, gradients)?;
+            self.norm_backward(norm, saved, d_input, Write::Add, d_x)?;
+        }
+        Ok(())
+    }
+
     fn feed_forward_backward(
         &self,
         side: Side,
@@ -325,11 +357,9 @@ impl Pass<'_> {
         )?;
         let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
         let of = &mut *gradients.of_parameters;
+        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.enter(side, norms, kept, d_x, of)?;
         let post = self.post_norm();
-        if post {
-            self.norm_parameters(&flat.norm, side, standard, d_x, of)?;
-            self.norm_backward_in_place(&block.norm, (standard, scale), d_x)?;
-        }
         let branch = self.of_branch((side, Site::FeedForward(index)), d_x, branch)?;
         let site = (side, Site::Hidden(index));
         let outer = self.packed(&flat.outer, packed_outer)?;
@@ -406,10 +436,6 @@ impl Pass<'_> {
             }
             write = Write::Add;
         }
-        if !post {
-            self.norm_parameters(&flat.norm, side, standard, d_input, of)?;
-            self.norm_backward(&block.norm, (standard, scale), d_input, Write::Add, d_x)?;
-        }
-        Ok(())
+        self.leave(side, norms, kept, (d_input, d_x), of)
     }
 }

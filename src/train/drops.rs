@@ -12,7 +12,7 @@ use simdformer_kernels::train::Dropout;
 pub struct DropoutRates {
     /// Of what each block makes, before it is added to the stream, and of the embeddings (the paper's).
     pub hidden: f32,
-    /// Of the weights of attention.
+    /// Of the weights of attention: 0, anything else is refused.
     pub attention: f32,
     /// Of the hidden layer of the feed-forward blocks.
     pub activation: f32,

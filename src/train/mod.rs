@@ -9,10 +9,11 @@
 //! | `flat.rs`, `frozen.rs` | where parameters lie, and which of them no update touches |
 //! | `limits.rs`, `plan.rs` | from limits to bytes |
 //! | `batch.rs` | sentences end to end, targets shifted, leaves |
-//! | `forward.rs`, `backward.rs`, `pass.rs` | the blocks, in both directions |
-//! | `drops.rs` | where numbers are dropped |
+//! | `forward.rs`, `backward.rs`, `attention.rs`, `pass.rs` | the blocks, in both directions |
+//! | `drops.rs`, `dropping.rs` | where numbers are dropped, and that it happens |
 //! | `learn.rs` | one pass: forward, the loss, backward, lookups |
-//! | `trainer.rs`, `parts.rs` | a step: passes and an update; what is read of it |
+//! | `trainer.rs`, `parts.rs` | what a trainer holds; what is read of it |
+//! | `accumulate.rs`, `apply.rs`, `totals.rs`, `update.rs` | a step: passes and an update, and what they tell |
 //! | `initial.rs` | first weights |
 //! | `words.rs`, `corpus.rs`, `batches.rs` | sentences, and which of them a batch has |
 //! | `durable.rs`, `layout.rs`, `state.rs` | files that are there as a whole, checkpoints, where a run stands |

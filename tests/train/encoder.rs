@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 
 type Weights = BTreeMap<String, Vec<f32>>;
 
-/// As BERT is built: learned positions, token types, a norm after the embeddings.
-fn config(norm: NormPlacement) -> Config {
+/// As BERT is built: learned positions, token types, a norm after the embeddings; or, as in Blenderbot-small's decoder,
+/// with the positions after the norm.
+fn config(norm: NormPlacement, embedding: EmbeddingNorm) -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 23 };
     let paper = Config::transformer(small);
     Config {
         norm,
         decoder: None,
         encoder: Stack {
-            embedding_norm: Some(EmbeddingNorm::AfterPositions),
+            embedding_norm: Some(embedding),
             final_norm: norm == NormPlacement::Pre,
             max_positions: Some(700),
             ..paper.encoder
@@ -87,10 +88,13 @@ fn sources(lengths: &[usize]) -> Vec<Vec<u32>> {
 /// Along the gradient the loss changes as the gradient says, before and after norms, in one pass and in two.
 #[test]
 fn the_gradient_is_the_slope_of_the_callers_loss() {
-    for norm in [NormPlacement::Pre, NormPlacement::Post] {
+    let (before, after) = (EmbeddingNorm::BeforePositions, EmbeddingNorm::AfterPositions);
+    for (norm, embedding) in
+        [(NormPlacement::Pre, after), (NormPlacement::Post, after), (NormPlacement::Post, before)]
+    {
         for lengths in [&[5, 1, 9, 2][..], &[400, 120, LEAF + 8, 3]] {
             let sources = sources(lengths);
-            let mut learner = trainer(config(norm), None);
+            let mut learner = trainer(config(norm, embedding), None);
             let start: Weights =
                 learner.parameters().map(|(r, _, x)| (r.to_string(), x.to_vec())).collect();
             learn(&mut learner, &sources);
@@ -114,12 +118,12 @@ fn the_gradient_is_the_slope_of_the_callers_loss() {
                     });
                     (role.clone(), x.collect())
                 });
-                learn(&mut trainer(config(norm), Some(&moved.collect())), &sources)
+                learn(&mut trainer(config(norm, embedding), Some(&moved.collect())), &sources)
             };
             let h = 2e-3;
             let slope = (at(h) - at(-h)) / (2.0 * h);
             let error = (slope - length).abs();
-            assert!(error <= 2e-3 * length, "{norm:?} {lengths:?}: {slope} {length}");
+            assert!(error <= 2e-3 * length, "{norm:?} {embedding:?} {lengths:?}: {slope} {length}");
         }
     }
 }
@@ -127,7 +131,7 @@ fn the_gradient_is_the_slope_of_the_callers_loss() {
 /// It learns, and says so where a target or a decoder is wanted.
 #[test]
 fn it_learns_and_takes_no_targets() {
-    let mut learner = trainer(config(NormPlacement::Post), None);
+    let mut learner = trainer(config(NormPlacement::Post, EmbeddingNorm::AfterPositions), None);
     let sources = sources(&[5, 1, 9, 2]);
     let first = learn(&mut learner, &sources);
     let mut options = StepOptions::default();

@@ -241,7 +241,6 @@ fn trap_12_evaluation_leaves_no_trace() {
         let a = one.step(&sentences, &StepOptions::default()).expect("a step");
         let b = other.step(&sentences, &StepOptions::default()).expect("a step");
         assert_eq!(a, b);
-        assert!(a.totals.loss != b.totals.loss || a == b);
     }
 }
 

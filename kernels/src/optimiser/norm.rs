@@ -117,7 +117,7 @@ pub fn sum_of_squares(
 /// use simdformer_kernels::train::clip_factor;
 ///
 /// assert_eq!(clip_factor(0.5, 1.0), Some(1.0));
-/// assert!((clip_factor(4.0, 1.0).unwrap() - 0.25).abs() < 1e-6);
+/// assert!(clip_factor(4.0, 1.0).is_some_and(|factor| (factor - 0.25).abs() < 1e-6));
 /// assert_eq!(clip_factor(f64::NAN, 1.0), None);
 /// ```
 pub fn clip_factor(norm: f64, limit: f64) -> Option<f64> {

@@ -4,8 +4,9 @@
 //! the context gives
 //!
 //! * `dV = P^T dO`,
-//! * `dS = P (dP - D)` element by element, with `dP = dO V^T` and `D` the product of each row of `dO` with
-//!   its row of `O`,
+//! * `dS = P (dP - D)` element by element, with `dP = dO V^T` and `D` the sum of `P dP` over a query's keys: where
+//!   all of them are in one block it is that sum, else the product of the row of `dO` with its row of `O`, which
+//!   is the same number with the context's rounding in it,
 //! * `dQ = scale dS K`, `dK = scale dS^T Q`, and `d_bias` the sums of `dS` over what shares a value.
 //!
 //! [`attention_kept`] keeps two floats of each query and head, the maximum `m` of its scores and one over the
