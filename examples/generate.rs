@@ -10,6 +10,8 @@
 
 #[path = "support/arguments.rs"]
 pub(crate) mod arguments;
+#[path = "support/compare.rs"]
+mod compare;
 #[path = "support/counting.rs"]
 pub(crate) mod counting;
 #[path = "support/features.rs"]
@@ -28,7 +30,7 @@ use simdformer::kernels::{ISA_VARIABLE, Isa};
 use simdformer::search::{
     Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
 };
-use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{Event, Features, Forms, Limits, Model, Sentence, Session, Source, Threads};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
@@ -107,13 +109,22 @@ pub(crate) fn run(
     let isa = isa.unwrap_or_else(Isa::best);
 
     let start = Instant::now();
-    let model = load(&Checkpoint::open(&arguments.model)?, isa, watched)?;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    // What is compared is loaded when its turn comes.
+    let model = match arguments.compare_weights {
+        true => None,
+        false => Some(load(&arguments, &checkpoint, isa, watched)?),
+    };
     let load_seconds = start.elapsed().as_secs_f64();
 
-    let config = model.config();
-    if arguments.score && config.decoder.is_none() {
-        let message = "--score needs a decoder, which this model does not have";
-        return Err(Failure { code: USAGE, error: message.into() });
+    let config = model.as_ref().map_or(checkpoint.config(), Model::config);
+    for (asked, option) in
+        [(arguments.score, "--score"), (arguments.compare_weights, "--compare-weights")]
+    {
+        if asked && config.decoder.is_none() {
+            let message = format!("{option} needs a decoder, which this model does not have");
+            return Err(Failure { code: USAGE, error: message.into() });
+        }
     }
     let options = arguments.search_options(config).map_err(Failure::usage)?;
     check_options(&options, config)?;
@@ -136,7 +147,12 @@ pub(crate) fn run(
     let threads = arguments.threads.unwrap_or(1);
     let batch =
         Batch { arguments: &arguments, options: &options, requests: &requests, inputs, timestamps };
-    let (answers, measured) = in_pool(threads, |threads| batch.run(&model, threads))?;
+    let Some(model) = &model else {
+        let report = in_pool(threads, |threads| batch.compare(&checkpoint, isa, threads))?;
+        out.write_all(report.as_bytes())?;
+        return Ok(None);
+    };
+    let (answers, measured) = in_pool(threads, |threads| batch.run(model, threads))?;
     for answer in &answers {
         serde_json::to_writer(&mut *out, answer)?;
         out.write_all(b"\n")?;
@@ -162,14 +178,34 @@ pub(crate) fn run(
 
 /// Loads a model; says before it, and while it lasts, what it takes and how far it is.
 fn load(
+    arguments: &Arguments,
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
     watched: Option<&mut dyn Write>,
 ) -> Result<Model, Failure> {
-    let Some(notes) = watched else { return Ok(Model::load(checkpoint, isa)?) };
-    writeln!(notes, "needs {}", Model::requirements(checkpoint, isa)?)?;
+    if let Some(path) = &arguments.packed {
+        return Ok(Model::open_packed(checkpoint.config().clone(), path)?);
+    }
+    let forms = arguments.weights.clone().unwrap_or_default();
+    let model = load_as(checkpoint, isa, &forms, watched)?;
+    if let Some(path) = &arguments.save_packed {
+        model.save_packed(path)?;
+    }
+    Ok(model)
+}
+
+fn load_as(
+    checkpoint: &Checkpoint<'_>,
+    isa: Isa,
+    forms: &Forms,
+    watched: Option<&mut dyn Write>,
+) -> Result<Model, Failure> {
+    let Some(notes) = watched else {
+        return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
+    };
+    writeln!(notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
     let mut percent = 0;
-    let model = Model::load_with(checkpoint, isa, &mut |loading| {
+    let model = Model::load_as(checkpoint, isa, forms, &mut |loading| {
         let now = 100 * loading.done / loading.total.max(1);
         if now > percent {
             percent = now;
@@ -283,6 +319,30 @@ impl Batch<'_> {
         } else {
             self.search(&mut session)
         }
+    }
+
+    /// What each form of weights does to the model.
+    fn compare(
+        &self,
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        threads: Threads,
+    ) -> Result<String, Failure> {
+        let start = self.options.start;
+        let targets = self.requests.iter().map(|request| {
+            request.decoder_input_ids.is_some().then(|| request.after_start(start).to_vec())
+        });
+        let comparison = compare::Comparison {
+            checkpoint,
+            isa,
+            inputs: &self.inputs,
+            targets: targets.collect(),
+            options: self.options,
+            limits: self.limits(checkpoint.config()),
+            threads,
+            wanted: self.arguments.agreement.unwrap_or(0.995),
+        };
+        comparison.run()
     }
 
     /// What follows the decoder start: as the line says, or as the checkpoint does for what is heard in `language`.

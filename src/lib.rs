@@ -111,7 +111,10 @@ pub mod train;
 
 pub use error::KernelError;
 pub use features::Features;
-pub use model::{Answer, Form, Loading, Model, ModelError, Parameter, Requirements};
+pub use model::{
+    Answer, Form, Forms, FormsError, Loading, Model, ModelError, PackedError, Parameter,
+    Requirements, WeightForm,
+};
 pub use session::{
     Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
     SessionError, Source, SourceError, StepRow, Stop, Threads, Watched,

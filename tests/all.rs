@@ -37,6 +37,7 @@ mod executor;
 mod families;
 mod features;
 mod first_hour;
+mod forms;
 mod generate;
 mod golden_gradients;
 mod golden_models;

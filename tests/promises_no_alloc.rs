@@ -248,9 +248,14 @@ struct Case {
 
 impl Case {
     fn new(what: &str, checkpoint: &Checkpoint, isa: Isa) -> Self {
-        let model = Model::load(checkpoint, isa).expect("a model");
+        Self::in_forms(what, checkpoint, isa, "stored")
+    }
+
+    fn in_forms(what: &str, checkpoint: &Checkpoint, isa: Isa, forms: &str) -> Self {
+        let chosen = forms.parse().expect("forms");
+        let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
         let requests = Requests::new(&model);
-        Self { what: format!("{what}, {isa}"), model: Arc::new(model), requests }
+        Self { what: format!("{what}, {isa}, {forms}"), model: Arc::new(model), requests }
     }
 
     fn session(&self, _place: usize) -> Session<'static> {
@@ -456,7 +461,10 @@ fn main() {
         vocabulary: 2003,
         ..Dims::small(Family::Marian)
     };
-    cases.push(Case::new("a larger marian", &large.checkpoint(2), Isa::best()));
+    let large = large.checkpoint(2);
+    for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
+        cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
+    }
     check(&cases, &pools);
     #[cfg(target_os = "linux")]
     nobody_spins();

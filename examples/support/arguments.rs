@@ -3,6 +3,7 @@
 //! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
 //! no effect beside the others is refused.
 
+use simdformer::Forms;
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
 use std::ffi::OsString;
@@ -28,6 +29,15 @@ by length^penalty in beam search.
     --model DIR                 config.json, model.safetensors, generation_config.json (optional)
     --threads N                 a pool of N threads; default 1, the calling one
     --isa NAME                  scalar, avx2, avx512 or neon; default the best of this machine
+    --weights FORMS             how matrices are kept: stored (as in the checkpoint, the default), f32, bf16,
+                                f16, int8x16, int8; with exceptions by name, as
+                                int8,output=int8,decoder.layers.*.feed_forward.outer=int8x16
+    --save-packed FILE          keep the weights as they lie in memory, for this instruction set
+    --packed FILE               read them from there instead of the checkpoint's files
+    --compare-weights           no answers: what each form does to this model, on the lines' targets or what
+                                greedy search says, fed to all of them; and the smallest table of forms
+                                that chooses as f32 does at
+    --agreement X               (0.995) of all positions
     --repeat N                  run the batch N times and report the medians of the seconds
     --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
                                 decoder_input_ids, logits.{i} [len, vocabulary], fed exactly those ids
@@ -85,6 +95,11 @@ pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
+    pub(crate) weights: Option<Forms>,
+    pub(crate) save_packed: Option<PathBuf>,
+    pub(crate) packed: Option<PathBuf>,
+    pub(crate) compare_weights: bool,
+    pub(crate) agreement: Option<f64>,
     pub(crate) repeat: Option<usize>,
     pub(crate) logits: Option<PathBuf>,
     pub(crate) features: Option<PathBuf>,
@@ -159,10 +174,15 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 25] = [
+const OPTIONS: [&str; 30] = [
     "--model",
     "--threads",
     "--isa",
+    "--weights",
+    "--save-packed",
+    "--packed",
+    "--compare-weights",
+    "--agreement",
     "--repeat",
     "--logits",
     "--features",
@@ -188,7 +208,7 @@ const OPTIONS: [&str; 25] = [
 ];
 
 /// Options that shape the search, and so have no place beside `--score`.
-const FIRST_OF_SEARCH: usize = 7;
+const FIRST_OF_SEARCH: usize = 12;
 
 /// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
@@ -216,6 +236,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         given.push(option);
         let flag = match option {
             "--sample" => Some(&mut parsed.sample),
+            "--compare-weights" => Some(&mut parsed.compare_weights),
             "--score" => Some(&mut parsed.score),
             "--no-scores" => Some(&mut parsed.no_scores),
             "--timestamps" => Some(&mut parsed.timestamps),
@@ -238,6 +259,22 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         && let Some(option) = given.iter().find(|o| OPTIONS[FIRST_OF_SEARCH..].contains(*o))
     {
         return Err(UsageError::Conflict { option, other: "--score" });
+    }
+    for (option, other) in [
+        ("--packed", "--weights"),
+        ("--packed", "--save-packed"),
+        ("--compare-weights", "--weights"),
+        ("--compare-weights", "--packed"),
+        ("--compare-weights", "--save-packed"),
+        ("--compare-weights", "--score"),
+        ("--compare-weights", "--logits"),
+    ] {
+        if given.contains(&option) && given.contains(&other) {
+            return Err(UsageError::Conflict { option, other });
+        }
+    }
+    if given.contains(&"--agreement") && !parsed.compare_weights {
+        return Err(UsageError::Needs { option: "--agreement", needed: "--compare-weights" });
     }
     Ok(Command::Run(Box::new(parsed)))
 }
@@ -282,6 +319,16 @@ impl Arguments {
             "--model" => self.model = given.value.into(),
             "--threads" => self.threads = given.at_least_one()?,
             "--isa" => self.isa = given.parse("a name")?,
+            "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
+            "--save-packed" => self.save_packed = Some(given.value.into()),
+            "--packed" => self.packed = Some(given.value.into()),
+            "--agreement" => {
+                const EXPECTED: &str = "a number from 0 to 1";
+                self.agreement = given.parse(EXPECTED)?.filter(|part| (0.0..=1.0).contains(part));
+                if self.agreement.is_none() {
+                    return Err(given.wrong(EXPECTED));
+                }
+            }
             "--repeat" => self.repeat = given.at_least_one()?,
             "--logits" => self.logits = Some(given.value.into()),
             "--features" => self.features = Some(given.value.into()),

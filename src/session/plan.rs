@@ -4,9 +4,10 @@ use super::error::SessionError;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
-use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats};
+use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats, stem_rows};
 use crate::model::relative::RelativePlan;
 use crate::model::weights::Decoder;
+use crate::network::{FeedForward, LayerPart, Role};
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
@@ -95,6 +96,8 @@ pub struct Plan {
     pub(crate) hidden: Range<usize>,
     pub(crate) scratch: Range<usize>,
     pub(crate) frames: Range<usize>,
+    /// Rows that are multiplied with bytes.
+    pub(crate) rounded: Range<usize>,
     pub(crate) logits: Range<usize>,
     /// The best token of each row, and what finding it takes.
     pub(crate) best_tokens: Range<usize>,
@@ -229,6 +232,14 @@ impl Plan {
             config.head_dim(Side::Encoder),
         )?;
         let frames = stem_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?;
+        let rounded = model.rounded(&|role| match role {
+            Role::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
+                pass.min(FEED_FORWARD_ROWS)
+            }
+            Role::Convolution(..) => stem_rows(limits.source_tokens),
+            _ => pass,
+        });
+        let rounded = rounded.map_err(|_| SessionError::TooLarge)?;
         let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
             true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
@@ -291,6 +302,7 @@ impl Plan {
             hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
             scratch: planner.take(scratch)?,
             frames: planner.take(frames)?,
+            rounded: planner.take(rounded)?,
             logits: planner.take_product(if decodes { rows } else { 0 }, config.target_vocab)?,
             best_tokens: planner.take(rows)?,
             best_values: planner.take(rows)?,

@@ -50,6 +50,7 @@ impl fmt::Display for Plan {
                 bytes(&[&self.x, &self.h, &self.context, &self.qkv, &self.hidden]),
             ),
             ("frames of features", bytes(&[&self.frames])),
+            ("rows as bytes", bytes(&[&self.rounded])),
             ("scratch of attention", bytes(&[&self.scratch])),
             ("logits", bytes(&[&self.logits])),
             (
@@ -60,7 +61,7 @@ impl fmt::Display for Plan {
         ];
         let all: usize = named.iter().map(|&(_, bytes)| bytes).sum();
         let rest = ("slots, pasts and padding", self.bytes().saturating_sub(all));
-        let [a, b, c, d, e, g, h, i, j] = named;
-        ByteTable { lines: &[a, b, c, d, e, g, h, i, j, rest] }.fmt(f)
+        let [a, b, c, d, e, g, h, i, j, k] = named;
+        ByteTable { lines: &[a, b, c, d, e, g, h, i, j, k, rest] }.fmt(f)
     }
 }

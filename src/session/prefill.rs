@@ -159,8 +159,9 @@ impl Session<'_> {
             for x in work.x.chunks(plan.rows * d) {
                 let (first, rows) = (position - len, x.len() / d);
                 let logits = &mut logits[..rows * vocabulary];
+                let room = &mut *work.rounded;
                 self.threads
-                    .run(|parallelism| decoder.logits(&model.run(parallelism), x, logits))?;
+                    .run(|parallelism| decoder.logits(&model.run(parallelism), x, room, logits))?;
                 let rows = pass.rows().of(first..first + rows);
                 tap.logits(&model.run(Parallelism::Serial), rows, logits)?;
                 for logits in logits.chunks(vocabulary) {

@@ -126,12 +126,13 @@ impl Session<'_> {
             match banned {
                 Some(banned) => {
                     decoder.best(&run, work.x, banned, &mut best)?;
-                    let undecided = undecided_logits(decoder, &run, best.tokens, work.x, logits)?;
+                    let undecided =
+                        undecided_logits(decoder, &run, best.tokens, &mut work, logits)?;
                     self.screening.came_to(undecided, count);
                 }
                 None => {
                     best.tokens.fill(UNDECIDED);
-                    decoder.logits(&run, work.x, logits)?;
+                    decoder.logits(&run, work.x, work.rounded, logits)?;
                 }
             }
             tap.logits(&run, pass.rows(), logits)

@@ -7,7 +7,7 @@ use super::pass::{Pass, cut};
 use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
 use crate::config::{EmbeddingNorm, Side};
 use crate::model::weights::{
-    CrossAttention, Decoder, Embedding, Encoder, FeedForward, Input, Norm, SelfAttention, Table,
+    Bottom, CrossAttention, Decoder, Embedding, Encoder, FeedForward, Norm, SelfAttention, Table,
 };
 use core::ops::Range;
 use simdformer_kernels::embedding::{self, Positions};
@@ -18,7 +18,7 @@ impl Pass<'_> {
     /// Leaves the encoder's output in `plan.memory`.
     pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = &self.plan.encoder;
-        let Input::Table(table) = &encoder.input else {
+        let Bottom::Table(table) = &encoder.input else {
             return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
         };
         self.embed(Side::Encoder, table, &encoder.embedding, plan, memory)?;
