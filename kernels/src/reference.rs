@@ -6,6 +6,7 @@ pub mod attention;
 #[cfg(feature = "train")]
 pub mod attention_backward;
 pub mod gemm;
+pub mod gemm_bytes;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;
 #[cfg(feature = "train")]

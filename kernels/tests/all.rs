@@ -21,6 +21,8 @@ mod gemm;
 #[cfg(feature = "rayon")]
 mod gemm_bitwise;
 #[cfg(feature = "rayon")]
+mod gemm_bytes;
+#[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
 mod gemm_unpacked;

@@ -188,7 +188,13 @@ impl Store {
 
     /// Asks early for where [`Store::finish`] will write.
     #[inline(always)]
-    pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
+    pub(super) fn prefetch<S: Lanes, const MR: usize>(
+        &self,
+        s: S,
+        row: usize,
+        column: usize,
+        width: usize,
+    ) {
         #[cfg(feature = "train")]
         if let Some(derivative) = &self.derivative {
             derivative.prefetch(s, MR, row, column);
@@ -198,7 +204,7 @@ impl Store {
         }
         for i in 0..MR {
             let at = self.c.wrapping_add((row + i) * self.row_stride + column);
-            for line in (0..S::PANEL).step_by(LINE) {
+            for line in (0..width).step_by(LINE) {
                 s.prefetch(at.wrapping_add(line));
             }
         }
@@ -307,11 +313,12 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
+        const { assert!(MR * NV * S::LANES <= MAX_ROWS * MAX_PANEL) };
         let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
         let tile = room.as_mut_ptr().cast::<f32>();
         for (i, line) in acc.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
-                // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
+                // SAFETY: there is room for the tile.
                 unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
             }
         }

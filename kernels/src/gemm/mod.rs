@@ -21,6 +21,7 @@
 //! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
 
 mod blocking;
+mod bytes;
 mod check;
 #[cfg(feature = "train")]
 mod derivative;
@@ -35,6 +36,7 @@ mod packing;
 mod strips;
 mod unpacked;
 
+pub use bytes::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};
 pub use epilogue::{Epilogue, Residual};
 pub use error::GemmError;
 #[cfg(feature = "train")]
@@ -97,7 +99,7 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
-    check::operands(&a, (weight.depth(), weight.columns()), epilogue, &c)?;
+    check::operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

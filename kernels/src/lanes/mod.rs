@@ -23,6 +23,8 @@ mod vector;
 mod virtual_lanes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod widening;
 
 pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
 #[cfg(feature = "train")]
