@@ -117,7 +117,8 @@ pub use attention::{
     attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{
-    Epilogue, GemmError, PackedMatrix, Residual, gemm, gemm_unpacked, gemm_unpacked_scratch,
+    Epilogue, GemmError, PackedMatrix, Residual, Storage, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
 pub use isa::{FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
 pub use mask::FullyMasked;

@@ -23,6 +23,8 @@ mod gemm_bitwise;
 #[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
+mod gemm_storage;
+#[cfg(feature = "rayon")]
 mod gemm_unpacked;
 #[cfg(feature = "rayon")]
 mod memory;

@@ -145,7 +145,7 @@ impl<B: Bytes> Form for Words<B> {
         self.0.floats()
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> B::I32 {
+    unsafe fn load(self, from: *const i32, _: usize) -> B::I32 {
         // SAFETY: the caller's contract.
         unsafe { self.0.load(from) }
     }
