@@ -117,7 +117,7 @@ pub use attention::{
     attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{
-    ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, gemm,
+    ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, Storage, gemm,
     gemm_bytes, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};

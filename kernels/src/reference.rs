@@ -14,6 +14,7 @@ pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+pub mod storage;
 #[cfg(feature = "train")]
 pub mod training;
 

@@ -25,6 +25,8 @@ mod gemm_bytes;
 #[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
+mod gemm_storage;
+#[cfg(feature = "rayon")]
 mod gemm_unpacked;
 #[cfg(feature = "rayon")]
 mod memory;

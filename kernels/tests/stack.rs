@@ -15,7 +15,7 @@ use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
     Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
+    Qkv, Residual, Sequence, Storage, Weights, attention, attention_cached, attention_scratch,
     attention_step, gemm, gemm_unpacked,
 };
 
@@ -93,6 +93,31 @@ fn products() {
                         gemm(a, &packed, &epilogue, c.expect("C"), SERIAL).expect("a fit");
                     });
                 }
+            }
+        }
+        for storage in [Storage::Bf16, Storage::F16] {
+            let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+            let mut packed = vec![0.0; length];
+            for w in [
+                Matrix::new(&w, depth, columns).expect("W"),
+                Matrix::new(&w, columns, depth).expect("W").transposed(),
+            ] {
+                check(isa, "packing in sixteen bits", OTHERS, || {
+                    let shape = (depth, columns);
+                    PackedMatrix::pack_block_as(isa, storage, w, shape, 0, &mut packed, SERIAL)
+                        .expect("the length");
+                });
+            }
+            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &packed);
+            let packed = packed.expect("the length");
+            for rows in [1, 2, 6, 7, 36, 37, rows] {
+                let activation = Activation::Gelu;
+                let epilogue = Epilogue { activation, ..Epilogue::default() };
+                let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
+                check(isa, &format!("{rows} rows with {storage:?}"), GEMM, || {
+                    let c = MatrixMut::new(&mut c, rows, columns).expect("C");
+                    gemm(a, &packed, &epilogue, c, SERIAL).expect("a fit");
+                });
             }
         }
         // Packed on the way, and handed out to an executor that runs everything here.

@@ -2,9 +2,11 @@
 
 use super::features::compiled_for_v3;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
+use core::arch::asm;
 use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
+use pulp::core_arch::x86::F16c;
 use pulp::x86::V3;
 
 /// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
@@ -24,6 +26,7 @@ unsafe impl Lanes for V3 {
     const FUSED: bool = true;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
+    const MAY_LACK_F16: bool = true;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -57,6 +60,36 @@ unsafe impl Lanes for V3 {
     unsafe fn load_first(self, from: *const f32, count: usize) -> __m256 {
         // SAFETY: masked lanes are not accessed, the others are the caller's.
         unsafe { self.avx._mm256_maskload_ps(from, mask_of(self, count)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller's contract.
+        let words = self.avx._mm256_castps_si256(unsafe { self.load(from) });
+        self.avx._mm256_castsi256_ps(match part {
+            0 => self.avx2._mm256_slli_epi32::<16>(words),
+            _ => self.avx2._mm256_and_si256(words, self.avx._mm256_set1_epi32(-1 << 16)),
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
+        // The intrinsic would be a call, as the token leaves F16C out.
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn convert(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller vouches for eight halves and for F16C.
+            unsafe {
+                asm!("vcvtph2ps {}, xmmword ptr [{}]", lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX; the rest is the caller's contract.
+        unsafe { convert(from.add(4 * part)) }
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        F16c::is_available()
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m256) {

@@ -19,6 +19,7 @@ unsafe impl Lanes for V4 {
     const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
+    const MAY_LACK_F16: bool = false;
     type F32 = __m512;
     type Mask = __mmask16;
 
@@ -52,6 +53,26 @@ unsafe impl Lanes for V4 {
     unsafe fn load_first(self, from: *const f32, count: usize) -> __m512 {
         // SAFETY: masked lanes are not accessed (faults are suppressed), the others are the caller's.
         unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m512 {
+        let f = self.avx512f;
+        // SAFETY: the caller's contract.
+        let words = f._mm512_castps_si512(unsafe { self.load(from) });
+        f._mm512_castsi512_ps(match part {
+            0 => f._mm512_slli_epi32::<16>(words),
+            _ => f._mm512_and_si512(words, f._mm512_set1_epi32(-1 << 16)),
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
+        // SAFETY: the caller vouches for 32 halves.
+        let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
+        self.avx512f._mm512_cvtph_ps(halves)
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {

@@ -26,6 +26,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
     const PREFETCHES: bool;
+    /// Whether some CPU that has this set cannot convert f16.
+    const MAY_LACK_F16: bool;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.
@@ -50,6 +52,20 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `count` floats.
     unsafe fn load_first(self, from: *const f32, count: usize) -> Self::F32;
+    /// Half `part`, 0 or 1, of each of `LANES` words from `from` as bf16; half 0 has the lower address.
+    /// Exact.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` words.
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> Self::F32;
+    /// The first `LANES` of `2 * LANES` halves from `from` as f16, or, if `part` is 1, the others. Exact, but
+    /// that a NaN becomes quiet.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `2 * LANES` halves; [`Lanes::converts_f16`].
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
+    /// Whether this CPU has what `load_f16` needs.
+    fn converts_f16(self) -> bool;
     /// Writes `LANES` floats, any alignment.
     ///
     /// # Safety

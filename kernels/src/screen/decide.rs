@@ -3,6 +3,7 @@
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::sweep::Job;
 use crate::Matrix;
+use crate::gemm::Column;
 use crate::lanes::{Kernel, Lanes, MAX_LANES};
 
 /// What [`largest`](super::largest) gives for a row that it cannot decide.
@@ -73,15 +74,15 @@ impl Decide<'_, '_> {
     fn elements<S: Lanes>(&self, s: S, group: &[Candidate]) -> [f32; MAX_LANES] {
         let &Self { job, x, row } = self;
         let product = job.product;
-        let mut at = [(core::ptr::null(), 0); MAX_LANES];
+        let mut at = [Column::Floats { start: core::ptr::null(), step: 0 }; MAX_LANES];
         let mut bias = [0.0; MAX_LANES];
         for (i, candidate) in group.iter().enumerate() {
             let column = candidate.column as usize;
             at[i] = match product.by_column {
-                Some(matrix) => (
-                    matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
-                    matrix.column_stride(),
-                ),
+                Some(matrix) => Column::Floats {
+                    start: matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
+                    step: matrix.column_stride(),
+                },
                 None => product.weight.column(column),
             };
             bias[i] = product.bias.map_or(0.0, |bias| bias[column]);
@@ -89,9 +90,9 @@ impl Decide<'_, '_> {
         let mut sums = s.splat(0.0);
         for k in 0..x.columns() {
             let mut weights = [0.0; MAX_LANES];
-            for (weight, (start, step)) in weights.iter_mut().zip(&at[..group.len()]) {
+            for (weight, column) in weights.iter_mut().zip(&at[..group.len()]) {
                 // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
-                *weight = unsafe { *start.wrapping_add(k * step) };
+                *weight = unsafe { column.row(k) };
             }
             // SAFETY: room for any vector.
             let weights = unsafe { s.load(weights.as_ptr()) };

@@ -1,10 +1,10 @@
 //! What a directory holds: languages, and what was loaded.
 
 use crate::{Failure, Streams, encoder, loading};
-use simdformer::{Forms, Model};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::{SearchOptions, Strategy};
+use simdformer::{Forms, Model};
 use simdformer_text::Tokenizer;
 use std::io::Write;
 use std::path::Path;
