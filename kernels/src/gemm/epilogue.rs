@@ -247,8 +247,10 @@ impl Store {
             }
         }
         if self.activation == Activation::Relu {
-            for x in acc.iter_mut().flatten() {
-                *x = apply_lanes(s, Activation::Relu, *x);
+            for line in &mut acc {
+                for x in line {
+                    *x = apply_lanes(s, Activation::Relu, *x);
+                }
             }
         }
         for (i, line) in acc.iter().enumerate() {

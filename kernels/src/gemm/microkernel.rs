@@ -306,8 +306,11 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
         // SAFETY: the caller's contract.
-        let vectors: [_; NV] =
-            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) });
+        let mut vectors = [unsafe { form.load(at, part) }; NV];
+        for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
+            // SAFETY: the caller's contract.
+            *vector = unsafe { form.load(at.add(v * panels.vector), part) };
+        }
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };

@@ -51,8 +51,11 @@ impl BytesKernel for Of {
     }
 }
 
-/// Elements that are rounded together.
-const GROUP: usize = 16;
+/// Elements that are rounded together: more than the compiler unrolls, so that it makes vectors of them.
+const GROUP: usize = 128;
+
+/// Steps of a group.
+const STEPS: usize = GROUP / 4;
 
 /// Largest magnitudes that are kept until the end of a row, for as many chains.
 const CHAINS: usize = 64;
@@ -111,16 +114,15 @@ impl Row {
     /// `N` elements from `first` on, zeros beyond the last.
     #[inline(always)]
     fn group<const N: usize>(self, first: usize) -> [f32; N] {
-        if self.stride == 1 && first + N <= self.depth {
+        let count = (self.depth - first).min(N);
+        if self.stride == 1 && count == N {
             // SAFETY: contiguous elements of a row that the view has.
             return unsafe { self.at.add(first).cast::<[f32; N]>().read_unaligned() };
         }
         let mut group = [0.0; N];
-        for (i, x) in group.iter_mut().enumerate() {
-            if first + i < self.depth {
-                // SAFETY: an element of the row.
-                *x = unsafe { *self.at.add((first + i) * self.stride) };
-            }
+        for (i, x) in group[..count].iter_mut().enumerate() {
+            // SAFETY: an element of the row.
+            *x = unsafe { *self.at.add((first + i) * self.stride) };
         }
         group
     }
@@ -148,104 +150,100 @@ fn quantise<B: Bytes>(row: Row, precision: RowPrecision, levels: i32, to: Place<
     let largest = chains.into_iter().fold(0, i32::max);
     let rounding = Rounding::new(largest, levels);
     match (B::STORED, precision) {
-        (Stored::Unsigned, RowPrecision::Eight) => words(row, rounding, to, bytes::<0x80>),
-        (Stored::Signed, RowPrecision::Eight) => words(row, rounding, to, bytes::<0>),
-        (Stored::Unsigned, RowPrecision::Sixteen) => words(row, rounding, to, unsigned_digits),
-        (Stored::Signed, RowPrecision::Sixteen) => words(row, rounding, to, signed_digits),
-        (Stored::Pairs, _) => words(row, rounding, to, pairs),
+        (Stored::Unsigned, RowPrecision::Eight) => words(row, rounding, to, &Bytes8(0x80)),
+        (Stored::Signed, RowPrecision::Eight) => words(row, rounding, to, &Bytes8(0)),
+        // High and low bytes of what is stored 32,768 higher; or both signed, the high one of what rounds to
+        // it.
+        (Stored::Unsigned, RowPrecision::Sixteen) => words(row, rounding, to, &Digits(0x8000)),
+        (Stored::Signed, RowPrecision::Sixteen) => words(row, rounding, to, &Digits(0x80)),
+        (Stored::Pairs, _) => words(row, rounding, to, &Pairs),
     }
     rounding.scale
 }
 
-/// Rounds a row, and stores what `pack` makes of each [`GROUP`]: `N` words for each of its four steps.
+/// What words are made of integers.
+trait Pack<const N: usize> {
+    /// `N` words for each four integers. Implementations are `#[inline(always)]`.
+    fn pack(&self, rounded: &[u16; GROUP], words: &mut [[u32; STEPS]; N]);
+}
+
+/// Rounds a row, and stores `N` words for each of its steps.
 #[inline(always)]
-fn words<const N: usize>(
-    row: Row,
-    rounding: Rounding,
-    to: Place<'_>,
-    pack: impl Fn([u16; GROUP]) -> [[u32; N]; GROUP / 4],
-) {
-    let Place { words, place, height } = to;
+fn words<const N: usize>(row: Row, rounding: Rounding, to: Place<'_>, pack: &impl Pack<N>) {
+    let Place { words: to, place, height } = to;
+    let steps = row.depth.div_ceil(4);
+    assert!(place < height && to.len() == steps * height * N);
+    let mut rounded = [0u16; GROUP];
+    let mut packed = [[0u32; STEPS]; N];
     for first in (0..row.depth).step_by(GROUP) {
-        let mut rounded = [0u16; GROUP];
         if let Some(inverse) = rounding.inverse {
-            for (to, x) in rounded.iter_mut().zip(row.group::<GROUP>(first)) {
+            let group = row.group::<GROUP>(first);
+            for (to, x) in rounded.iter_mut().zip(group) {
                 *to = round(x, inverse);
             }
         }
-        let packed = pack(rounded);
-        let words = &mut words[first / 4 * height * N..];
-        if words.len() >= 4 * height * N {
-            for (step, packed) in packed.into_iter().enumerate() {
-                for (i, word) in packed.into_iter().enumerate() {
-                    words[(step * height + place) * N + i] = f32::from_bits(word);
-                }
-            }
-        } else {
-            let places = words.chunks_exact_mut(height * N);
-            for (words, packed) in places.zip(packed) {
-                for (i, word) in packed.into_iter().enumerate() {
-                    words[place * N + i] = f32::from_bits(word);
-                }
+        pack.pack(&rounded, &mut packed);
+        let first = first / 4;
+        for step in 0..(steps - first).min(STEPS) {
+            for (i, words) in packed.iter().enumerate() {
+                let at = ((first + step) * height + place) * N + i;
+                // SAFETY: step `first + step < steps`, place `place < height` and word `i < N` of a slice
+                // that has them all.
+                unsafe { *to.get_unchecked_mut(at) = f32::from_bits(words[step]) };
             }
         }
     }
 }
 
-#[inline(always)]
-fn word(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+/// Bytes, with some bits turned.
+struct Bytes8(u8);
+
+impl Pack<1> for Bytes8 {
+    #[inline(always)]
+    fn pack(&self, rounded: &[u16; GROUP], [words]: &mut [[u32; STEPS]; 1]) {
+        let mut bytes = [0u8; GROUP];
+        for (byte, x) in bytes.iter_mut().zip(rounded) {
+            *byte = *x as u8 ^ self.0;
+        }
+        join(&bytes, words);
+    }
 }
 
-/// Bytes with the bits of `FLIP` turned.
-#[inline(always)]
-fn bytes<const FLIP: u8>(rounded: [u16; GROUP]) -> [[u32; 1]; GROUP / 4] {
-    let mut bytes = [0u8; GROUP];
-    for (byte, x) in bytes.iter_mut().zip(rounded) {
-        *byte = x as u8 ^ FLIP;
+/// The high bytes of what is given so much higher, and the low bytes.
+struct Digits(u16);
+
+impl Pack<2> for Digits {
+    #[inline(always)]
+    fn pack(&self, rounded: &[u16; GROUP], [high, low]: &mut [[u32; STEPS]; 2]) {
+        let mut bytes = [0u8; GROUP];
+        for (byte, x) in bytes.iter_mut().zip(rounded) {
+            *byte = (x.wrapping_add(self.0) >> 8) as u8;
+        }
+        join(&bytes, high);
+        for (byte, x) in bytes.iter_mut().zip(rounded) {
+            *byte = *x as u8;
+        }
+        join(&bytes, low);
     }
-    let mut words = [[0; 1]; GROUP / 4];
-    for (to, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-        *to = [word(bytes)];
-    }
-    words
 }
 
-/// High and low bytes of what is given 32,768 higher.
+/// Words of four bytes.
 #[inline(always)]
-fn unsigned_digits(rounded: [u16; GROUP]) -> [[u32; 2]; GROUP / 4] {
-    digits(rounded, 0x8000)
-}
-
-/// High and low bytes, both signed: the high one is of what rounds to it.
-#[inline(always)]
-fn signed_digits(rounded: [u16; GROUP]) -> [[u32; 2]; GROUP / 4] {
-    digits(rounded, 0x80)
-}
-
-/// High bytes of what is given `higher`, and low ones.
-#[inline(always)]
-fn digits(rounded: [u16; GROUP], higher: u16) -> [[u32; 2]; GROUP / 4] {
-    let (mut high, mut low) = ([0u8; GROUP], [0u8; GROUP]);
-    for ((high, low), x) in high.iter_mut().zip(&mut low).zip(rounded) {
-        *high = (x.wrapping_add(higher) >> 8) as u8;
-        *low = x as u8;
+fn join(bytes: &[u8; GROUP], words: &mut [u32; STEPS]) {
+    for (word, four) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
     }
-    let mut words = [[0; 2]; GROUP / 4];
-    let pairs = high.chunks_exact(4).zip(low.chunks_exact(4));
-    for (to, (high, low)) in words.iter_mut().zip(pairs) {
-        *to = [word(high), word(low)];
-    }
-    words
 }
 
 /// Elements of 16 bits: the first and the third of each four, the second and the fourth.
-#[inline(always)]
-fn pairs(rounded: [u16; GROUP]) -> [[u32; 2]; GROUP / 4] {
-    let mut words = [[0; 2]; GROUP / 4];
-    for (to, four) in words.iter_mut().zip(rounded.chunks_exact(4)) {
-        let pair = |first: u16, second: u16| u32::from(first) | u32::from(second) << 16;
-        *to = [pair(four[0], four[2]), pair(four[1], four[3])];
+struct Pairs;
+
+impl Pack<2> for Pairs {
+    #[inline(always)]
+    fn pack(&self, rounded: &[u16; GROUP], [odd, even]: &mut [[u32; STEPS]; 2]) {
+        for ((odd, even), four) in odd.iter_mut().zip(even).zip(rounded.chunks_exact(4)) {
+            *odd = u32::from(four[0]) | u32::from(four[2]) << 16;
+            *even = u32::from(four[1]) | u32::from(four[3]) << 16;
+        }
     }
-    words
 }

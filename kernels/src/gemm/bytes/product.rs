@@ -203,10 +203,10 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
     fn form<F: Integers, const NV: usize, const TV: usize>(&self, form: F, whole: bool) {
         for panel in self.0.panels.clone() {
             if whole {
-                // As many chains as keep a CPU busy: eight, from one row on.
-                match const { MR * NV * F::SUMS } {
-                    ..=2 => self.sums::<F, NV, 4>(form, panel, 0),
-                    3..=6 => self.sums::<F, NV, 2>(form, panel, 0),
+                // As many chains as half of the registers hold.
+                match const { F::Lanes::REGISTERS / 2 / (MR * NV * F::SUMS) } {
+                    4.. => self.sums::<F, NV, 4>(form, panel, 0),
+                    2..=3 => self.sums::<F, NV, 2>(form, panel, 0),
                     _ => self.sums::<F, NV, 1>(form, panel, 0),
                 }
             } else {
@@ -275,6 +275,7 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             }
         };
         let row_scales = bytes.scales(rows.clone());
+        assert!(row_scales.len() == MR);
         let mut tile = [[s.splat(0.0); NV]; MR];
         for v in 0..NV {
             // SAFETY: the scales of a panel that is there.
@@ -287,9 +288,10 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                 tile[i][v] = s.mul(form.to_f32(sum), scale);
             }
         }
-        for (line, &scale) in tile.iter_mut().zip(row_scales) {
-            for x in line {
-                *x = s.mul(*x, s.splat(scale));
+        for i in 0..MR {
+            let scale = s.splat(row_scales[i]);
+            for v in 0..NV {
+                tile[i][v] = s.mul(tile[i][v], scale);
             }
         }
         // SAFETY: rows and columns of the output, which no other task has.
