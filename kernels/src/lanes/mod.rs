@@ -19,12 +19,12 @@ mod features;
 mod neon;
 mod scalar;
 mod vector;
-#[cfg(feature = "train")]
 mod virtual_lanes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
 pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
+pub(crate) use virtual_lanes::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use virtual_lanes::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
 

@@ -144,7 +144,9 @@ unsafe impl Lanes for Neon {
 
     #[inline(always)]
     fn reduce_add(self, a: float32x4_t) -> f32 {
-        self.neon.vaddvq_f32(a)
+        let neon = self.neon;
+        let two = neon.vadd_f32(neon.vget_low_f32(a), neon.vget_high_f32(a));
+        neon.vpadds_f32(two)
     }
     #[inline(always)]
     fn reduce_max(self, a: float32x4_t) -> f32 {

@@ -100,7 +100,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// Whether any lane is true.
     fn any(self, mask: Self::Mask) -> bool;
 
-    /// Sum of all lanes in one fixed order.
+    /// Sum of all lanes in halves: lane `i` and lane `i + LANES / 2` first, then `i` and `i + LANES / 4`,
+    /// and so on.
     fn reduce_add(self, a: Self::F32) -> f32;
     /// Largest lane; unspecified among the lanes' values when one is NaN.
     fn reduce_max(self, a: Self::F32) -> f32;

@@ -217,7 +217,7 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         learned.again(isa, standard.view(), again.view_mut());
         again.check_gaps();
         same(&dense(&again), &dense(&plain), "again");
-        let k = (columns / (4 * isa.lanes())) as f64 + 8.0;
+        let k = (columns / 64) as f64 + 8.0;
         let k = if learned.norm == Norm::Layer { k } else { k / 2.0 + 8.0 };
         for i in 0..rows {
             let exact: Vec<f64> = row(x, i).iter().map(|&x| x.into()).collect();
@@ -344,7 +344,7 @@ fn the_whole_way_from_the_input_matches_the_oracle() {
                     };
                     let (mean_g, mean_gz) = (mean(&|j| g[j].abs()), mean(&|j| (g[j] * z[j]).abs()));
                     // Scores are off by k (|z| + 2) u, r by k u of itself; then the kernel's own.
-                    let k = (columns / (4 * isa.lanes())) as f64 + 8.0;
+                    let k = (columns / 64) as f64 + 8.0;
                     for j in 0..columns {
                         let exact = oracle::backward(norm, &exact, 1e-5f32.into(), &g, j);
                         let size = g[j].abs() + mean_g + z[j].abs() * mean_gz;
