@@ -15,6 +15,7 @@ mod avx512;
 pub(crate) mod bytes;
 #[cfg(target_arch = "x86_64")]
 mod features;
+mod fused;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;

@@ -10,7 +10,6 @@ static INDEX: [u32; 4] = [0, 1, 2, 3];
 unsafe impl Lanes for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
-    const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = false;
     type F32 = float32x4_t;

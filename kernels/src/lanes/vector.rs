@@ -20,8 +20,6 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Columns in a packed panel: the width of the GEMM tile.
     const PANEL: usize;
-    /// Whether `mul_add` rounds once.
-    const FUSED: bool;
     /// Vector registers that the CPU has.
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
@@ -73,7 +71,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a / b`, correctly rounded.
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a * b + c`: one rounding where the CPU has FMA, two on the scalar path.
+    /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// `a > b ? a : b`: `b` when either is NaN.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
