@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput};
 use simdformer_kernels::{Isa, Parallelism};
 use std::time::Duration;
-use support::heads::{self, Mask, Shape, Under};
+use support::heads::{self, Mask, Part, Shape, Under};
 use support::work::Work;
 use support::{buffer, work};
 
@@ -25,6 +25,7 @@ fn main() {
         .configure_from_args();
     prefill(&mut criterion);
     decode(&mut criterion);
+    gradient(&mut criterion);
     criterion.final_summary();
 }
 
@@ -82,6 +83,33 @@ fn decode(criterion: &mut Criterion) {
             [("step-beams", Under::Nothing), ("step-beams-relative", Under::Relative)]
         {
             add(criterion, group, shape, bytes.clone(), || heads::step(isa, shape, under));
+        }
+    }
+}
+
+/// What training does: the gradient, and for the sentences of a small model, heads of 32, forward and gradient.
+fn gradient(criterion: &mut Criterion) {
+    let isa = Isa::detect().expect("the set that the environment names");
+    for (group, mask, under) in [
+        ("gradient", Mask::None, Under::Nothing),
+        ("gradient-causal", Mask::Causal, Under::Nothing),
+        ("gradient-relative", Mask::None, Under::Relative),
+    ] {
+        for (batch, tokens) in [(1, 128), (1, 512), (1, 1024), (8, 128), (32, 32)] {
+            let shape = Shape::new(batch, tokens, tokens);
+            let flops = Throughput::Elements((2.5 * shape.flops(mask)) as u64);
+            add(criterion, group, shape, flops, || {
+                heads::training(isa, shape, mask, under, Part::Gradient)
+            });
+        }
+    }
+    for (group, part) in [("training-forward", Part::Forward), ("training", Part::Both)] {
+        for tokens in [4, 8, 16, 24] {
+            let shape = Shape { batch: 64, heads: 4, queries: tokens, keys: tokens, head_dim: 32 };
+            let heads = Throughput::Elements(64 * 4);
+            add(criterion, group, shape, heads, || {
+                heads::training(isa, shape, Mask::None, Under::Nothing, part)
+            });
         }
     }
 }

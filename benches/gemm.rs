@@ -47,6 +47,7 @@ fn main() {
     odd(&mut criterion);
     packing(&mut criterion);
     epilogue(&mut criterion);
+    gradients(&mut criterion);
     criterion.final_summary();
 }
 
@@ -133,4 +134,21 @@ fn epilogue(criterion: &mut Criterion) {
     }
     // As many multiply-adds, in two products of which the second is a gate on the first.
     add(&mut group, "gated", &shape.name(), || matmul::gated(isa(), shape));
+}
+
+/// The gradients of a linear layer, `rows x outputs x inputs`: of its weight, and of its input.
+fn gradients(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("gradient");
+    for (rows, outputs, inputs) in matmul::GRADIENTS {
+        let shape = Shape(rows, outputs, inputs);
+        group.throughput(Throughput::Elements(shape.flops() as u64));
+        add(&mut group, "dw", &shape.name(), || {
+            matmul::weight_gradient(isa(), (rows, outputs, inputs))
+        });
+        let d_x = Shape(rows, inputs, outputs);
+        add(&mut group, "dx", &shape.name(), || matmul::ours(isa(), d_x, Epilogue::default()));
+        add(&mut group, "dx-gelu", &shape.name(), || {
+            matmul::derivative(isa(), d_x, Activation::Gelu)
+        });
+    }
 }

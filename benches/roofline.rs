@@ -30,7 +30,9 @@
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
-use support::{buffer, catalog, clock, heads, limits, matmul, options, report, rows, screen, work};
+use support::{
+    buffer, catalog, clock, heads, limits, matmul, options, report, rows, screen, updates, work,
+};
 
 mod support {
     pub(crate) mod buffer;
@@ -44,6 +46,7 @@ mod support {
     pub(crate) mod report;
     pub(crate) mod rows;
     pub(crate) mod screen;
+    pub(crate) mod updates;
     pub(crate) mod work;
 }
 

@@ -6,11 +6,18 @@
 //! cargo run --release --example navigate -- --step            # Enter for the next stage
 //! cargo run --release --example navigate -- --stage weights   # one stage, wherever it occurs
 //! cargo run --release --example navigate -- --markdown walkthrough.md
+//! cargo run --release --features train --example navigate -- --training   # how such a model learns
 //! ```
 //!
 //! The model is a real one with 6 dimensions and 3 heads (`models/walkthrough`), and everything
 //! printed was seen by a probe (`src/trace/mod.rs`) in the engine's own computation.
 
+#[cfg(feature = "train")]
+#[path = "support/lesson.rs"]
+pub(crate) mod lesson;
+#[cfg(feature = "train")]
+#[path = "support/lesson_page.rs"]
+mod lesson_page;
 #[path = "support/masks.rs"]
 pub(crate) mod masks;
 #[path = "support/page.rs"]
@@ -32,7 +39,34 @@ Walks two sentences through the architecture.
     navigate --stage NAME        one stage, wherever it occurs
     navigate --markdown FILE     writes a page instead
     navigate --list              the names of the stages
+    navigate --training          another walk, with the same options: how a model learns two sentences
 ";
+
+/// A page of its own.
+struct Walk {
+    head: &'static str,
+    sections: Vec<Section>,
+}
+
+#[cfg(feature = "train")]
+fn training() -> Result<Walk, Box<dyn Error>> {
+    let head = "# Two sentences that a Transformer learns\n\nWritten by `cargo run --release \
+                --features train --example navigate -- --training --markdown`.\n\n";
+    Ok(Walk { head, sections: lesson_page::sections(&lesson::learn()?) })
+}
+
+#[cfg(not(feature = "train"))]
+fn training() -> Result<Walk, Box<dyn Error>> {
+    let command = "cargo run --release --features train --example navigate -- --training";
+    Err(format!("this build cannot train; {command} can").into())
+}
+
+fn answering() -> Result<Walk, Box<dyn Error>> {
+    let head = "# Two sentences through the Transformer\n\nWritten by `cargo run --release \
+                --example navigate -- --markdown`.\n\n";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
+    Ok(Walk { head, sections: walkthrough::sections(&folder)? })
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> =
@@ -57,6 +91,7 @@ struct Options {
     step: bool,
     list: bool,
     help: bool,
+    training: bool,
     stage: Option<String>,
     markdown: Option<PathBuf>,
 }
@@ -72,6 +107,7 @@ impl Options {
                 "--step" => options.step = true,
                 "--list" => options.list = true,
                 "--help" => options.help = true,
+                "--training" => options.training = true,
                 "--stage" => options.stage = Some(value()?),
                 "--markdown" => options.markdown = Some(value()?.into()),
                 other => return Err(format!("unknown option `{other}`; see --help")),
@@ -93,8 +129,7 @@ pub(crate) fn run(
         out.write_all(HELP.as_bytes())?;
         return Ok(());
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
-    let mut sections = walkthrough::sections(&folder)?;
+    let Walk { head, mut sections } = if options.training { training() } else { answering() }?;
     let mut names: Vec<String> = Vec::new();
     for Section { stage, .. } in &sections {
         if !names.contains(stage) {
@@ -113,8 +148,6 @@ pub(crate) fn run(
         }
     }
     if let Some(path) = options.markdown {
-        let head = "# Two sentences through the Transformer\n\nWritten by `cargo run --release \
-                    --example navigate -- --markdown`.\n\n";
         let body = |all: String, section: &Section| all + &section.show(Style::Markdown);
         let page = sections.iter().fold(head.to_owned(), body);
         std::fs::write(&path, page.trim_end().to_owned() + "\n")

@@ -1,12 +1,16 @@
 //! What a kernel can say.
 
 use core::fmt;
+#[cfg(feature = "train")]
+use simdformer_kernels::activation::ActivationError;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
 use simdformer_kernels::relative::RelativeError;
 use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
+#[cfg(feature = "train")]
+use simdformer_kernels::train::{DropoutError, LeavesError, LossError, OptimiserError};
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
 /// What a kernel refused, or the scratch of a probe that is too short ([`KernelError::TraceScratch`]).
@@ -34,6 +38,21 @@ pub enum KernelError {
     Softmax(SoftmaxError),
     /// The largest element of a product.
     Screen(ScreenError),
+    /// The loss.
+    #[cfg(feature = "train")]
+    Loss(LossError),
+    /// An activation, or its derivative.
+    #[cfg(feature = "train")]
+    Activation(ActivationError),
+    /// An optimiser.
+    #[cfg(feature = "train")]
+    Optimiser(OptimiserError),
+    /// Dropout.
+    #[cfg(feature = "train")]
+    Dropout(DropoutError),
+    /// Leaves of rows.
+    #[cfg(feature = "train")]
+    Leaves(LeavesError),
     /// The scratch of a probe is too short: the caller's to mend.
     TraceScratch {
         /// Floats needed, see [`crate::Plan::trace_floats`].
@@ -55,6 +74,16 @@ impl fmt::Display for KernelError {
             Self::Relative(error) => error.fmt(f),
             Self::Softmax(error) => error.fmt(f),
             Self::Screen(error) => error.fmt(f),
+            #[cfg(feature = "train")]
+            Self::Loss(error) => error.fmt(f),
+            #[cfg(feature = "train")]
+            Self::Activation(error) => error.fmt(f),
+            #[cfg(feature = "train")]
+            Self::Optimiser(error) => error.fmt(f),
+            #[cfg(feature = "train")]
+            Self::Dropout(error) => error.fmt(f),
+            #[cfg(feature = "train")]
+            Self::Leaves(error) => error.fmt(f),
             Self::TraceScratch { expected, found } => {
                 write!(f, "the probe needs {expected} floats of scratch; found {found}")
             }
@@ -84,4 +113,13 @@ from_kernel!(
     RelativeError => Relative,
     SoftmaxError => Softmax,
     ScreenError => Screen
+);
+
+#[cfg(feature = "train")]
+from_kernel!(
+    LossError => Loss,
+    ActivationError => Activation,
+    OptimiserError => Optimiser,
+    DropoutError => Dropout,
+    LeavesError => Leaves
 );

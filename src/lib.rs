@@ -92,6 +92,7 @@
 //! | `model/` | weights, each with a place and a form; blocks, each a few kernel calls; the two stacks |
 //! | `trace/` | what is shown of a pass to a probe, and in which order |
 //! | `session/` | from limits to bytes; the pure step; the decoding loop |
+//! | `train/` | with the feature `train`: loss, backward pass, updates, on planned memory |
 
 pub mod checkpoint;
 pub mod config;
@@ -105,6 +106,8 @@ pub mod search;
 mod session;
 mod shown;
 pub mod trace;
+#[cfg(feature = "train")]
+pub mod train;
 
 pub use error::KernelError;
 pub use features::Features;

@@ -108,8 +108,16 @@ fn both_packages_have_the_same_licences() {
 #[test]
 fn the_tests_of_each_equation_exist() {
     let text = read(&root().join("docs/walkthrough.md"));
-    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
-    assert!(rows.len() >= 12, "{} rows", rows.len());
+    let lines: Vec<&str> = text.lines().collect();
+    let head = |i: usize| lines.get(i + 1).is_some_and(|below| below.starts_with("|---"));
+    let rows = lines.iter().enumerate().filter(|&(i, line)| line.starts_with("| ") && !head(i));
+    let rows: Vec<&str> = rows.map(|(_, &line)| line).collect();
+    assert!(rows.len() >= 12 + 12 + 25, "{} rows", rows.len());
+    for trap in 1..=25 {
+        let row = rows.iter().find(|row| row.starts_with(&format!("| {trap} | ")));
+        let row = row.unwrap_or_else(|| panic!("no row of trap {trap}"));
+        assert!(row.contains(&format!("`trap_{trap:02}_")), "{row}");
+    }
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
         assert_eq!(cells.len(), 4, "{row}");

@@ -143,3 +143,171 @@ fn the_middle_of_a_long_tensor_is_left_out() {
     assert!(lines.iter().all(|line| line.chars().count() <= 100));
     assert_eq!(page::four(-0.00001), "0.0000");
 }
+
+#[cfg(not(feature = "train"))]
+#[test]
+fn who_cannot_train_says_who_can() {
+    let error = navigate(&["--training"], Style::Plain, "").expect_err("no feature");
+    assert!(error.contains("--features train --example navigate -- --training"), "{error}");
+}
+
+#[cfg(feature = "train")]
+mod training {
+    use super::example::lesson::{self, Said};
+    use super::{Style, navigate};
+    use simdformer::kernels::train::RowLoss;
+
+    #[test]
+    fn the_page_says_the_same_twice_and_ends_in_the_right_words() {
+        let text = navigate(&["--training"], Style::Plain, "").expect("a walkthrough");
+        assert_eq!(navigate(&["--training"], Style::Plain, "").as_ref(), Ok(&text));
+        assert!(!text.contains("NaN") && !text.contains('\x1b'));
+        for words in ["0 a am I thanks student <eos>", "0 je 1 suis 2 étudiant 3 merci"] {
+            let mut rest = &text[..];
+            for word in words.split(' ') {
+                let at = rest.find(word).unwrap_or_else(|| panic!("{word} of {words}"));
+                rest = &rest[at + word.len()..];
+            }
+        }
+        // What is fed is what is said, one later.
+        let fed = navigate(&["--training", "--stage", "fed"], Style::Plain, "").expect("one stage");
+        let rows: Vec<Vec<&str>> = fed
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|row: &Vec<&str>| row.len() == 3 && row[0].parse::<usize>().is_ok())
+            .collect();
+        let columns = |i: usize| rows.iter().map(|row| row[i]).collect::<Vec<_>>();
+        assert_eq!(columns(1), ["<eos>", "I", "am", "a", "student", "<eos>", "thanks"]);
+        assert_eq!(columns(2), ["I", "am", "a", "student", "<eos>", "thanks", "<eos>"]);
+        let told = navigate(&["--training", "--stage", "trained"], Style::Plain, "").expect("one");
+        assert_eq!((told.matches("right\n").count(), told.matches("wrong").count()), (7, 0));
+        let answer =
+            navigate(&["--training", "--stage", "answer"], Style::Plain, "").expect("one stage");
+        let answer = answer.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(answer.contains("je suis étudiant -> i am a student <eos> right"), "{answer}");
+        assert!(answer.contains("merci -> thanks <eos> right"), "{answer}");
+        for style in ["--list", "--step"] {
+            assert!(navigate(&["--training", style], Style::Plain, "q\n").is_ok());
+        }
+    }
+
+    /// What the picture has, against what the trainer says.
+    fn check(said: &Said, lesson: &lesson::Lesson) {
+        let (mut loss, mut nll, mut correct) = (0.0, 0.0, 0);
+        for (sentence, target) in lesson.targets.iter().enumerate() {
+            let losses = &said.padded[sentence];
+            let gradients = &said.gradients[sentence];
+            assert_eq!((losses.len(), gradients.len()), (5, 5));
+            for (position, (row, gradient)) in losses.iter().zip(gradients).enumerate() {
+                let Some(&label) = target.get(position) else {
+                    assert_eq!(*row, RowLoss::default());
+                    assert!(gradient.iter().all(|x| x.to_bits() == 0));
+                    continue;
+                };
+                let p = &said.probabilities[sentence][position];
+                let q = lesson::wanted(lesson.options.smoothing, label);
+                assert!((p.iter().sum::<f32>() - 1.0).abs() <= 1e-6);
+                assert!((q.iter().sum::<f32>() - 1.0).abs() <= 1e-6);
+                let terms = p.iter().zip(&q).map(|(&p, &q)| -f64::from(q) * f64::from(p).ln());
+                assert!((terms.sum::<f64>() - row.loss).abs() <= 1e-5 * (1.0 + row.loss));
+                assert!((-f64::from(p[label as usize]).ln() - row.nll).abs() <= 1e-5);
+                for ((&p, &q), &found) in p.iter().zip(&q).zip(gradient) {
+                    assert!((found - (p - q) / 7.0).abs() <= 1e-6, "{found}");
+                }
+                loss += row.loss;
+                nll += row.nll;
+                correct += u64::from(row.correct);
+            }
+        }
+        // Not about: the same kernel in the same order.
+        let totals = &said.totals;
+        assert_eq!((totals.tokens, totals.correct), (7, correct));
+        assert_eq!(
+            (totals.loss.to_bits(), totals.nll.to_bits()),
+            (f64::to_bits(loss), f64::to_bits(nll))
+        );
+    }
+
+    #[test]
+    fn the_picture_is_what_the_trainer_computes() {
+        let lesson = lesson::learn().expect("a lesson");
+        check(&lesson.untrained, &lesson);
+        check(&lesson.trained, &lesson);
+        for smoothing in [Default::default(), lesson.options.smoothing] {
+            for word in 0..6 {
+                let q = lesson::wanted(smoothing, word);
+                assert!((q.iter().sum::<f32>() - 1.0).abs() <= 1e-6);
+                let rest = (0..6).filter(|&i| i != word);
+                assert!(rest.clone().all(|i| q[i as usize] < q[word as usize]));
+                assert!(rest.clone().all(|i| (q[i as usize] == 0.0) == (smoothing.epsilon == 0.0)));
+            }
+        }
+    }
+
+    #[test]
+    fn losses_fall_to_their_floor() {
+        let lesson = lesson::learn().expect("a lesson");
+        let floor = lesson::floor(lesson.options.smoothing);
+        let mean = |i: usize| lesson.course[i].totals.mean_loss();
+        assert_eq!(lesson.course.len() as u64, lesson::STEPS);
+        assert_eq!(lesson.course[0].totals, lesson.untrained.totals);
+        assert_eq!(lesson.course[1].totals.mean_loss(), lesson.then.mean_loss());
+        assert!(mean(1) < mean(0) && mean(20) < 0.8 * mean(0) && mean(99) < mean(20));
+        let last = lesson.trained.totals.mean_loss();
+        assert!(last >= floor - 1e-6 && last <= floor + 0.01, "{last} {floor}");
+        assert_eq!(lesson.trained.totals.correct, 7);
+        assert!(lesson.trained.totals.mean_nll() < 0.15);
+        // Adam's first step is the rate, against the gradient.
+        let rate = lesson.options.adam.rate as f32;
+        let mut moved = 0;
+        for numbers in &lesson.numbers {
+            for ((before, gradient), after) in
+                numbers.before.iter().zip(&numbers.gradient).zip(&numbers.after)
+            {
+                let step = before - after;
+                assert!((step - rate * gradient.signum()).abs() <= 1e-5 || *gradient == 0.0);
+                moved += usize::from(step != 0.0);
+            }
+        }
+        assert!(moved >= 12, "{moved} of 15");
+    }
+
+    /// The model of the walkthrough is what the command in its README writes.
+    #[test]
+    fn the_model_of_the_walkthrough_can_be_made_again() {
+        use simdformer::checkpoint::Checkpoint;
+        use simdformer::kernels::Isa;
+        use simdformer::train::{
+            BatchSize, Batching, Corpus, Event, Initial, Layout, Reading, Run, RunOptions,
+            Schedule, TrainLimits, Trainer,
+        };
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
+        let layout = Layout::of_config(&folder).expect("a configuration");
+        let config = layout.config().clone();
+        let reading = Reading::of(&config, None, 16);
+        let corpus = Corpus::read(&folder.join("sentences.jsonl"), &reading).expect("sentences");
+        let initial = Initial::of(&config, layout.config_text()).weights(&config, 2017);
+        let trainer = Trainer::new(config, TrainLimits::new(16, 8), initial).expect("a trainer");
+        let mut options = RunOptions {
+            schedule: Schedule::Constant { peak: 0.02, warmup: 0 },
+            batching: Batching::Shuffled { size: BatchSize::Sentences(2), pool: 0 },
+            steps: Some(400),
+            seed: 2017,
+            ..RunOptions::default()
+        };
+        options.step.smoothing.epsilon = 0.1;
+        let mut run = Run::new(trainer, &corpus, options).expect("a run");
+        while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
+        let kept = Checkpoint::open(&folder).expect("a checkpoint");
+        for (role, _, found) in run.trainer().parameters() {
+            // A bias of logits that the file has not is none.
+            let Some(kept) = kept.optional(role).expect("a tensor") else { continue };
+            let kept = kept.to_vec().expect("numbers");
+            assert_eq!(kept.len(), found.len(), "{role}");
+            // Without a fused multiply-add 400 updates lead elsewhere.
+            if run.trainer().model().isa() != Isa::SCALAR {
+                assert!(found == kept, "{role}");
+            }
+        }
+    }
+}

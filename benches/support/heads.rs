@@ -4,7 +4,7 @@ use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
     Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut,
-    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
+    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step, train,
 };
 use std::hint::black_box;
 
@@ -85,6 +85,20 @@ impl Shape {
         4.0 * (self.batch * self.heads * self.head_dim) as f64 * seen as f64
     }
 
+    /// A sequence for each sentence.
+    fn sequences(self, mask: Mask) -> Vec<Sequence> {
+        let Self { batch, queries, keys, .. } = self;
+        let seen = if mask == Mask::Padded { keys - keys / 4 } else { keys };
+        let sequence = |i| Sequence {
+            query_start: i * queries,
+            query_len: queries,
+            key_start: i * keys,
+            key_len: seen,
+            padded_len: keys,
+        };
+        (0..batch).map(sequence).collect()
+    }
+
     /// Bytes of the keys and the values.
     pub(crate) fn key_value_bytes(self) -> f64 {
         8.0 * self.floats(self.keys) as f64
@@ -94,21 +108,12 @@ impl Shape {
 /// Prefill: keys are put into panels within the call.
 pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work {
     let table = under.table(shape);
-    let Shape { batch, heads, queries, keys, head_dim } = shape;
+    let Shape { heads, queries, keys, head_dim, .. } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
     let key = Buffer::random(shape.floats(keys), 2);
     let value = Buffer::random(shape.floats(keys), 3);
     let mut out = Buffer::zeros(shape.floats(queries));
-    let seen = if mask == Mask::Padded { keys - keys / 4 } else { keys };
-    let sequences: Vec<_> = (0..batch)
-        .map(|i| Sequence {
-            query_start: i * queries,
-            query_len: queries,
-            key_start: i * keys,
-            key_len: seen,
-            padded_len: keys,
-        })
-        .collect();
+    let sequences = shape.sequences(mask);
     let needed = attention_scratch(isa, &sequences, heads, head_dim).expect("scratch");
     let mut scratch = Buffer::zeros(needed);
     let causal = mask == Mask::Causal;
@@ -129,6 +134,76 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
             parallelism,
         )
         .expect("attention");
+    })
+}
+
+/// A step of training: of the forward, which keeps its sums, of the gradient, or of both.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Part {
+    Forward,
+    Gradient,
+    Both,
+}
+
+/// Self-attention of training on one fused buffer. The gradient is five products to the forward's two.
+pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: Part) -> Work {
+    let table = under.table(shape);
+    let mut d_table = under.table(shape);
+    let Shape { heads, keys, head_dim, .. } = shape;
+    let (tokens, floats) = (shape.tokens(keys), shape.floats(keys));
+    let fused = Buffer::random(3 * floats, 1);
+    let d_context = Buffer::random(floats, 2);
+    let (mut gradient, mut context) = (Buffer::zeros(3 * floats), Buffer::zeros(floats));
+    let mut sums = Buffer::zeros(2 * tokens[0] * heads);
+    let sequences = shape.sequences(mask);
+    let needed = attention_scratch(isa, &sequences, heads, head_dim).expect("scratch");
+    let mut scratch = Buffer::zeros(needed);
+    let needed = train::attention_backward_scratch(isa, &sequences, heads, heads, head_dim);
+    let mut backward_scratch = Buffer::zeros(needed.expect("scratch"));
+    let causal = mask == Mask::Causal;
+    let products = match part {
+        Part::Forward => 2.0,
+        Part::Gradient => 5.0,
+        Part::Both => 7.0,
+    };
+    let mut kept = false;
+    Work::new(0.5 * products * shape.flops(mask), 0.0, move |parallelism| {
+        let bias = under.bias(shape, &table);
+        let options = AttentionOptions { causal, bias, ..AttentionOptions::new(head_dim) };
+        let qkv = Qkv::fused(black_box(&fused), tokens).expect("fused");
+        if !kept || part != Part::Gradient {
+            let context = HeadsMut::new(&mut context, tokens).expect("context");
+            let (sums, scratch) = (&mut sums, &mut scratch);
+            train::attention_kept(
+                isa,
+                qkv,
+                &sequences,
+                &options,
+                context,
+                sums,
+                scratch,
+                parallelism,
+            )
+            .expect("attention");
+            kept = true;
+        }
+        if part == Part::Forward {
+            return;
+        }
+        train::attention_backward(
+            isa,
+            qkv,
+            Heads::new(&context, tokens).expect("context"),
+            &sums,
+            Heads::new(&d_context, tokens).expect("gradient"),
+            &sequences,
+            &options,
+            train::QkvMut::fused(&mut gradient, tokens).expect("gradients"),
+            (under == Under::Relative).then_some(&mut d_table),
+            &mut backward_scratch,
+            parallelism,
+        )
+        .expect("gradient");
     })
 }
 

@@ -5,7 +5,7 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
 };
 use std::hint::black_box;
 
@@ -70,6 +70,14 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
     })
 }
 
+/// The product of a gradient and of a weight, times the derivative of an activation.
+pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
+    let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
+    let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
+    let residual = Residual::Derivative { of, pre };
+    ours(isa, shape, Epilogue { residual, ..Epilogue::default() })
+}
+
 /// Two products of half of the columns each, the second one a gate on the first: as many multiply-adds as
 /// one of `shape`.
 pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
@@ -99,13 +107,52 @@ pub(crate) fn gated(isa: Isa, shape: Shape) -> Work {
 pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> Work {
     let w = Buffer::random(columns * depth, 2);
     let mut packed = Buffer::zeros(PackedMatrix::len(isa, depth, columns).expect("length"));
-    Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |_| {
+    Work::new(0.0, 4.0 * columns as f64 * depth as f64, move |parallelism| {
         let weight = if by_row {
             Matrix::new(black_box(&w), depth, columns).expect("weight")
         } else {
             Matrix::new(black_box(&w), columns, depth).expect("weight").transposed()
         };
-        PackedMatrix::pack(isa, weight, black_box(&mut packed)).expect("pack");
+        PackedMatrix::pack_with(isa, weight, black_box(&mut packed), parallelism).expect("pack");
+    })
+}
+
+/// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
+/// output projection of a small model, in batches of usual size.
+pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
+    (4096, 2048, 512),
+    (4096, 512, 2048),
+    (4096, 512, 512),
+    (1500, 384, 128),
+    (1500, 128, 384),
+    (1500, 128, 128),
+    (1500, 2318, 128),
+];
+
+/// Rows of a leaf of a gradient.
+const LEAF: usize = 512;
+
+/// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
+    let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
+    let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));
+    let ends: Vec<u32> =
+        (0..rows.div_ceil(LEAF)).map(|i| rows.min((i + 1) * LEAF) as u32).collect();
+    let floats = train::weight_gradient_scratch(isa, LEAF.min(rows), outputs, inputs);
+    let mut scratch = Buffer::zeros(floats.expect("length"));
+    Shape(rows, outputs, inputs).work(move |parallelism| {
+        train::weight_gradient(
+            isa,
+            Matrix::new(black_box(&d_y), rows, outputs).expect("dY"),
+            Matrix::new(black_box(&x), rows, inputs).expect("X"),
+            train::Leaves::new(&ends).expect("leaves"),
+            train::Write::Store,
+            MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
+            Some(&mut d_bias),
+            &mut scratch,
+            parallelism,
+        )
+        .expect("gradient");
     })
 }
 

@@ -164,7 +164,7 @@ fn vocabularies(batch: &Batch) -> Section {
 fn model_section(model: &Model) -> Section {
     let config = model.config();
     let note =
-        "Trained on the two sentences, so that it answers right. models/walkthrough/train.py";
+        "Trained on the two sentences, so that it answers right. models/walkthrough/README.md";
     let mut section = Section::new("model", "The model", note);
     section.line(format!("    d_model {}", config.d_model));
     for side in [Side::Encoder, Side::Decoder] {

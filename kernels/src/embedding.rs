@@ -9,6 +9,9 @@ use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use core::fmt;
 
+#[cfg(feature = "train")]
+pub(crate) mod gradient;
+
 /// What is added to each token's vector.
 #[derive(Clone, Copy)]
 pub struct Positions<'a> {
@@ -75,6 +78,28 @@ pub enum EmbeddingError {
         /// The column stride found; 1 is expected.
         found: usize,
     },
+    /// The gradient has not one row for each token, as long as the table's.
+    #[cfg(feature = "train")]
+    Gradient {
+        /// Tokens and columns of the table.
+        expected: [usize; 2],
+        /// Rows and columns of the gradient.
+        found: [usize; 2],
+    },
+    /// There are more tokens than their gradient can be sorted for.
+    #[cfg(feature = "train")]
+    Tokens {
+        /// Tokens given; fewer than 2^32 are expected.
+        found: usize,
+    },
+    /// The scratch is too short.
+    #[cfg(feature = "train")]
+    Scratch {
+        /// Words that are needed.
+        expected: usize,
+        /// Words given.
+        found: usize,
+    },
 }
 
 impl fmt::Display for EmbeddingError {
@@ -98,6 +123,18 @@ impl fmt::Display for EmbeddingError {
             ),
             Self::ColumnStride { found } => {
                 write!(f, "an embedding needs contiguous rows (column stride 1), found {found}")
+            }
+            #[cfg(feature = "train")]
+            Self::Gradient { expected: [r, c], found: [fr, fc] } => {
+                write!(f, "the gradient should be {r} x {c}, found {fr} x {fc}")
+            }
+            #[cfg(feature = "train")]
+            Self::Tokens { found } => {
+                write!(f, "a gradient is of fewer than 2^32 tokens, found {found}")
+            }
+            #[cfg(feature = "train")]
+            Self::Scratch { expected, found } => {
+                write!(f, "the scratch should have {expected} words, found {found}")
             }
         }
     }

@@ -84,14 +84,20 @@ extern crate std;
 pub mod activation;
 mod attention;
 mod debug;
+#[cfg(feature = "train")]
+mod dropout;
 pub mod embedding;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;
+#[cfg(feature = "train")]
+mod loss;
 mod mask;
 pub mod math;
 mod matrix;
 pub mod norm;
+#[cfg(feature = "train")]
+mod optimiser;
 mod parallel;
 pub mod position;
 pub mod reference;

@@ -13,7 +13,7 @@ use crate::lanes::{Kernel, Lanes};
 use crate::rows::{Map, sweep};
 
 /// ln(2^-126), rounded towards zero: exp of anything less is below the smallest normal f32.
-const EXP_LOWEST: f32 = -87.336_54;
+pub(crate) const EXP_LOWEST: f32 = -87.336_54;
 /// 1.5 * 2^23. Adding it pushes the fraction out of the mantissa: round to nearest even.
 const MAGIC: f32 = 12_582_912.0;
 /// ln 2 in two parts; the first has 15 significant bits, so that its product with an exponent is
@@ -57,7 +57,13 @@ pub(crate) fn exp<S: Lanes>(s: S, x: S::F32) -> S::F32 {
 /// `f32::MIN` and negative infinity too; NaN for NaN. Also right for `x` up to 88.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Lanes>(s: S, x: S::F32) -> S::F32 {
-    let keep = s.not_less(x, s.splat(EXP_LOWEST));
+    exp_from(s, x, s.splat(EXP_LOWEST))
+}
+
+/// As [`exp_nonpositive`], and exactly 0 below `lowest`, which is [`EXP_LOWEST`] at least.
+#[inline(always)]
+pub(crate) fn exp_from<S: Lanes>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
+    let keep = s.not_less(x, lowest);
     let (p, n) = exp_parts(s, x);
     s.scale_where(keep, p, n)
 }

@@ -3,11 +3,18 @@
 //! kernel does. Inputs are f32, as the kernels get them, and results are f64.
 
 pub mod attention;
+#[cfg(feature = "train")]
+pub mod attention_backward;
 pub mod gemm;
 #[cfg(feature = "train")]
+pub mod gemm_gradient;
+#[cfg(feature = "train")]
+pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+#[cfg(feature = "train")]
+pub mod training;
 
 // ---- Activations ----
 

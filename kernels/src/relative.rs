@@ -8,6 +8,10 @@
 
 use crate::attention::Bias;
 use crate::matrix::Matrix;
+#[cfg(feature = "train")]
+use crate::matrix::MatrixMut;
+#[cfg(feature = "train")]
+use crate::train::Write;
 use core::fmt;
 
 /// Why buckets or a table of them were refused. Nothing has been written.
@@ -198,6 +202,77 @@ impl RelativeBuckets {
             for head in 0..heads {
                 table[head * distances + index] = weight.at(bucket, head);
             }
+        }
+        Ok(())
+    }
+
+    /// The gradient of the learned weight of [`RelativeBuckets::fill`], `[buckets, heads]`, from `d_table`, that
+    /// of its table for `positions`: each bucket gets the sum over its distances, added from the one farthest behind
+    /// on. Stored, that of a bucket without a distance is 0.
+    ///
+    /// Error: of a bucket with `n` distances, at most `n` roundings of the sum of their magnitudes.
+    ///
+    /// # Errors
+    /// The weight's gradient has another number of rows, the table's another length. Nothing is written then.
+    ///
+    /// ```
+    /// use simdformer_kernels::MatrixMut;
+    /// use simdformer_kernels::relative::RelativeBuckets;
+    /// use simdformer_kernels::train::Write;
+    ///
+    /// // Four buckets: distances 0, -1, -2 and -3, and what is farther behind.
+    /// let buckets = RelativeBuckets::new(4, 4, false)?;
+    /// let d_table = [8.0, 4.0, 2.0, 1.0, 0.5]; // Distances -4 to 0.
+    /// let mut gradient = [f32::NAN; 4];
+    /// buckets.gradient(5, &d_table, Write::Store, MatrixMut::new(&mut gradient, 4, 1)?)?;
+    /// assert_eq!(gradient, [0.5, 1.0, 2.0, 12.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "train")]
+    pub fn gradient(
+        &self,
+        positions: usize,
+        d_table: &[f32],
+        write: Write,
+        mut gradient: MatrixMut<'_>,
+    ) -> Result<(), RelativeError> {
+        let (found, heads) = (gradient.rows(), gradient.columns());
+        if found != self.buckets {
+            return Err(RelativeError::Weight { expected: self.buckets, found });
+        }
+        let (expected, found) = (self.table_len(heads, positions)?, d_table.len());
+        if expected != found {
+            return Err(RelativeError::Table { expected, found });
+        }
+        let (row, column) = (gradient.row_stride(), gradient.column_stride());
+        let to = gradient.shared();
+        let add = |bucket: usize, head: usize, sum: Option<f32>| {
+            let at = to.as_ptr().wrapping_add(bucket * row + head * column);
+            // SAFETY: every bucket has a row, every head a column, and nobody else writes them.
+            unsafe { at.write(sum.map_or(0.0, |sum| at.read() + sum)) };
+        };
+        if write == Write::Store {
+            for bucket in 0..self.buckets {
+                for head in 0..heads {
+                    add(bucket, head, None);
+                }
+            }
+        }
+        let distances = expected / heads.max(1);
+        let bucket = |index: usize| self.bucket(index as isize - (positions - 1) as isize);
+        // A bucket's distances lie side by side.
+        let mut start = 0;
+        while start < distances {
+            let here = bucket(start);
+            let mut end = start + 1;
+            while end < distances && bucket(end) == here {
+                end += 1;
+            }
+            for head in 0..heads {
+                let run = &d_table[head * distances..][start..end];
+                add(here, head, Some(run.iter().fold(0.0, |sum, x| sum + x)));
+            }
+            start = end;
         }
         Ok(())
     }

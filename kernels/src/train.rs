@@ -19,6 +19,18 @@ mod write;
 
 pub use crate::activation::backward::{activation_again, activation_backward};
 pub use crate::activation::gate::{gate, gate_backward};
+pub use crate::attention::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_kept,
+};
+pub use crate::dropout::{
+    Dropout, DropoutError, Philox, dropout, dropout_add, normal, permutation, uniform,
+};
+pub use crate::embedding::gradient::{embedding_gradient, embedding_gradient_scratch};
+pub use crate::gemm::{weight_gradient, weight_gradient_scratch};
+pub use crate::loss::{
+    IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
+};
 pub use crate::norm::train::layer::{
     layer_norm_again, layer_norm_backward, layer_norm_backward_in_place, layer_norm_kept,
     layer_norm_kept_in_place, layer_norm_parameters_backward,
@@ -26,6 +38,10 @@ pub use crate::norm::train::layer::{
 pub use crate::norm::train::rms::{
     rms_norm_again, rms_norm_backward, rms_norm_backward_in_place, rms_norm_kept,
     rms_norm_kept_in_place, rms_norm_parameters_backward,
+};
+pub use crate::optimiser::{
+    Adam, OptimiserError, Schedule, adam, average, clip_factor, sum_of_squares,
+    sum_of_squares_scratch,
 };
 pub use leaves::{Leaves, LeavesError};
 pub use write::Write;

@@ -2,7 +2,7 @@
 //! any neighbours and on every instruction set; the same of a weight packed whole, in pieces or
 //! transposed; and under an activation those of the activation alone.
 use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
-use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, difference};
+use crate::support::{CREWS, Crew, POISON, Random, Strided, all_isas, bits, brief, difference};
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
     Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
@@ -309,5 +309,62 @@ fn instruction_sets_agree_bitwise() {
         let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
         let found = product(&a, rows, &packed.get(), Parallelism::Serial);
         assert_eq!(difference(&found, &expected), None, "{isa}");
+    }
+}
+
+/// Packed by any number of threads, whole or as a part that begins and ends anywhere: each float where the
+/// layout says, zeros after the last column, and the rest of the buffer as it was.
+#[test]
+fn threads_pack_the_same_floats() {
+    let mut random = Random::new(90);
+    for (depth, columns) in [(600, 330), (520, 129), (1100, 64), (33, 2100), (3, 5)] {
+        for by_column in [false, true] {
+            let strides = strides(depth, columns, (3, by_column), 1);
+            let weight = Strided::new(depth, columns, strides, |_, _| random.value());
+            for (first, count) in
+                [(0, columns), (columns / 3, columns - columns / 3), (1, columns / 2)]
+            {
+                let block = weight.view().transposed().block(first, count).expect("columns");
+                for isa in all_isas() {
+                    let panel = isa.panel();
+                    let mut expected =
+                        vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
+                    let end = first + count;
+                    for column in
+                        first..if end == columns { end.next_multiple_of(panel) } else { end }
+                    {
+                        for k in 0..depth {
+                            let at = (column - column % panel) * depth + k * panel + column % panel;
+                            expected[at] = if column < end { weight.at(k, column) } else { 0.0 };
+                        }
+                    }
+                    for crew in [Crew::Serial, Crew::Rayon(2), Crew::Team(3), Crew::Pool(7)] {
+                        let mut found = vec![POISON; expected.len()];
+                        crew.run(|parallelism| {
+                            PackedMatrix::pack_block_with(
+                                isa,
+                                block.transposed(),
+                                (depth, columns),
+                                first,
+                                &mut found,
+                                parallelism,
+                            )
+                        })
+                        .expect("a fit");
+                        let what = format!("{isa}: {depth} x {columns} from {first}, {crew:?}");
+                        assert_eq!(difference(&found, &expected), None, "{what}");
+                        if count == columns {
+                            found.fill(POISON);
+                            crew.run(|parallelism| {
+                                PackedMatrix::pack_with(isa, weight.view(), &mut found, parallelism)
+                                    .map(|_| ())
+                            })
+                            .expect("a fit");
+                            assert_eq!(difference(&found, &expected), None, "{what}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
 //! stack, for builds with optimisation (`opt-level` 2 or 3).
+use crate::support::stack::{KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
@@ -13,17 +14,15 @@ use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
+    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
     attention_step, gemm, gemm_unpacked,
 };
 
-const KIB: usize = 1 << 10;
 /// What the crate's documentation promises.
 const GEMM: usize = 64 * KIB;
 const ATTENTION: usize = 32 * KIB;
 const SCREEN: usize = 32 * KIB;
-const OTHERS: usize = 16 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
@@ -38,49 +37,6 @@ impl Executor for Here {
     fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         (0..tasks).for_each(task);
     }
-}
-
-/// Bytes of stack that `call` reaches down to on a thread of its own, the thread's included.
-fn reach(call: &mut (dyn FnMut() + Send)) -> usize {
-    const LEN: usize = 1 << 20;
-    const FILLING: u8 = 0xa5;
-    type Call<'a> = &'a mut (dyn FnMut() + Send);
-    extern "C" fn start(call: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: the pointer that was handed over below; its owner waits for this thread.
-        let call = unsafe { &mut *call.cast::<Call<'_>>() };
-        call();
-        core::ptr::null_mut()
-    }
-    let mut call: Call<'_> = call;
-    // SAFETY: the attributes and the memory live until the thread has been joined, nobody else uses
-    // the memory meanwhile, and `start` gets the type that it expects. A panic in `call` aborts.
-    unsafe {
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let memory = libc::mmap(core::ptr::null_mut(), LEN, access, kind, -1, 0);
-        assert_ne!(memory, libc::MAP_FAILED);
-        memory.cast::<u8>().write_bytes(FILLING, LEN);
-        let mut attributes = core::mem::zeroed();
-        assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
-        assert_eq!(libc::pthread_attr_setstack(&mut attributes, memory, LEN), 0);
-        let mut thread = core::mem::zeroed();
-        let argument = (&raw mut call).cast();
-        assert_eq!(libc::pthread_create(&mut thread, &attributes, start, argument), 0);
-        assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
-        libc::pthread_attr_destroy(&mut attributes);
-        let bytes = core::slice::from_raw_parts(memory.cast::<u8>(), LEN);
-        let untouched = bytes.iter().take_while(|&&byte| byte == FILLING).count();
-        libc::munmap(memory, LEN);
-        LEN - untouched
-    }
-}
-
-/// Runs `call` and holds it to `most` bytes more than a thread takes that does nothing.
-fn check(isa: Isa, what: &str, most: usize, mut call: impl FnMut() + Send) {
-    let nothing = reach(&mut || {});
-    let used = reach(&mut call) - nothing;
-    println!("{isa}: {what} takes {used} bytes of stack");
-    assert!(used <= most, "{isa}: {what} takes {used} bytes of stack, and {most} are promised");
 }
 
 #[test]

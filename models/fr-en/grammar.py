@@ -526,28 +526,7 @@ class Grammar(Clauses):
 
 
 # Always in the training set.
-FIXED = [
-    ("je suis étudiant", "i am a student"),
-    ("je suis étudiante", "i am a student"),
-    ("quel mois", "what month"),
-    ("quel mois ?", "what month ?"),
-    ("quelle heure est -il ?", "what time is it ?"),
-    ("comment allez -vous ?", "how are you ?"),
-    ("comment vas -tu ?", "how are you ?"),
-    ("comment t' appelles -tu ?", "what is your name ?"),
-    ("comment vous appelez -vous ?", "what is your name ?"),
-    ("qui est-ce ?", "who is it ?"),
-    ("qu' est-ce que c' est ?", "what is it ?"),
-    ("bonjour", "hello"),
-    ("merci", "thank you"),
-    ("oui", "yes"),
-    ("non", "no"),
-    ("au revoir", "goodbye"),
-    ("je t' aime", "i love you"),
-    ("s' il vous plaît", "please"),
-    ("bonsoir", "good evening"),
-    ("merci beaucoup", "thank you very much"),
-]
+FIXED = list(lex.table("fixed").items())
 
 
 def fixed() -> list[tuple[str, str]]:

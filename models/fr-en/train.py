@@ -2,6 +2,7 @@
 
     python train.py            about a quarter of an hour on one core
     python train.py --steps 50 a quick look
+    python train.py --decode   what PyTorch makes of held_out.jsonl with the model that is here
 
 Writes config.json, generation_config.json, model.safetensors (by `save_pretrained`), vocab.json
 (both languages), source_vocab.json (the French words of it) and held_out.jsonl. The run is seeded:
@@ -85,14 +86,31 @@ def greedy(model: MarianMTModel, rows: list[list[int]], size: int) -> list[list[
     return out
 
 
+def decode(folder: Path) -> None:
+    """Writes the `greedy_ids` of held_out.jsonl anew, with the model of the folder, whoever trained it."""
+    model = MarianMTModel.from_pretrained(folder)
+    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    path, right = folder / "held_out.jsonl", 0
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line, ids in zip(lines, greedy(model.eval(), [line["source_ids"] for line in lines], 1)):
+        right += ids == [vocab[word] for word in line["target"].split()] + [vocab[EOS]]
+        line["greedy_ids"] = ids
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
+    print(f"held out: {right} of {len(lines)} exact", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--decode", action="store_true")
     parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--batch", type=int, default=192)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--out", type=Path, default=HERE)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.decode:
+        return decode(args.out)
     torch.manual_seed(SEED)
     rng = random.Random(SEED)
 

@@ -120,6 +120,8 @@ pub(super) struct Entry {
     pub(super) shape: Vec<usize>,
     /// From the start of the file.
     pub(super) offset: u64,
+    #[cfg(feature = "train")]
+    pub(super) bytes: u64,
 }
 
 pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
@@ -174,6 +176,8 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
         dtype: info.dtype,
         shape: info.shape,
         offset: LENGTH + header + info.data_offsets.0 as u64,
+        #[cfg(feature = "train")]
+        bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
     };
     Ok(tensors.into_iter().map(entry).collect())
 }
@@ -205,7 +209,14 @@ pub(super) fn whole(
     let info = TensorInfo { dtype, shape, data_offsets: (0, len as usize) };
     check_tensor(source, name, &info, len)?;
     let TensorInfo { dtype, shape, .. } = info;
-    Ok(Entry { name: name.to_owned(), dtype, shape, offset: 0 })
+    Ok(Entry {
+        name: name.to_owned(),
+        dtype,
+        shape,
+        offset: 0,
+        #[cfg(feature = "train")]
+        bytes: len,
+    })
 }
 
 /// The tensor lies in the file, and its bytes are as many as its elements need, where anybody knows how many that is.

@@ -53,6 +53,8 @@ mod file;
 mod foreign;
 mod names;
 mod shards;
+#[cfg(feature = "train")]
+pub(crate) mod stored;
 mod tensor;
 mod tensor_ref;
 

@@ -14,6 +14,7 @@ mod error;
 pub(crate) mod pass;
 mod positions;
 mod progress;
+pub(crate) mod relative;
 mod requirements;
 mod summary;
 pub(crate) mod tap;
@@ -35,7 +36,7 @@ use progress::OnLoading;
 use simdformer_kernels::relative::RelativeBuckets;
 use simdformer_kernels::{Isa, Parallelism};
 use std::path::Path;
-use weights::{Decoder, Encoder, Network, Weights};
+use weights::{Decoder, Encoder, Network, Table, Weights};
 
 /// An encoder-decoder Transformer, or an encoder alone, with its weights, packed for one instruction set.
 ///
@@ -315,24 +316,43 @@ impl Model {
     ) -> Result<(), KernelError> {
         let Network { encoder, decoder } = &self.network;
         // One of all layers comes first; where there is none, each has its own.
-        let mut tables = Vec::new();
         match (side, decoder) {
             (Side::Encoder, _) => {
-                tables.push(&encoder.relative_bias);
-                tables.extend(encoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+                let own = encoder.layers.iter().map(|l| &l.self_attention.relative_bias);
+                self.write_tables(&encoder.relative_bias, own, buckets, positions, out)
             }
             (Side::Decoder, Some(decoder)) => {
-                tables.push(&decoder.relative_bias);
-                tables.extend(decoder.layers.iter().map(|l| &l.self_attention.relative_bias));
+                let own = decoder.layers.iter().map(|l| &l.self_attention.relative_bias);
+                self.write_tables(&decoder.relative_bias, own, buckets, positions, out)
             }
-            (Side::Decoder, None) => (),
+            (Side::Decoder, None) => Ok(()),
         }
-        let tables: Vec<_> = tables.into_iter().flatten().collect();
-        let len = out.len() / tables.len().max(1);
-        for (table, out) in tables.into_iter().zip(out.chunks_mut(len.max(1))) {
+    }
+
+    fn write_tables<'t>(
+        &self,
+        shared: &'t Option<Table>,
+        own: impl Iterator<Item = &'t Option<Table>> + Clone,
+        buckets: RelativeBuckets,
+        positions: usize,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let tables = core::iter::once(shared).chain(own).flatten();
+        let len = out.len() / tables.clone().count().max(1);
+        for (table, out) in tables.zip(out.chunks_mut(len.max(1))) {
             buckets.fill(self.weights.table(table)?, positions, out)?;
         }
         Ok(())
+    }
+
+    /// Stores other numbers: `rows_of` has those of each role, row after row, as a checkpoint would.
+    #[cfg(feature = "train")]
+    pub(crate) fn refresh<'r>(
+        &mut self,
+        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), ModelError> {
+        self.weights.refresh(rows_of, parallelism)
     }
 
     /// What blocks need to compute.

@@ -43,7 +43,6 @@ mod pass;
 mod pasts;
 mod plan;
 mod plan_table;
-mod relative;
 mod screening;
 mod tickets;
 

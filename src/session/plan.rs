@@ -1,11 +1,11 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
 use super::error::SessionError;
-use super::relative::RelativePlan;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
 use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats};
+use crate::model::relative::RelativePlan;
 use crate::model::weights::Decoder;
 use crate::search::{self, SearchLimits};
 use core::ops::Range;

@@ -69,7 +69,7 @@ pub enum Threads<'a> {
 
 impl Threads<'_> {
     /// Runs `work` with this parallelism.
-    pub(super) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
+    pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Serial => work(Parallelism::Serial),
             #[cfg(feature = "rayon")]

@@ -101,6 +101,8 @@ pub(super) struct Call<'a> {
     weights_head: usize,
     weights_query: usize,
     weights_len: usize,
+    /// `[query tokens, heads, 2]`; null when nobody keeps them.
+    sums: *mut f32,
 }
 
 // SAFETY: the pointers are to exclusively borrowed memory of which each task writes its own rows.
@@ -130,6 +132,7 @@ impl<'a> Call<'a> {
             weights_head: 0,
             weights_query: 0,
             weights_len: 0,
+            sums: core::ptr::null_mut(),
         };
         if let Some(weights) = weights {
             call.weights = weights.data.as_mut_ptr();
@@ -141,8 +144,31 @@ impl<'a> Call<'a> {
         call
     }
 
+    /// What scores are multiplied by.
+    #[cfg(feature = "train")]
+    pub(super) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Where the output of a query token begins in a head, and from there to the next token's.
+    #[cfg(feature = "train")]
+    pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
+        (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
+    }
+
+    /// Whether it writes them: then it is a forward of training.
+    pub(super) fn keeps(&self) -> bool {
+        !self.sums.is_null()
+    }
+
+    /// Also writes the maximum and one over the sum of the weights of each query and head to `sums`, whose
+    /// length was checked.
+    pub(super) fn keep(&mut self, sums: &'a mut [f32]) {
+        self.sums = sums.as_mut_ptr();
+    }
+
     /// Head `head` of the queries from `source.query_start`.
-    fn head(&self, source: &Source, head: usize) -> Head {
+    pub(super) fn head(&self, source: &Source, head: usize) -> Head {
         let start = source.query_start;
         let (query_len, key_len) = (source.query_len, source.key_len);
         let ((bias, bias_row), bias_hides, bias_whole) = match self.bias {
@@ -184,6 +210,12 @@ impl<'a> Call<'a> {
             weights,
             weights_row: self.weights_query,
             weights_len: self.weights_len,
+            sums: if self.sums.is_null() {
+                self.sums
+            } else {
+                self.sums.wrapping_add(2 * (start * self.query.heads() + head))
+            },
+            sums_row: 2 * self.query.heads(),
         }
     }
 

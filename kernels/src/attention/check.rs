@@ -119,6 +119,54 @@ pub(super) fn weights<'a>(
     Ok(Some(weights))
 }
 
+/// A maximum and a sum for every query token and head.
+pub(super) fn sums(sums: &[f32], query: &Heads<'_>) -> Result<(), AttentionError> {
+    let expected = query
+        .tokens()
+        .checked_mul(query.heads())
+        .and_then(|rows| rows.checked_mul(2))
+        .ok_or(AttentionError::TooLarge)?;
+    if sums.len() != expected {
+        return Err(AttentionError::Sums { expected, found: sums.len() });
+    }
+    Ok(())
+}
+
+/// Sequences of which no two have a key in common, padding included.
+#[cfg(feature = "train")]
+pub(super) fn keys_apart(sequences: &[Sequence]) -> Result<(), AttentionError> {
+    let mut end = 0;
+    for (index, sequence) in sequences.iter().enumerate() {
+        let Sequence { key_start, padded_len, .. } = *sequence;
+        let after = key_start.saturating_add(padded_len);
+        if padded_len > 0 && key_start < end {
+            // Not in order, which is allowed.
+            let shares = |other: &Sequence| {
+                let other_end = other.key_start.saturating_add(other.padded_len);
+                other.padded_len > 0 && key_start < other_end && other.key_start < after
+            };
+            if let Some(found) = sequences[..index].iter().position(shares) {
+                return Err(AttentionError::KeyOverlap { sequence: index, found });
+            }
+        }
+        if padded_len > 0 {
+            end = end.max(after);
+        }
+    }
+    Ok(())
+}
+
+/// A gradient of the shape of what it is the gradient of.
+#[cfg(feature = "train")]
+pub(super) fn gradient(of: &Heads<'_>, gradient: &Heads<'_>) -> Result<(), AttentionError> {
+    let expected = [of.tokens(), of.heads(), of.head_dim()];
+    let found = [gradient.tokens(), gradient.heads(), gradient.head_dim()];
+    if expected != found {
+        return Err(AttentionError::GradientShape { expected, found });
+    }
+    Ok(())
+}
+
 /// A slot of the cache with at least so many positions.
 pub(super) fn slot(
     shape: &CacheShape,

@@ -183,6 +183,36 @@ pub enum AttentionError {
         /// Entries given.
         found: usize,
     },
+    /// Not a maximum and a sum for each query token and head.
+    Sums {
+        /// Floats needed: two for each.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
+    /// A gradient has another shape `[tokens, heads, head_dim]` than what it is the gradient of.
+    GradientShape {
+        /// Shape of the tensor.
+        expected: [usize; 3],
+        /// Shape of the gradient.
+        found: [usize; 3],
+    },
+    /// Two sequences share keys, whose gradient would have two writers.
+    KeyOverlap {
+        /// Index of the sequence that shares keys with an earlier one.
+        sequence: usize,
+        /// Index of the earlier one.
+        found: usize,
+    },
+    /// The gradient of a bias was asked for, but there is no bias, or a dense one.
+    BiasGradientForm,
+    /// The gradient of a bias has no room for what the queries and keys reach.
+    BiasGradient {
+        /// Floats needed.
+        expected: usize,
+        /// Floats given.
+        found: usize,
+    },
     /// A size overflows.
     TooLarge,
 }
@@ -274,6 +304,22 @@ impl fmt::Display for AttentionError {
             }
             Self::Ancestry { expected, found } => {
                 write!(f, "the ancestry table must have {expected} entries; found {found}")
+            }
+            Self::Sums { expected, found } => {
+                write!(f, "maxima and sums of the softmax take {expected} floats; found {found}")
+            }
+            Self::GradientShape { expected, found } => {
+                write!(f, "a gradient must have its tensor's shape {expected:?}; found {found:?}")
+            }
+            Self::KeyOverlap { sequence, found } => write!(
+                f,
+                "sequence {sequence} shares keys with sequence {found}: expected each key in one sequence"
+            ),
+            Self::BiasGradientForm => f.write_str(
+                "the gradient of a bias was asked for; expected a relative bias, found another or none",
+            ),
+            Self::BiasGradient { expected, found } => {
+                write!(f, "the gradient of the bias takes {expected} floats; found {found}")
             }
             Self::TooLarge => f.write_str("a size overflows"),
         }

@@ -123,6 +123,12 @@ impl Head {
                 self.finish(s, start + i, running[i], |key| {
                     self.values.wrapping_add(key * self.value_row)
                 });
+                if !self.sums.is_null() {
+                    let kept = running[i].kept();
+                    let to = self.sums.add((start + i) * self.sums_row);
+                    to.write(kept.0);
+                    to.add(1).write(kept.1);
+                }
             }
         }
     }

@@ -41,6 +41,10 @@ pub(super) struct Head {
     pub(super) weights: *mut f32,
     pub(super) weights_row: usize,
     pub(super) weights_len: usize,
+    /// Receives the maximum of the scores and one over the sum of the weights of each query; null when nobody
+    /// keeps them.
+    pub(super) sums: *mut f32,
+    pub(super) sums_row: usize,
 }
 
 impl Head {

@@ -339,6 +339,43 @@ impl<'a> HeadsMut<'a> {
         Ok(Self { first, shape, token_stride, head_stride, lender: PhantomData })
     }
 
+    /// The `N` parts of one fused tensor, `[tokens, N, heads, head_dim]`, each
+    /// `shape = [tokens, heads, head_dim]`: the gradients of keys and values that one product made.
+    ///
+    /// # Errors
+    /// The slice is shorter than `N * tokens * heads * head_dim`.
+    ///
+    /// ```
+    /// use simdformer_kernels::HeadsMut;
+    ///
+    /// let mut fused = [1.0, 2.0, 3.0, 4.0]; // Two tokens, a key and a value of one element each.
+    /// let [key, value] = HeadsMut::side_by_side(&mut fused, [2, 1, 1])?;
+    /// assert_eq!(key.read().row(1, 0), Some(&[3.0][..]));
+    /// assert_eq!(value.read().row(0, 0), Some(&[2.0][..]));
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub fn side_by_side<const N: usize>(
+        data: &'a mut [f32],
+        shape: [usize; 3],
+    ) -> Result<[Self; N], ViewError> {
+        let [tokens, heads, head_dim] = shape;
+        let width = heads.checked_mul(head_dim).ok_or(ViewError::Overflow)?;
+        let stride = width.checked_mul(N).ok_or(ViewError::Overflow)?;
+        let expected = tokens.checked_mul(stride).ok_or(ViewError::Overflow)?;
+        if expected > data.len() {
+            return Err(ViewError::TooShort { expected, found: data.len() });
+        }
+        // Each token has `stride` floats of the slice, which is borrowed for `'a`, and each part `width` of them
+        // for itself.
+        let start = NonNull::from(data).cast::<f32>();
+        Ok(core::array::from_fn(|part| {
+            // SAFETY: part `part` begins within the first token, if there are elements.
+            let first = if expected == 0 { start } else { unsafe { start.add(part * width) } };
+            let (token_stride, head_stride) = stepped(shape, stride, head_dim);
+            Self { first, shape, token_stride, head_stride, lender: PhantomData }
+        }))
+    }
+
     /// The same elements, to read.
     pub const fn read(&self) -> Heads<'_> {
         Heads {

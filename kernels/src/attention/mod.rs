@@ -29,6 +29,8 @@
 //! Source: Vaswani et al. 2017, equation 1; the online softmax is Milakov and Gimelshein 2018, its
 //! use in attention Rabe and Staats 2021 and Dao et al. 2022.
 
+#[cfg(feature = "train")]
+mod backward;
 mod bias;
 mod cache;
 mod call;
@@ -45,6 +47,11 @@ mod prefill;
 mod product;
 mod step;
 
+#[cfg(feature = "train")]
+pub use backward::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_kept,
+};
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use error::AttentionError;
 pub use heads::{Heads, HeadsMut, Qkv};
@@ -52,31 +59,13 @@ pub use options::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, Weights,
 };
 
+pub use prefill::attention_scratch;
+
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
-use crate::shared::SharedMut;
 use bias::CheckedBias;
 use call::{Call, Source, Steps, chunked, count_tasks, estimate_work};
 use panels::{head_floats, value_row};
-use prefill::Prefill;
-
-/// Floats of scratch that [`attention`] needs for `sequences` with `heads` key-value heads of
-/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
-///
-/// # Errors
-/// The size overflows.
-pub fn attention_scratch(
-    isa: Isa,
-    sequences: &[Sequence],
-    heads: usize,
-    head_dim: usize,
-) -> Result<usize, AttentionError> {
-    sequences.iter().try_fold(0usize, |total, sequence| {
-        head_floats(isa.lanes(), sequence.padded_len, head_dim)
-            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
-            .ok_or(AttentionError::TooLarge)
-    })
-}
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
 /// included: what to plan when lengths are not known yet.
@@ -163,33 +152,7 @@ pub fn attention(
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
-    let Qkv { query, key, .. } = qkv;
-    let (kv_heads, head_dim) = (key.heads(), key.head_dim());
-    check::key_value(&qkv)?;
-    check::query(&query, &output.context, kv_heads, head_dim)?;
-    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
-    let reach = check::sequences(queries, &query)?;
-    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
-    let weights = check::weights(output.weights, reach)?;
-    check::keys(sequences, key.tokens())?;
-    let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
-    if scratch.len() < expected {
-        return Err(AttentionError::Scratch { expected, found: scratch.len() });
-    }
-    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
-    count_tasks(sequences.len(), query.heads(), longest)?;
-    if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
-        return Ok(());
-    }
-
-    let mut context = output.context;
-    let call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
-    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
-    let work = estimate_work(pairs, [query.heads(), head_dim]);
-    let scratch = SharedMut::new(scratch);
-    let fully_masked = options.fully_masked;
-    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism);
-    Ok(())
+    prefill::attend(isa, qkv, sequences, options, (output, None), scratch, parallelism)
 }
 
 /// As [`attention`], with keys and values from positions `0..key_len` of a slot of `cache`, on the

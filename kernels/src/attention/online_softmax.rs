@@ -44,6 +44,13 @@ impl Running {
     pub(super) fn is_fully_masked(self) -> bool {
         self.sum == 0.0
     }
+
+    /// The maximum that weights are relative to and one over their sum: two zeros where nothing was weighed,
+    /// which no other query has.
+    #[inline(always)]
+    pub(super) fn kept(self) -> (f32, f32) {
+        if self.is_fully_masked() { (0.0, 0.0) } else { (base(self.maximum), 1.0 / self.sum) }
+    }
 }
 
 /// What a row of output is multiplied by.

@@ -1,12 +1,15 @@
 //! [`super::attention`]: keys are put into panels and values into rows of the caller's scratch, then
 //! the queries attend to them.
 
-use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked};
+use super::bias::CheckedBias;
+use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked, count_tasks, estimate_work};
+use super::check;
+use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
-use super::options::Sequence;
+use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 use crate::mask::FullyMasked;
 use crate::parallel::Parallelism;
 use crate::shared::SharedMut;
@@ -16,6 +19,75 @@ const HEADS_PER_THREAD: usize = 4;
 
 /// Queries for which values are copied together.
 const MIN_COPIED: usize = 12;
+
+/// Floats of scratch that [`attention`](super::attention) needs for `sequences` with `heads` key-value heads of
+/// `head_dim` elements: a copy of their keys and values, rounded up to whole vectors.
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_scratch(
+    isa: Isa,
+    sequences: &[Sequence],
+    heads: usize,
+    head_dim: usize,
+) -> Result<usize, AttentionError> {
+    sequences.iter().try_fold(0usize, |total, sequence| {
+        head_floats(isa.lanes(), sequence.padded_len, head_dim)
+            .and_then(|floats| floats.checked_mul(heads)?.checked_add(total))
+            .ok_or(AttentionError::TooLarge)
+    })
+}
+
+/// [`attention`](super::attention), and with `sums`, `[query tokens, heads, 2]`, what its softmax divides by.
+///
+/// # Errors
+/// Shapes, ranges or buffers that do not fit; then nothing is written.
+pub(super) fn attend(
+    isa: Isa,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    (output, sums): (AttentionOutput<'_>, Option<&mut [f32]>),
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), AttentionError> {
+    let Qkv { query, key, .. } = qkv;
+    let (kv_heads, head_dim) = (key.heads(), key.head_dim());
+    check::key_value(&qkv)?;
+    check::query(&query, &output.context, kv_heads, head_dim)?;
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
+    let reach = check::sequences(queries, &query)?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    let weights = check::weights(output.weights, reach)?;
+    check::keys(sequences, key.tokens())?;
+    let expected = attention_scratch(isa, sequences, kv_heads, head_dim)?;
+    if scratch.len() < expected {
+        return Err(AttentionError::Scratch { expected, found: scratch.len() });
+    }
+    if let Some(sums) = &sums {
+        check::sums(sums, &query)?;
+    }
+    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
+    count_tasks(sequences.len(), query.heads(), longest)?;
+    if query.tokens() == 0 || query.heads() == 0 || head_dim == 0 {
+        return Ok(());
+    }
+
+    let mut context = output.context;
+    let mut call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
+    if let Some(sums) = sums {
+        call.keep(sums);
+    }
+    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
+    let work = estimate_work(pairs, [query.heads(), head_dim]);
+    let scratch = SharedMut::new(scratch);
+    let fully_masked = options.fully_masked;
+    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism);
+    Ok(())
+}
+
+/// Queries or keys of a sequence whose rows are asked for while another is worked on.
+const FEW_ASKED: usize = 64;
 
 /// One call, checked; no tensor is empty.
 pub(super) struct Prefill<'a> {
@@ -50,8 +122,11 @@ impl Prefill<'_> {
     ) {
         chunked(tasks, work, parallelism, &|range| {
             let at = self.place(range.start);
-            for task in range {
+            for task in range.clone() {
                 self.prepare(task, at);
+                if call.keeps() && task + 1 < range.end {
+                    self.ask_for(task + 1);
+                }
                 let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
                 call.run_head(self.isa, head, self.source(index, head, at));
             }
@@ -132,6 +207,26 @@ impl Prefill<'_> {
         self.isa.dispatch(Prepare { key, value, head, sequence, value_len, keys: at, values });
     }
 
+    /// Asks for the rows of a task with few of them: those of one head are too short for the CPU to see where
+    /// they lead, and in training other activations come between.
+    fn ask_for(&self, task: usize) {
+        let (index, head) = (task / self.kv_heads(), task % self.kv_heads());
+        let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequences[index];
+        if query_len.max(key_len) > FEW_ASKED {
+            return;
+        }
+        let Qkv { query, key, value } = self.qkv;
+        let queries = query.at(query_start, head * (query.heads() / self.kv_heads()));
+        self.isa.dispatch(Ask {
+            rows: [
+                (key.at(key_start, head), key.token_stride(), key_len),
+                (value.at(key_start, head), value.token_stride(), key_len),
+                (queries, query.token_stride(), query_len),
+            ],
+            elements: key.head_dim(),
+        });
+    }
+
     /// What queries read of one head of one sequence that [`Prefill::prepare`] has put at `at`.
     fn source(&self, index: usize, head: usize, at: *mut f32) -> Source {
         let sequence = self.sequences[index];
@@ -151,6 +246,28 @@ impl Prefill<'_> {
             next_keys: at,
             values,
             value_row,
+        }
+    }
+}
+
+/// Asks for rows: where they begin, any address, how far they are apart, and how many.
+struct Ask {
+    rows: [(*const f32, usize, usize); 3],
+    elements: usize,
+}
+
+impl Kernel for Ask {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        for (at, stride, count) in self.rows {
+            for row in 0..count {
+                for column in (0..self.elements).step_by(LINE) {
+                    let offset = row.wrapping_mul(stride).wrapping_add(column);
+                    s.prefetch_outer(at.wrapping_add(offset));
+                }
+            }
         }
     }
 }

@@ -25,7 +25,13 @@ pub(super) fn operands(
     {
         return Err(GemmError::Bias { expected: columns, found: bias.len() });
     }
-    if let Residual::Matrix(residual) = epilogue.residual
+    let residual = match epilogue.residual {
+        Residual::None | Residual::Output | Residual::Gate => None,
+        Residual::Matrix(residual) => Some(residual),
+        #[cfg(feature = "train")]
+        Residual::Derivative { pre, .. } => Some(pre),
+    };
+    if let Some(residual) = residual
         && (residual.rows(), residual.columns()) != (c.rows(), c.columns())
     {
         return Err(GemmError::ResidualShape {

@@ -1,5 +1,7 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
+#[cfg(feature = "train")]
+use super::derivative::{Derivative, Slopes};
 use super::microkernel::{MAX_ROWS, Tile};
 use crate::activation::{Activation, apply_lanes, apply_row};
 use crate::debug::Elements;
@@ -86,6 +88,41 @@ pub enum Residual<'a> {
     Matrix(Matrix<'a>),
     /// What `C` holds is multiplied with, in f32.
     Gate,
+    /// The derivative of an activation is multiplied with: `C = activation(scale * sum + bias) * of'(pre)`. On
+    /// the way back through a feed-forward block, where `of` is the activation between its two products and
+    /// `pre` what it was applied to. The bits are those of the product alone and then of
+    /// [`activation_backward`](crate::train::activation_backward); so is what the derivative adds to the
+    /// error bound.
+    ///
+    /// ```
+    /// use simdformer_kernels::{
+    ///     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    /// };
+    ///
+    /// let isa = Isa::best();
+    /// let mut buffer = [0.0; 2 * 64];
+    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 2, 3)?;
+    /// let weight = PackedMatrix::pack(isa, weight, &mut buffer)?;
+    /// let pre = Matrix::new(&[-1.0, 0.5, 2.0], 1, 3)?;
+    /// let residual = Residual::Derivative { of: Activation::Relu, pre };
+    /// let mut d_pre = [0.0; 3];
+    /// gemm(
+    ///     Matrix::new(&[1.0, 10.0], 1, 2)?,
+    ///     &weight,
+    ///     &Epilogue { residual, ..Epilogue::default() },
+    ///     MatrixMut::new(&mut d_pre, 1, 3)?,
+    ///     Parallelism::Serial,
+    /// )?;
+    /// assert_eq!(d_pre, [0.0, 52.0, 63.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "train")]
+    Derivative {
+        /// The activation.
+        of: Activation,
+        /// What it was applied to, of the shape of `C`.
+        pre: Matrix<'a>,
+    },
 }
 
 impl Default for Epilogue<'_> {
@@ -110,6 +147,8 @@ pub(super) struct Store {
     pub(super) gate: bool,
     pub(super) residual_row_stride: usize,
     pub(super) residual_column_stride: usize,
+    #[cfg(feature = "train")]
+    derivative: Option<Derivative>,
 }
 
 // SAFETY: only pointers; the tasks of one GEMM write disjoint tiles and read their own tile only.
@@ -125,6 +164,8 @@ impl Store {
             Residual::None => (core::ptr::null(), 0, 1),
             Residual::Output | Residual::Gate => (start.cast_const(), row_stride, column_stride),
             Residual::Matrix(m) => (m.as_ptr(), m.row_stride(), m.column_stride()),
+            #[cfg(feature = "train")]
+            Residual::Derivative { .. } => (core::ptr::null(), 0, 1),
         };
         Self {
             c: start,
@@ -137,12 +178,21 @@ impl Store {
             gate: matches!(epilogue.residual, Residual::Gate),
             residual_row_stride,
             residual_column_stride,
+            #[cfg(feature = "train")]
+            derivative: match &epilogue.residual {
+                Residual::Derivative { of, pre } => Some(Derivative::new(*of, pre)),
+                _ => None,
+            },
         }
     }
 
     /// Asks early for where [`Store::finish`] will write.
     #[inline(always)]
     pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
+        #[cfg(feature = "train")]
+        if let Some(derivative) = &self.derivative {
+            derivative.prefetch(s, MR, row, column);
+        }
         if self.column_stride != 1 {
             return;
         }
@@ -178,17 +228,8 @@ impl Store {
             && self.residual_column_stride == 1
             && matches!(self.activation, Activation::Identity | Activation::Relu);
         if !usual {
-            let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
-            let tile = room.as_mut_ptr().cast::<f32>();
-            for (i, line) in acc.iter().enumerate() {
-                for (v, &x) in line.iter().enumerate() {
-                    // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
-                    unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
-                }
-            }
-            let width = NV * S::LANES;
-            s.outlined(Finish { store: self, tile, rows: MR, width, row, column, valid });
-            return;
+            // SAFETY: the caller's contract.
+            return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
         }
         if !self.bias.is_null() {
             for v in 0..NV {
@@ -219,6 +260,63 @@ impl Store {
                 }
             }
         }
+        #[cfg(feature = "train")]
+        if let Some(derivative) = self.derivative {
+            let tile = self.c.wrapping_add(row * self.row_stride + column);
+            let width = self.row_stride;
+            s.outlined(Slopes { derivative, tile, rows: MR, width, row, column, valid });
+        }
+    }
+
+    /// [`Store::finish`] of the first `rows` rows of a tile, the others being no rows of the output.
+    ///
+    /// # Safety
+    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    pub(super) unsafe fn finish_rows<S: Lanes, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        acc: Tile<S, MR, NV>,
+        rows: usize,
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if rows == MR {
+                self.finish(s, acc, row, column, valid);
+            } else {
+                self.finish_on_stack(s, &acc, rows, row, column, valid);
+            }
+        }
+    }
+
+    /// [`Store::finish`] of the first `rows` rows of a tile, whatever the epilogue.
+    ///
+    /// # Safety
+    /// As [`Store::finish`], of `1 <= rows <= MR` rows.
+    #[inline(always)]
+    unsafe fn finish_on_stack<S: Lanes, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        acc: &Tile<S, MR, NV>,
+        rows: usize,
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
+        let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
+        let tile = room.as_mut_ptr().cast::<f32>();
+        for (i, line) in acc.iter().enumerate() {
+            for (v, &x) in line.iter().enumerate() {
+                // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
+                unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
+            }
+        }
+        let width = NV * S::LANES;
+        s.outlined(Finish { store: self, tile, rows, width, row, column, valid });
     }
 
     /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies with it, and
@@ -304,6 +402,10 @@ impl Kernel for Finish<'_> {
         }
         // SAFETY: the whole tile.
         unsafe { apply_row(s, store.activation, tile, rows * width) };
+        #[cfg(feature = "train")]
+        if let Some(derivative) = store.derivative {
+            s.outlined(Slopes { derivative, tile, rows, width, row, column, valid });
+        }
         for i in 0..rows {
             for first in (0..valid).step_by(S::LANES) {
                 let count = (valid - first).min(S::LANES);

@@ -62,6 +62,38 @@ pub enum GemmError {
         /// Floats given.
         found: usize,
     },
+    /// `X` has another number of rows than `dY`.
+    #[cfg(feature = "train")]
+    GradientRows {
+        /// Rows of `dY`.
+        expected: usize,
+        /// Rows of `X`.
+        found: usize,
+    },
+    /// The leaves have another number of rows than `dY`.
+    #[cfg(feature = "train")]
+    LeafRows {
+        /// Rows of `dY`.
+        expected: usize,
+        /// Rows of all leaves.
+        found: usize,
+    },
+    /// The gradient of the weight has another shape than outputs and inputs.
+    #[cfg(feature = "train")]
+    WeightGradient {
+        /// Columns of `dY` and of `X`.
+        expected: (usize, usize),
+        /// Rows and columns of the gradient.
+        found: (usize, usize),
+    },
+    /// The gradient of the bias has another length than `dY` has columns.
+    #[cfg(feature = "train")]
+    BiasGradient {
+        /// Columns of `dY`.
+        expected: usize,
+        /// Length of the gradient.
+        found: usize,
+    },
     /// `depth * columns` overflows.
     TooLarge,
 }
@@ -93,6 +125,23 @@ impl fmt::Display for GemmError {
             ),
             Self::Scratch { expected, found } => {
                 write!(f, "the product needs {expected} floats of scratch; found {found}")
+            }
+            #[cfg(feature = "train")]
+            Self::GradientRows { expected, found } => {
+                write!(f, "X must have {expected} rows, as dY has; found {found}")
+            }
+            #[cfg(feature = "train")]
+            Self::LeafRows { expected, found } => {
+                write!(f, "the leaves must have {expected} rows, as dY has; found {found}")
+            }
+            #[cfg(feature = "train")]
+            Self::WeightGradient { expected, found } => write!(
+                f,
+                "the gradient of W must be {expected:?}, columns of dY and of X; found {found:?}"
+            ),
+            #[cfg(feature = "train")]
+            Self::BiasGradient { expected, found } => {
+                write!(f, "the gradient of the bias must have {expected} elements; found {found}")
             }
             Self::TooLarge => f.write_str("depth times columns overflows"),
         }

@@ -22,15 +22,23 @@
 
 mod blocking;
 mod check;
+#[cfg(feature = "train")]
+mod derivative;
 mod epilogue;
 mod error;
+#[cfg(feature = "train")]
+mod gradient;
 mod in_place;
 mod microkernel;
 mod packing;
+#[cfg(feature = "train")]
+mod strips;
 mod unpacked;
 
 pub use epilogue::{Epilogue, Residual};
 pub use error::GemmError;
+#[cfg(feature = "train")]
+pub use gradient::{weight_gradient, weight_gradient_scratch};
 pub use packing::PackedMatrix;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 

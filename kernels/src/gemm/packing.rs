@@ -4,10 +4,27 @@ use super::error::GemmError;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
+use crate::parallel::{Parallelism, share};
+use crate::shared::SharedMut;
 use core::fmt;
+use core::ops::Range;
 
 /// Rows of contiguous columns that are asked for before they are needed.
-const ROWS_AHEAD: usize = 8;
+const ROWS_AHEAD: usize = 4;
+
+/// Panels that are copied together from rows: a KiB of each row, and no more streams to write than a CPU
+/// follows.
+const TOGETHER: usize = 4;
+
+/// Rows of a panel that are turned before the next columns of it: what two vectors of columns write to one
+/// cache line, they write while it is near.
+const TURNED: usize = 512;
+
+/// Floats below which a second thread costs more than it packs.
+const MIN_PACKED_TO_FORK: usize = 1 << 16;
+
+/// Tasks per thread.
+const TASKS_PER_THREAD: usize = 2;
 
 /// A weight matrix `[depth, columns]` in the layout of one instruction set:
 /// `[ceil(columns / panel)][depth][panel]`, zero columns at the end.
@@ -81,8 +98,37 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The buffer is shorter than [`PackedMatrix::len`].
     pub fn pack(isa: Isa, weight: Matrix<'_>, buffer: &'a mut [f32]) -> Result<Self, GemmError> {
+        Self::pack_with(isa, weight, buffer, Parallelism::Serial)
+    }
+
+    /// [`PackedMatrix::pack`] by several threads, for weights that change: the same floats, whoever packs
+    /// them.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack`].
+    ///
+    /// ```
+    /// use simdformer_kernels::{Isa, Matrix, PackedMatrix, Parallelism};
+    ///
+    /// // A layer's forward and backward operands, from its weight stored `[out, in]`.
+    /// let (isa, threads) = (Isa::best(), Parallelism::Serial);
+    /// let weight = Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2)?;
+    /// let mut buffers = [vec![0.0; 2 * 64], vec![0.0; 3 * 64]];
+    /// let [forward, backward] = &mut buffers;
+    /// let x_to_y = PackedMatrix::pack_with(isa, weight.transposed(), forward, threads)?;
+    /// let dy_to_dx = PackedMatrix::pack_with(isa, weight, backward, threads)?;
+    /// assert_eq!((x_to_y.depth(), x_to_y.columns()), (2, 3));
+    /// assert_eq!((dy_to_dx.depth(), dy_to_dx.columns()), (3, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pack_with(
+        isa: Isa,
+        weight: Matrix<'_>,
+        buffer: &'a mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<Self, GemmError> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        Self::pack_block(isa, weight, (depth, columns), 0, buffer)?;
+        Self::pack_block_with(isa, weight, (depth, columns), 0, buffer, parallelism)?;
         Self::from_packed(isa, depth, columns, buffer)
     }
 
@@ -122,6 +168,21 @@ impl<'a> PackedMatrix<'a> {
         first: usize,
         buffer: &mut [f32],
     ) -> Result<(), GemmError> {
+        Self::pack_block_with(isa, block, shape, first, buffer, Parallelism::Serial)
+    }
+
+    /// [`PackedMatrix::pack_block`] by several threads.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack_block`].
+    pub fn pack_block_with(
+        isa: Isa,
+        block: Matrix<'_>,
+        shape: (usize, usize),
+        first: usize,
+        buffer: &mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), GemmError> {
         let (depth, columns) = shape;
         let expected = Self::len(isa, depth, columns)?;
         if buffer.len() < expected {
@@ -131,14 +192,29 @@ impl<'a> PackedMatrix<'a> {
         if block.rows() != depth || end > columns {
             return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
         }
-        isa.dispatch(Pack { block, columns, first, buffer: &mut buffer[..expected] });
+        let buffer = &mut buffer[..expected];
+        let panels = first / isa.panel()..end.div_ceil(isa.panel());
+        let threads = parallelism.threads();
+        if threads == 1 || panels.len() <= 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
+            isa.dispatch(Pack { block, columns, first, buffer });
+            return Ok(());
+        }
+        let buffer = SharedMut::new(buffer);
+        let tasks = panels.len().min(threads * TASKS_PER_THREAD);
+        parallelism.for_each(tasks, &|task| {
+            let own = share(panels.len(), tasks, task);
+            let own = panels.start + own.start..panels.start + own.end;
+            // SAFETY: the buffer was checked to have all panels, and each is one task's.
+            unsafe { pack_panels(isa, block, columns, first, own, buffer) };
+        });
         Ok(())
     }
 
-    /// Packs `block`, `[depth, n]` with at most a panel of columns, into `to`, the place of that panel.
-    pub(super) fn pack_panel(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
+    /// Packs `block`, `[depth, n]`, as panels that begin with `to`, where nothing else of their matrix is.
+    #[cfg(feature = "train")]
+    pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
         let columns = block.columns();
-        debug_assert!(columns <= isa.panel() && to.len() >= isa.panel() * block.rows());
+        debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
         isa.dispatch(Pack { block, columns, first: 0, buffer: to });
     }
 
@@ -210,6 +286,34 @@ impl fmt::Debug for PackedMatrix<'_> {
     }
 }
 
+/// Packs those columns of `block`, which begin at column `first` of a matrix of `columns` columns, that lie in
+/// panels `panels` of `buffer`.
+///
+/// # Safety
+/// `buffer` has the panels, and nobody else uses them.
+unsafe fn pack_panels(
+    isa: Isa,
+    block: Matrix<'_>,
+    columns: usize,
+    first: usize,
+    panels: Range<usize>,
+    buffer: SharedMut<'_>,
+) {
+    let (depth, width) = (block.rows(), isa.panel());
+    // Counted from the first column of these panels, the same block in a matrix of the others.
+    let origin = panels.start * width;
+    let start = first.max(origin);
+    let end = (first + block.columns()).min(panels.end * width);
+    // SAFETY: columns of the block; the panels are the caller's contract.
+    let (block, buffer) = unsafe {
+        (
+            block.columns_unchecked(start - first, end - start),
+            buffer.part(origin * depth, panels.len() * width * depth),
+        )
+    };
+    isa.dispatch(Pack { block, columns: columns - origin, first: start - origin, buffer });
+}
+
 struct Pack<'a, 'b> {
     block: Matrix<'a>,
     /// Columns of the whole matrix.
@@ -241,17 +345,18 @@ impl Kernel for Pack<'_, '_> {
         while j < count {
             let aligned = (first + j).is_multiple_of(S::PANEL) && count - j >= S::PANEL;
             if aligned && (row_stride == 1 || column_stride == 1) {
-                // SAFETY: PANEL columns from `j` are in the block, and their panel is in the buffer,
-                // whose length was checked for the whole shape.
+                let panels = if row_stride == 1 { 1 } else { TOGETHER.min((count - j) / S::PANEL) };
+                // SAFETY: so many panels of columns from `j` are in the block, and their places in the
+                // buffer, whose length was checked for the whole shape.
                 unsafe {
                     let (from, to) = (from.add(j * column_stride), to.add(place(j)));
                     if row_stride == 1 {
                         panel_of_columns(s, from, column_stride, depth, to);
                     } else {
-                        panel_of_rows(s, from, row_stride, depth, to);
+                        panels_of_rows(s, from, row_stride, depth, to, panels);
                     }
                 }
-                j += S::PANEL;
+                j += panels * S::PANEL;
                 continue;
             }
             // A group of columns that is one aligned vector of a panel goes through registers.
@@ -304,9 +409,8 @@ impl Kernel for Pack<'_, '_> {
     }
 }
 
-/// A whole panel from columns that are contiguous and `stride` apart. The panel is written front to
-/// back; the cache lines that the next rows are read from and written to are asked for before, as
-/// no prefetcher follows `PANEL` columns at once.
+/// A whole panel from columns that are contiguous and `stride` apart: a vector of columns after the other, as
+/// the hardware follows so many streams, and not a panel of them.
 ///
 /// # Safety
 /// `from` is valid for reads of `depth` floats at each of `PANEL` columns, `to` for writes of
@@ -319,31 +423,19 @@ unsafe fn panel_of_columns<S: Lanes>(
     depth: usize,
     to: *mut f32,
 ) {
-    let mut k = 0;
-    while k + S::LANES <= depth {
-        // After the last line of a column comes the first of the next panel's.
-        let next = k + LINE;
-        let ahead = if next < depth { next } else { S::PANEL * stride + next - depth };
-        for group in 0..S::PANEL / S::LANES {
-            let from = from.wrapping_add(group * S::LANES * stride);
-            if k.is_multiple_of(LINE) {
-                for column in 0..S::LANES {
-                    s.prefetch(from.wrapping_add(column * stride + ahead));
+    let whole = depth - depth % S::LANES;
+    for block in (0..whole).step_by(TURNED) {
+        for group in (0..S::PANEL).step_by(S::LANES) {
+            for k in (block..whole.min(block + TURNED)).step_by(S::LANES) {
+                // SAFETY: LANES columns from the group's first, LANES rows from `k`.
+                unsafe {
+                    let to = to.add(k * S::PANEL + group);
+                    s.transpose(from.add(group * stride + k), stride, to, S::PANEL);
                 }
             }
-            let after = to.wrapping_add((k + S::LANES) * S::PANEL + group * S::LANES * S::LANES);
-            for line in 0..S::LANES * S::LANES / LINE {
-                s.prefetch(after.wrapping_add(line * LINE));
-            }
-            // SAFETY: LANES columns from the group's first, LANES rows from `k`.
-            unsafe {
-                let to = to.add(k * S::PANEL + group * S::LANES);
-                s.transpose(from.add(k), stride, to, S::PANEL);
-            }
         }
-        k += S::LANES;
     }
-    for k in k..depth {
+    for k in whole..depth {
         for column in 0..S::PANEL {
             // SAFETY: `k < depth`.
             unsafe { *to.add(k * S::PANEL + column) = *from.add(column * stride + k) };
@@ -351,28 +443,32 @@ unsafe fn panel_of_columns<S: Lanes>(
     }
 }
 
-/// A whole panel from rows that are contiguous and `stride` apart, as [`panel_of_columns`].
+/// So many whole panels from rows that are contiguous and `stride` apart. The rows that come next and where
+/// they go are asked for before: no stream of the hardware's follows steps from row to row.
 ///
 /// # Safety
-/// `from` is valid for reads of `PANEL` floats at each of `depth` rows, `to` for writes of
-/// `depth * PANEL` floats; they do not overlap.
+/// `from` is valid for reads of `panels * PANEL` floats at each of `depth` rows, `to` for writes of
+/// `panels * PANEL * depth` floats; they do not overlap.
 #[inline(always)]
-unsafe fn panel_of_rows<S: Lanes>(
+unsafe fn panels_of_rows<S: Lanes>(
     s: S,
     from: *const f32,
     stride: usize,
     depth: usize,
     to: *mut f32,
+    panels: usize,
 ) {
     for k in 0..depth {
-        for line in (0..S::PANEL).step_by(LINE) {
-            s.prefetch(from.wrapping_add((k + ROWS_AHEAD).wrapping_mul(stride) + line));
-            s.prefetch(to.wrapping_add((k + ROWS_AHEAD) * S::PANEL + line));
-        }
-        for group in (0..S::PANEL).step_by(S::LANES) {
-            // SAFETY: `k < depth` and `group + LANES <= PANEL`.
-            unsafe {
-                s.store(to.add(k * S::PANEL + group), s.load(from.add(k * stride + group)));
+        for panel in 0..panels {
+            let from = from.wrapping_add(k * stride + panel * S::PANEL);
+            let to = to.wrapping_add((panel * depth + k) * S::PANEL);
+            for line in (0..S::PANEL).step_by(LINE) {
+                s.prefetch(from.wrapping_add(ROWS_AHEAD.wrapping_mul(stride) + line));
+                s.prefetch(to.wrapping_add(ROWS_AHEAD * S::PANEL + line));
+            }
+            for group in (0..S::PANEL).step_by(S::LANES) {
+                // SAFETY: `k < depth`, `panel < panels` and `group + LANES <= PANEL`.
+                unsafe { s.store(to.add(group), s.load(from.add(group))) };
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A product of two matrices of which neither was packed before: scores against a table that changes,
 //! a low-rank update, the operands of another engine's `matmul`.
 //!
-//! `B` is packed [`COLUMNS`] columns at a time into the caller's scratch, one task a panel, and each part
+//! `B` is packed [`COLUMNS`] columns at a time into the caller's scratch, by all threads, and each part
 //! is multiplied while it is in an outer cache. The tile is the packed product's, so the bits are
 //! too. Packing reads and writes `B` once, what a product of a few rows takes as well: from some dozen
 //! rows on it does not matter. One tile of rows reads a `B` of contiguous rows where it lies, see
@@ -14,14 +14,10 @@ use super::{blocking, check, in_place};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
-use crate::shared::SharedMut;
 
 /// Columns that are packed together: 2 MiB at a depth of 512, and sixteen panels of the widest, so that
 /// as many threads can pack.
 const COLUMNS: usize = 1024;
-
-/// Floats below which a second thread costs more than it packs.
-const MIN_PACKED_TO_FORK: usize = 1 << 16;
 
 /// Floats of scratch that [`gemm_unpacked`] takes for a `B` of `[depth, columns]`: those of
 /// [`PackedMatrix::len`], for 1,024 columns at most.
@@ -96,41 +92,19 @@ pub fn gemm_unpacked(
                 Residual::Matrix(residual) => {
                     Residual::Matrix(residual.columns_unchecked(first, count))
                 }
+                #[cfg(feature = "train")]
+                Residual::Derivative { of, pre } => {
+                    Residual::Derivative { of, pre: pre.columns_unchecked(first, count) }
+                }
                 other => other,
             };
             let c = c.reborrow().columns_unchecked(first, count);
             (b.columns_unchecked(first, count), c, residual)
         };
-        pack(isa, b, scratch, parallelism)?;
-        let packed = PackedMatrix::from_packed(isa, depth, count, scratch)?;
+        let packed = PackedMatrix::pack_with(isa, b, scratch, parallelism)?;
         let bias = epilogue.bias.map(|bias| &bias[first..first + count]);
         let epilogue = Epilogue { bias, residual, ..*epilogue };
         blocking::run(a, &packed, &epilogue, &mut c, parallelism);
     }
-    Ok(())
-}
-
-/// [`PackedMatrix::pack`], a panel a task.
-fn pack(
-    isa: Isa,
-    b: Matrix<'_>,
-    buffer: &mut [f32],
-    parallelism: Parallelism<'_>,
-) -> Result<(), GemmError> {
-    let (depth, columns, panel) = (b.rows(), b.columns(), isa.panel());
-    if depth == 0 || depth * columns < MIN_PACKED_TO_FORK || parallelism.threads() == 1 {
-        return PackedMatrix::pack(isa, b, buffer).map(|_| ());
-    }
-    let buffer = SharedMut::new(buffer);
-    parallelism.for_each(columns.div_ceil(panel), &|index| {
-        let first = index * panel;
-        let count = (columns - first).min(panel);
-        // SAFETY: the columns are there, and the buffer, whose length was checked, has a place of its
-        // own for each panel.
-        let (block, to) = unsafe {
-            (b.columns_unchecked(first, count), buffer.part(first * depth, panel * depth))
-        };
-        PackedMatrix::pack_panel(isa, block, to);
-    });
     Ok(())
 }

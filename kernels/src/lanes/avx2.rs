@@ -94,6 +94,11 @@ unsafe impl Lanes for V3 {
     fn div(self, a: __m256, b: __m256) -> __m256 {
         self.avx._mm256_div_ps(a, b)
     }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        self.avx._mm256_sqrt_ps(a)
+    }
     #[inline(always)]
     fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
         self.fma._mm256_fmadd_ps(a, b, c)

@@ -89,6 +89,11 @@ unsafe impl Lanes for V4 {
     fn div(self, a: __m512, b: __m512) -> __m512 {
         self.avx512f._mm512_div_ps(a, b)
     }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        self.avx512f._mm512_sqrt_ps(a)
+    }
     #[inline(always)]
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         self.avx512f._mm512_fmadd_ps(a, b, c)

@@ -86,6 +86,11 @@ unsafe impl Lanes for Neon {
     fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
         self.neon.vdivq_f32(a, b)
     }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: float32x4_t) -> float32x4_t {
+        self.neon.vsqrtq_f32(a)
+    }
     #[inline(always)]
     fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
         self.neon.vfmaq_f32(c, a, b)

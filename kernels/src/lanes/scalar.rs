@@ -92,6 +92,25 @@ unsafe impl Lanes for Scalar {
     fn div(self, a: Eight, b: Eight) -> Eight {
         each(|i| a.0[i] / b.0[i])
     }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: Eight) -> Eight {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
+        {
+            use core::arch::x86_64::{_mm_loadu_ps, _mm_sqrt_ps, _mm_storeu_ps};
+            let mut out = [0.0; 8];
+            for half in [0, 4] {
+                // SAFETY: the whole program is compiled for SSE; four floats are inside both arrays.
+                unsafe {
+                    let root = _mm_sqrt_ps(_mm_loadu_ps(a.0.as_ptr().add(half)));
+                    _mm_storeu_ps(out.as_mut_ptr().add(half), root);
+                }
+            }
+            Eight(out)
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
+        each(|i| libm::sqrtf(a.0[i]))
+    }
     #[inline(always)]
     fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
         each(|i| mul_add(a.0[i], b.0[i], c.0[i]))

@@ -29,6 +29,8 @@ impl Kernel for Check {
         check(s.sub(va, vb), &|i| a[i] - b[i]);
         check(s.mul(va, vb), &|i| a[i] * b[i]);
         check(s.div(va, vb), &|i| a[i] / b[i]);
+        #[cfg(feature = "train")]
+        check(s.sqrt(s.abs(va)), &|i| a[i].abs().sqrt());
         check(s.max(va, vb), &|i| if a[i] > b[i] { a[i] } else { b[i] });
         check(s.min(va, vb), &|i| if a[i] < b[i] { a[i] } else { b[i] });
         check(s.abs(va), &|i| a[i].abs());

@@ -71,6 +71,9 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a / b`, correctly rounded.
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The square root, correctly rounded; NaN below zero.
+    #[cfg(feature = "train")]
+    fn sqrt(self, a: Self::F32) -> Self::F32;
     /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// `a > b ? a : b`: `b` when either is NaN.

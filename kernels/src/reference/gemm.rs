@@ -14,7 +14,8 @@ use crate::matrix::Matrix;
 /// `|scale| sum_k |A[m, k]| |W[k, n]| + |bias[n]| + |residual[m, n]|`, what rounding errors are
 /// relative to: an f32 kernel with one accumulator makes at most `depth + 3` roundings, each of a
 /// number that is at most this large, so it stays within `(depth + 3) 2^-24 magnitude` but for
-/// second-order terms. Under a gate it is the gate's magnitude times that of what it multiplies.
+/// second-order terms. Under a gate it is the gate's magnitude times that of what it multiplies, and likewise
+/// under a derivative.
 ///
 /// # Errors
 /// As [`crate::gemm`]; an `out` or `magnitude` of another length than `rows * columns` is
@@ -40,6 +41,8 @@ pub fn gemm(
         Residual::None => None,
         Residual::Output | Residual::Gate => before,
         Residual::Matrix(residual) => Some(residual),
+        #[cfg(feature = "train")]
+        Residual::Derivative { pre, .. } => Some(pre),
     };
     if !matches!(epilogue.residual, Residual::None) {
         let found = residual.map_or((0, 0), |r| (r.rows(), r.columns()));
@@ -70,6 +73,11 @@ pub fn gemm(
             let at = m * columns + n;
             (out[at], magnitude[at]) = match epilogue.residual {
                 Residual::Gate => (added * activated, added.abs() * product),
+                #[cfg(feature = "train")]
+                Residual::Derivative { of, .. } => {
+                    let slope = super::slope::slope(of, added);
+                    (slope * activated, slope.abs() * product)
+                }
                 _ => (added + activated, added.abs() + product),
             };
         }

@@ -6,6 +6,8 @@ pub mod batch;
 pub mod gemm;
 pub mod pool;
 pub mod screen;
+#[cfg(target_os = "linux")]
+pub mod stack;
 
 use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
 

@@ -4,6 +4,21 @@
 mod support;
 
 mod activation;
+mod attention;
+mod attention_oracle;
+mod attention_rules;
+mod derivative;
+mod dropout;
+mod embedding;
+mod gemm_oracle;
 mod leaves;
+mod loss;
 mod norm;
 mod norm_sums;
+mod optimiser;
+mod relative;
+mod schedule;
+#[cfg(target_os = "linux")]
+mod stack;
+mod weight_gradient;
+mod weight_gradient_bits;

@@ -167,7 +167,7 @@ fn small_integers_are_exact() {
 }
 
 #[test]
-fn every_crew_has_the_same_bits() {
+fn trap_19_every_crew_has_the_same_bits() {
     for (rows, columns) in [(600, 200), (3, 20_000), (2000, 65)] {
         let operands = Operands::random(8, rows, columns, 1, 300);
         for isa in all_isas() {

@@ -16,5 +16,7 @@ pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
 pub(crate) use embedding::embed;
 pub(crate) use feed_forward::{FEED_FORWARD_ROWS, feed_forward};
 pub(crate) use output::{Best, best, logits};
+#[cfg(feature = "train")]
+pub(crate) use run::Parameters;
 pub(crate) use run::{Run, add_and_norm, sum_and_norm};
 pub(crate) use self_attention::self_attention;

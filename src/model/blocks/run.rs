@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn parameters(&self, layer: &Norm) -> Parameters<'a> {
+    pub(crate) fn parameters(&self, layer: &Norm) -> Parameters<'a> {
         let (weight, bias) = self.weights.norm(layer);
         let eps = self.config.layer_norm_eps;
         match self.config.norm_kind {
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
 }
 
 /// What a norm computes with.
-enum Parameters<'a> {
+pub(crate) enum Parameters<'a> {
     Layer(norm::LayerNorm<'a>),
     Rms(norm::RmsNorm<'a>),
 }

@@ -6,7 +6,7 @@ use crate::model::error::ModelError;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::screen::{Screen, ScreenError};
-use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix};
+use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, Parallelism};
 
 /// How a tensor is stored in memory; [`Parameter::form`](crate::Parameter::form).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,11 +66,12 @@ impl Panels {
         rows: &[f32],
         first: usize,
         memory: &mut [f32],
+        parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
         let rows = Matrix::new(rows, rows.len() / self.depth, self.depth);
         let columns = rows.map_err(|_| ModelError::TooLarge)?.transposed();
         let (shape, panels) = ((self.depth, self.columns), &mut memory[self.range.clone()]);
-        Ok(PackedMatrix::pack_block(isa, columns, shape, first, panels)?)
+        Ok(PackedMatrix::pack_block_with(isa, columns, shape, first, panels, parallelism)?)
     }
 
     /// Stores the rows that lie at `rows` in the same memory as the columns from the first on.
@@ -84,7 +85,7 @@ impl Panels {
         let parts = memory.get_disjoint_mut([rows, self.range.clone()]);
         let [rows, panels] = parts.map_err(|_| ModelError::TooLarge)?;
         let whole = Self { range: 0..panels.len(), ..self.clone() };
-        whole.fill(isa, rows, 0, panels)
+        whole.fill(isa, rows, 0, panels, Parallelism::Serial)
     }
 
     pub(crate) fn read<'m>(

@@ -7,7 +7,7 @@ use crate::checkpoint::{Checkpoint, Role, TensorView};
 use crate::model::error::ModelError;
 use crate::model::progress::{Loading, OnLoading};
 use core::ops::{ControlFlow, Range};
-use simdformer_kernels::Isa;
+use simdformer_kernels::{Isa, Parallelism};
 
 /// Rows of a weight matrix that are read from the file at a time: a multiple of every panel.
 const ROWS_PER_READ: usize = 64;
@@ -49,7 +49,7 @@ fn pack(
     if let &[_, _, width] = shape {
         rows.chunks_exact_mut(row.len()).for_each(|taps| in_order_of_frames(taps, width, row));
     }
-    matrix.fill(isa, rows, first, memory)
+    matrix.fill(isa, rows, first, memory, Parallelism::Serial)
 }
 
 /// `[inputs, width]`, as a convolution keeps its taps, to `[width, inputs]`, frame after frame, as its window lies in
@@ -199,4 +199,31 @@ fn finite(role: Role, numbers: &[f32]) -> Result<(), ModelError> {
         Some(index) => Err(ModelError::NotFinite { role, index, found: numbers[index] }),
         None => Ok(()),
     }
+}
+
+/// Stores other numbers in the same places: `rows_of` has those of each role, row after row. Allocates nothing;
+/// convolutions, whose order in memory is another, have to be loaded.
+#[cfg(feature = "train")]
+pub(crate) fn refresh<'r>(
+    isa: Isa,
+    parameters: &[Parameter],
+    memory: &mut [f32],
+    rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+    parallelism: Parallelism<'_>,
+) -> Result<(), ModelError> {
+    for Parameter { role, shape, place, .. } in parameters {
+        match place {
+            Place::Rows { range, skip } => {
+                let columns: usize = shape.iter().skip(1).product();
+                let rows = rows_of(*role).get(skip * columns..).ok_or(ModelError::TooLarge)?;
+                memory[range.clone()].copy_from_slice(rows);
+            }
+            Place::Columns { matrix, first } => {
+                matrix.fill(isa, rows_of(*role), *first, memory, parallelism)?;
+            }
+            Place::Screen(screen) => screen.fill(isa, memory)?,
+            Place::Shared(_) => {}
+        }
+    }
+    Ok(())
 }

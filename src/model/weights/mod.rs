@@ -5,6 +5,8 @@
 //! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
 //! table, in a buffer of their own.
 
+#[cfg(feature = "train")]
+mod backward;
 mod form;
 mod layout;
 mod load;
@@ -13,6 +15,8 @@ mod parameter;
 pub use form::Form;
 pub use parameter::Parameter;
 
+#[cfg(feature = "train")]
+pub(crate) use backward::Backward;
 pub(crate) use layout::{Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
 
@@ -21,8 +25,12 @@ use super::progress::OnLoading;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::memory::Buffer;
+#[cfg(feature = "train")]
+use crate::network::Role;
 use crate::network::tree;
 use layout::{Layout, Placed};
+#[cfg(feature = "train")]
+use simdformer_kernels::Parallelism;
 use simdformer_kernels::screen::{Screen, ScreenError};
 use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, ViewError};
 
@@ -84,6 +92,17 @@ impl Weights {
         let tied = tied.map(|decoder| &decoder.table);
         load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
         Ok((Self { isa, memory, parameters }, network))
+    }
+
+    /// Stores other numbers in the same places, as [`load::refresh`] does.
+    #[cfg(feature = "train")]
+    pub(crate) fn refresh<'r>(
+        &mut self,
+        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), ModelError> {
+        let memory = self.memory.floats_mut();
+        load::refresh(self.isa, &self.parameters, memory, rows_of, parallelism)
     }
 
     /// The instruction set that they are stored for.

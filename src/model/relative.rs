@@ -1,17 +1,16 @@
 //! Where the tables of relative positions lie in planned memory, and what they were made with.
 //!
 //! A bias of relative positions depends on a distance alone, so a stack needs a value for each distance and head and not
-//! for each pair of positions; they are written once, when a session is made.
+//! for each pair of positions; they are written once, when a session is made, or after each update of a trainer.
 
-use super::error::SessionError;
+use super::pass::Relative;
 use crate::config::{Config, Side};
-use crate::memory::Planner;
-use crate::model::pass::Relative;
+use crate::memory::{MemoryError, Planner};
 use core::ops::Range;
 use simdformer_kernels::relative::RelativeBuckets;
 
 /// The tables of one stack.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct RelativePlan {
     /// Empty where there are none.
     pub(crate) range: Range<usize>,
@@ -22,28 +21,28 @@ pub(crate) struct RelativePlan {
 
 impl RelativePlan {
     /// Tables for sequences of up to `positions`.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &Config,
         side: Side,
         positions: usize,
         planner: &mut Planner,
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Self, MemoryError> {
         let stack = config.stack(side);
         let Some((stack, bias)) = stack.and_then(|stack| Some((stack, stack.relative_bias?)))
         else {
             return Ok(Self { range: planner.take(0)?, layer_stride: 0, buckets: None });
         };
         // Valid, since the configuration is.
-        let buckets = bias.of(side).map_err(|_| SessionError::TooLarge)?;
+        let buckets = bias.of(side).map_err(|_| MemoryError::TooLarge)?;
         let table = buckets.table_len(stack.heads, positions);
-        let table = table.map_err(|_| SessionError::TooLarge)?;
+        let table = table.map_err(|_| MemoryError::TooLarge)?;
         let (layer_stride, tables) = if bias.per_layer { (table, stack.layers) } else { (0, 1) };
         let range = planner.take_product(table, tables)?;
         Ok(Self { range, layer_stride, buckets: Some((buckets, positions)) })
     }
 
     /// As a pass reads them; `tables` is [`RelativePlan::range`] of the memory.
-    pub(super) fn of<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
+    pub(crate) fn of<'p>(&self, tables: &'p [f32]) -> Relative<'p> {
         Relative { tables, layer_stride: self.layer_stride, buckets: self.buckets }
     }
 }

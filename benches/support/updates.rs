@@ -1,0 +1,125 @@
+//! What an update has beside products: the loss, the gradient of lookups, dropout, Adam and norms.
+
+use crate::buffer::Buffer;
+use crate::rows::bytes;
+use crate::work::Work;
+use simdformer_kernels::train::{
+    Adam, Dropout, RowLoss, Smoothing, SmoothingOver, adam, cross_entropy, dropout, dropout_add,
+    embedding_gradient, sum_of_squares, sum_of_squares_scratch,
+};
+use simdformer_kernels::{Isa, Matrix, MatrixMut};
+use std::hint::black_box;
+
+/// Calls after which the logits are written anew: as their own gradients they would all be near 0.
+const CALLS_PER_LOGITS: usize = 8;
+
+/// Loss and gradient of `rows` rows of logits, in place: one stream in, one out.
+pub(crate) fn loss(isa: Isa, rows: usize, columns: usize) -> Work {
+    let input = Buffer::random(columns, 1);
+    let mut logits = Buffer::zeros(rows * columns);
+    let targets: Vec<u32> = (0..rows).map(|row| (row * 7919 % columns) as u32).collect();
+    let mut losses = vec![RowLoss::default(); rows];
+    let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
+    let mut calls = 0;
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        if calls % CALLS_PER_LOGITS == 0 {
+            for row in logits.chunks_exact_mut(columns) {
+                for (logit, x) in row.iter_mut().zip(input.iter()) {
+                    *logit = 5.0 * x;
+                }
+            }
+        }
+        calls += 1;
+        let logits = MatrixMut::new(black_box(&mut logits), rows, columns).expect("logits");
+        cross_entropy(isa, logits, &targets, smoothing, 1e-3, &mut losses, parallelism)
+            .expect("a loss");
+    })
+}
+
+/// The gradient of `tokens` lookups in a table of `rows`, half of them of a few ids.
+pub(crate) fn lookups(isa: Isa, rows: usize, tokens: usize, columns: usize) -> Work {
+    let d_x = Buffer::random(tokens * columns, 1);
+    let mut table = Buffer::zeros(rows * columns);
+    let id = |i: usize| if i.is_multiple_of(2) { i % 34 } else { i * 7919 % rows };
+    let ids: Vec<u32> = (0..tokens).map(|i| id(i) as u32).collect();
+    let mut scratch = vec![0; rows + tokens];
+    // A row of the gradient is read, one of the table read and written.
+    Work::new(0.0, bytes(tokens, columns, 3) as f64, move |parallelism| {
+        let d_x = Matrix::new(black_box(&d_x), tokens, columns).expect("d_x");
+        let table = MatrixMut::new(&mut table, rows, columns).expect("table");
+        embedding_gradient(isa, &ids, d_x, 1e-6, None, table, &mut scratch, parallelism)
+            .expect("a gradient");
+    })
+}
+
+fn settings(probability: f32) -> Dropout {
+    Dropout { seed: 42, step: 7, site: 3, probability }
+}
+
+/// Sentences of 30 tokens, and the positions in them.
+fn tokens(rows: usize) -> (Vec<u32>, Vec<u32>) {
+    (0..rows as u32).map(|i| (i / 30, i % 30)).unzip()
+}
+
+/// Dropout in place: one stream in, one out. Everything is 0 soon, which costs no less.
+pub(crate) fn drop(isa: Isa, rows: usize, columns: usize) -> Work {
+    let mut x = Buffer::random(rows * columns, 1);
+    let (sentences, positions) = tokens(rows);
+    Work::new(0.0, bytes(rows, columns, 2) as f64, move |parallelism| {
+        let x = MatrixMut::new(black_box(&mut x), rows, columns).expect("x");
+        dropout(isa, &settings(0.1), &sentences, &positions, x, parallelism).expect("a dropout");
+    })
+}
+
+/// A residual connection with dropout: two streams in, one out.
+pub(crate) fn drop_add(isa: Isa, rows: usize, columns: usize) -> Work {
+    let x = Buffer::random(rows * columns, 1);
+    let mut out = Buffer::zeros(rows * columns);
+    let (sentences, positions) = tokens(rows);
+    Work::new(0.0, bytes(rows, columns, 3) as f64, move |parallelism| {
+        let x = Matrix::new(black_box(&x), rows, columns).expect("x");
+        let out = MatrixMut::new(&mut out, rows, columns).expect("out");
+        dropout_add(isa, &settings(0.1), &sentences, &positions, x, out, parallelism)
+            .expect("a dropout");
+    })
+}
+
+/// Bytes that an update moves for each parameter.
+pub(crate) const ADAM: usize = 28;
+
+/// An update of so many parameters. Of those that are not `used`, gradients and soon moments are 0.
+pub(crate) fn update(isa: Isa, len: usize, used: bool) -> Work {
+    let gradients = if used { Buffer::random(len, 2) } else { Buffer::zeros(len) };
+    let (mut parameters, mut first) = (Buffer::random(len, 1), Buffer::random(len, 3));
+    let mut second = Buffer::zeros(len);
+    for (second, first) in second.iter_mut().zip(first.iter_mut()) {
+        *first *= 1e-3;
+        *second = *first * *first;
+    }
+    let mut adam_settings = Adam { beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
+    Work::new(0.0, (ADAM * len) as f64, move |parallelism| {
+        let gradients = black_box(&gradients);
+        adam(
+            isa,
+            &adam_settings,
+            &mut parameters,
+            gradients,
+            &mut first,
+            &mut second,
+            None,
+            parallelism,
+        )
+        .expect("an update");
+        adam_settings.step += 1;
+    })
+}
+
+/// The sum of the squares of so many gradients.
+pub(crate) fn norm(isa: Isa, len: usize) -> Work {
+    let x = Buffer::random(len, 1);
+    let mut partials = vec![0.0; sum_of_squares_scratch(len)];
+    Work::new(0.0, (4 * len) as f64, move |parallelism| {
+        let sum = sum_of_squares(isa, black_box(&x), &mut partials, parallelism);
+        black_box(sum.expect("a sum"));
+    })
+}

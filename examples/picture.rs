@@ -1,0 +1,54 @@
+//! Makes a PNG of each SVG, beside it: of the curve that training draws, for one.
+//!
+//! ```sh
+//! cargo run --release --example picture -- target/train/fr-en/loss.svg
+//! ```
+
+use resvg::{tiny_skia, usvg};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Pixels for each unit of the drawing.
+const ZOOM: f32 = 2.0;
+/// Of a side of a picture, at most.
+const LARGEST: f32 = 16_000.0;
+
+fn main() -> ExitCode {
+    let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        eprintln!("picture: expected at least one SVG");
+        return ExitCode::from(2);
+    }
+    for file in files {
+        match draw(&file) {
+            Ok(written) => println!("{}", written.display()),
+            Err(error) => {
+                eprintln!("picture: {}: {error}", file.display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Writes `file` with `png` as its ending; the name of that.
+pub(crate) fn draw(file: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let svg = std::fs::read_to_string(file)?;
+    let mut fonts = usvg::fontdb::Database::new();
+    fonts.load_system_fonts();
+    fonts.load_font_data(dejavu::sans::regular().to_vec());
+    fonts.set_sans_serif_family("DejaVu Sans");
+    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
+    let tree = usvg::Tree::from_str(&svg, &options)?;
+    let size = tree.size();
+    let zoom = ZOOM.min(LARGEST / size.width().max(size.height()));
+    let (wide, high) = ((size.width() * zoom) as u32, (size.height() * zoom) as u32);
+    let mut pixels = tiny_skia::Pixmap::new(wide.max(1), high.max(1))
+        .ok_or("the picture does not fit the address space")?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(zoom, zoom), &mut pixels.as_mut());
+    let out = file.with_extension("png");
+    std::fs::write(&out, pixels.encode_png()?)?;
+    Ok(out)
+}

@@ -1,0 +1,250 @@
+//! A lesson: a model that knows nothing, what it says of two sentences, one update, and what it says once it has
+//! learned them. Everything here is asked of a trainer and of sessions on its model.
+
+use simdformer::checkpoint::Role;
+use simdformer::config::{Config, Dimensions, SpecialTokens, Ties};
+use simdformer::kernels::softmax::softmax;
+use simdformer::kernels::train::{IGNORED, RowLoss, cross_entropy};
+use simdformer::kernels::{FullyMasked, Matrix, MatrixMut, Parallelism};
+use simdformer::search::Hooks;
+use simdformer::train::{
+    Initial, Pair, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
+};
+use simdformer::{Event, Limits, Sentence, Session, Source};
+use std::error::Error;
+
+pub(crate) const SOURCE_WORDS: [&str; 4] = ["je", "suis", "étudiant", "merci"];
+pub(crate) const TARGET_WORDS: [&str; 6] = ["a", "am", "I", "thanks", "student", "<eos>"];
+/// Source and target. Large and small letters are one word.
+pub(crate) const SENTENCES: [[&str; 2]; 2] =
+    [["je suis étudiant", "i am a student <eos>"], ["merci", "thanks <eos>"]];
+/// Of the target: what ends a sentence, and what the decoder reads first.
+pub(crate) const EOS: u32 = 5;
+pub(crate) const SEED: u64 = 2017;
+pub(crate) const STEPS: u64 = 200;
+pub(crate) const SCHEDULE: Schedule =
+    Schedule::Linear { peak: 0.02, warmup: 20, steps: STEPS + 1, last: 0.0 };
+
+/// Ids of a sentence.
+pub(crate) fn ids(words: &[&str], text: &str) -> Result<Vec<u32>, String> {
+    let id = |word: &str| {
+        let at = words.iter().position(|known| known.to_lowercase() == word.to_lowercase());
+        at.map(|at| at as u32).ok_or_else(|| format!("expected one of {words:?}; found `{word}`"))
+    };
+    text.split(' ').map(id).collect()
+}
+
+/// What the row of a target should be.
+pub(crate) fn wanted(smoothing: Smoothing, target: u32) -> Vec<f32> {
+    let other = smoothing.epsilon / TARGET_WORDS.len() as f32;
+    let of = |word| if word == target { 1.0 - smoothing.epsilon + other } else { other };
+    (0..TARGET_WORDS.len() as u32).map(of).collect()
+}
+
+/// The smallest mean loss that there can be: the entropy of what a row should be.
+pub(crate) fn floor(smoothing: Smoothing) -> f64 {
+    let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
+    wanted(smoothing, 0).into_iter().map(|p| entropy(f64::from(p))).sum()
+}
+
+/// What a model says of both sentences when it is fed the right words.
+pub(crate) struct Said {
+    /// After each token of each sentence, over the words.
+    pub(crate) probabilities: Vec<Vec<Vec<f32>>>,
+    /// `[sentences][positions of the longest]`: rows that only fill up have no target.
+    pub(crate) padded: Vec<Vec<RowLoss>>,
+    /// The gradient of the mean loss, for each logit, in the same picture.
+    pub(crate) gradients: Vec<Vec<Vec<f32>>>,
+    /// What the trainer says of all of it.
+    pub(crate) totals: Totals,
+}
+
+/// Some numbers of one tensor.
+pub(crate) struct Numbers {
+    pub(crate) role: Role,
+    pub(crate) word: &'static str,
+    pub(crate) before: Vec<f32>,
+    pub(crate) gradient: Vec<f32>,
+    pub(crate) after: Vec<f32>,
+}
+
+/// One row of what became of a step.
+pub(crate) struct Taught {
+    pub(crate) step: u64,
+    pub(crate) rate: f64,
+    pub(crate) norm: f64,
+    /// Before the update.
+    pub(crate) totals: Totals,
+}
+
+pub(crate) struct Lesson {
+    pub(crate) config: Config,
+    pub(crate) parameters: usize,
+    pub(crate) sources: Vec<Vec<u32>>,
+    pub(crate) targets: Vec<Vec<u32>>,
+    pub(crate) options: StepOptions,
+    pub(crate) untrained: Said,
+    pub(crate) numbers: Vec<Numbers>,
+    pub(crate) update: Update,
+    /// What the trainer says after the first update.
+    pub(crate) then: Totals,
+    pub(crate) course: Vec<Taught>,
+    pub(crate) trained: Said,
+    /// What it says when nobody tells it the right words.
+    pub(crate) answers: Vec<Vec<u32>>,
+}
+
+fn config() -> Config {
+    let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 6 };
+    Config {
+        source_vocab: SOURCE_WORDS.len(),
+        ties: Ties { source_target: false, target_output: false },
+        tokens: SpecialTokens { eos: vec![EOS], decoder_start: Some(EOS), ..Default::default() },
+        ..Config::transformer(small)
+    }
+}
+
+/// The decoder's tokens: one to the right of what it should say.
+pub(crate) fn shifted(target: &[u32]) -> Vec<u32> {
+    let said = target.len().saturating_sub(1);
+    core::iter::once(EOS).chain(target[..said].iter().copied()).collect()
+}
+
+/// All of it, which takes less than a second.
+pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
+    let of = |words, side: usize| SENTENCES.iter().map(move |pair| ids(words, pair[side]));
+    let sources: Vec<Vec<u32>> = of(&SOURCE_WORDS[..], 0).collect::<Result<_, _>>()?;
+    let targets: Vec<Vec<u32>> = of(&TARGET_WORDS[..], 1).collect::<Result<_, _>>()?;
+    let both = sources.iter().zip(&targets).zip(0..);
+    let pairs: Vec<Pair<'_>> =
+        both.map(|((source, target), id)| Pair { source, target, id }).collect();
+    let tokens: u64 = targets.iter().map(|target| target.len() as u64).sum();
+
+    let config = config();
+    let first = Initial::Glorot.weights(&config, SEED);
+    let mut trainer = Trainer::new(config.clone(), TrainLimits::new(16, 8), first)?;
+    let mut options = StepOptions::default();
+    options.smoothing.epsilon = 0.1;
+    let smoothing = options.smoothing;
+
+    let untrained = ask(&mut trainer, &pairs, smoothing)?;
+    options.adam.rate = SCHEDULE.rate(1);
+    let totals = trainer.accumulate(&pairs, smoothing, tokens)?;
+    let mut numbers = look(&mut trainer)?;
+    let update = trainer.update(&options.adam, options.clip_norm)?;
+    for Numbers { role, after, before, word, .. } in &mut numbers {
+        *after = row(trainer.parameter(*role).unwrap_or_default(), word, before.len());
+    }
+    let then = trainer.evaluate(&pairs, smoothing)?;
+
+    let rate = options.adam.rate;
+    let mut course = vec![Taught { step: 1, rate, norm: update.norm, totals }];
+    for step in 2..=STEPS {
+        let mut options = options;
+        options.adam.rate = SCHEDULE.rate(step);
+        let made = trainer.step(&pairs, &options)?;
+        let (rate, norm, totals) = (options.adam.rate, made.update.norm, made.totals);
+        course.push(Taught { step, rate, norm, totals });
+    }
+    let trained = ask(&mut trainer, &pairs, smoothing)?;
+    let answers = answers(&trainer, &sources)?;
+    let parameters = trainer.parameters().map(|(_, _, numbers)| numbers.len()).sum();
+    Ok(Lesson {
+        config,
+        parameters,
+        sources,
+        targets,
+        options,
+        untrained,
+        numbers,
+        update,
+        then,
+        course,
+        trained,
+        answers,
+    })
+}
+
+/// The logits of a session after each token that the decoder is fed, and what the loss makes of them.
+fn ask(
+    trainer: &mut Trainer<'_>,
+    pairs: &[Pair<'_>],
+    smoothing: Smoothing,
+) -> Result<Said, Box<dyn Error>> {
+    let totals = trainer.evaluate(pairs, smoothing)?;
+    let model = trainer.model();
+    let (isa, columns) = (model.isa(), TARGET_WORDS.len());
+    let longest = pairs.iter().map(|pair| pair.target.len()).max().unwrap_or(1);
+    let mut session = Session::new(model, Limits::new(pairs.len(), longest, longest + 1))?;
+    let sources: Vec<&[u32]> = pairs.iter().map(|pair| pair.source).collect();
+    let mut sentences = vec![Sentence::default(); pairs.len()];
+    session.encode(&sources, &mut sentences)?;
+
+    let mut said = Said { probabilities: vec![], padded: vec![], gradients: vec![], totals };
+    for (pair, &sentence) in pairs.iter().zip(&sentences) {
+        let row = session.start(sentence)?;
+        let mut logits = Vec::new();
+        let mut each = |_: usize, after: &[f32]| logits.extend_from_slice(after);
+        session.prefill(row, &shifted(pair.target), Some(&mut each))?;
+
+        let rows = pair.target.len();
+        let mut out = vec![0.0; logits.len()];
+        let to = MatrixMut::new(&mut out, rows, columns)?;
+        let from = Matrix::new(&logits, rows, columns)?;
+        softmax(isa, from, None, FullyMasked::Zeros, to, Parallelism::Serial)?;
+        said.probabilities.push(out.chunks(columns).map(<[f32]>::to_vec).collect());
+
+        // The textbook's rectangle: what fills it up is not even a number, so that whoever reads it is found out.
+        logits.resize(longest * columns, f32::NAN);
+        let mut labels = pair.target.to_vec();
+        labels.resize(longest, IGNORED);
+        let mut losses = vec![RowLoss::default(); longest];
+        let scale = 1.0 / totals.tokens as f32;
+        let view = MatrixMut::new(&mut logits, longest, columns)?;
+        cross_entropy(isa, view, &labels, smoothing, scale, &mut losses, Parallelism::Serial)?;
+        said.padded.push(losses);
+        said.gradients.push(logits.chunks(columns).map(<[f32]>::to_vec).collect());
+    }
+    Ok(said)
+}
+
+/// The first numbers of the row of `word`.
+fn row(all: &[f32], word: &str, count: usize) -> Vec<f32> {
+    let words = if SOURCE_WORDS.contains(&word) { &SOURCE_WORDS[..] } else { &TARGET_WORDS[..] };
+    let width = all.len() / words.len().max(1);
+    let at = words.iter().position(|known| *known == word).unwrap_or(0);
+    all.iter().skip(at * width).take(count.min(width)).copied().collect()
+}
+
+/// A few numbers with their gradients: where the loss begins, and where it ends.
+fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
+    let wanted = [
+        (Role::Output, "student"),
+        (Role::TargetEmbedding, "am"),
+        (Role::SourceEmbedding, "étudiant"),
+    ];
+    let mut numbers = Vec::new();
+    for (role, word) in wanted {
+        let of = trainer.gradients()?.find(|(known, ..)| *known == role);
+        let gradient = of.map(|(_, _, all)| row(all, word, 5)).unwrap_or_default();
+        let before = row(trainer.parameter(role).unwrap_or_default(), word, 5);
+        numbers.push(Numbers { role, word, before, gradient, after: Vec::new() });
+    }
+    Ok(numbers)
+}
+
+/// Greedy search, from the sources alone.
+fn answers(trainer: &Trainer<'_>, sources: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
+    let mut session = Session::new(trainer.model(), Limits::new(sources.len(), 4, 8))?;
+    let options = session.search_options();
+    let asked: Vec<Source<'_>> = sources.iter().map(|source| Source::new(source)).collect();
+    let mut answers = vec![Vec::new(); sources.len()];
+    session.generate(&asked, &options, &mut Hooks::default(), &mut |event| {
+        if let Event::Done(done) = event
+            && let Some(best) = done.hypotheses().next()
+        {
+            answers[done.source] = best.tokens.to_vec();
+        }
+    })?;
+    Ok(answers)
+}

@@ -1,0 +1,54 @@
+//! The demo: sentences of the grammar, and the settings that its model is trained with.
+
+use super::grammar::{self, Pair};
+use simdformer::train::{Corpus, Reading, RunError};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+const SENTENCES: usize = 300_000;
+const DEVELOPMENT: usize = 500;
+
+/// What is copied to the model beside its weights, and what it is tested with.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en")
+}
+
+/// Where it goes if nobody says.
+pub(crate) fn directory() -> PathBuf {
+    Path::new("target").join("train").join("fr-en")
+}
+
+/// Training and development; no sentence of `held_out.jsonl` is in either.
+pub(crate) fn corpora(
+    reading: &Reading<'_>,
+    seed: u64,
+) -> Result<(Corpus, Corpus), Box<dyn Error + Send + Sync>> {
+    let read = |name: &str| {
+        let path = folder().join(name);
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let held_out = read("held_out.jsonl")?;
+    let mut sources = Vec::new();
+    for line in held_out.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        sources.push(
+            line["source"].as_str().ok_or("held_out.jsonl: a line has no source")?.to_owned(),
+        );
+    }
+    let made = grammar::corpus(SENTENCES, seed, DEVELOPMENT, sources.iter().map(String::as_str));
+    let words: BTreeMap<String, u32> = serde_json::from_str(&read("vocab.json")?)?;
+    let known = |text: &str| text.split(' ').all(|word| words.contains_key(word));
+    let corpus = |pairs: &[Pair], name: &str| -> Result<Corpus, RunError> {
+        let mut lines = String::new();
+        for Pair { source, target } in pairs {
+            // The vocabulary is that of the words that were drawn when it was made.
+            if known(source) && known(target) {
+                let line = serde_json::json!({ "source": source, "target": target });
+                lines += &format!("{line}\n");
+            }
+        }
+        Corpus::from_lines(lines.as_bytes(), name, reading)
+    };
+    Ok((corpus(&made.training, "the grammar")?, corpus(&made.development, "the grammar")?))
+}

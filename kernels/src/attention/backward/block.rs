@@ -1,0 +1,128 @@
+//! One block of queries of one head against one block of keys, whose operands lie in a task's room.
+
+use super::room::{ROW_SUMS, WEIGHTS_ROW};
+use crate::attention::head::Head;
+use crate::lanes::Lanes;
+
+/// Where the operands of a block are.
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    /// The head; its output is the gradient of its queries.
+    pub(super) head: Head,
+    /// The first key and the number of keys.
+    pub(super) key: usize,
+    pub(super) keys: usize,
+    /// The first query and the number of queries.
+    pub(super) query: usize,
+    pub(super) queries: usize,
+    /// Of all rows of keys and values in the room.
+    pub(super) row: usize,
+    /// In panels and rows, from key `key` on.
+    pub(super) key_panels: *const f32,
+    pub(super) value_panels: *const f32,
+    pub(super) key_rows: *const f32,
+    /// From query `query` on.
+    pub(super) query_rows: Rows,
+    pub(super) d_context: Rows,
+    /// Lines from query `query` on.
+    pub(super) weights: *mut f32,
+    pub(super) d_scores: *mut f32,
+    pub(super) sums: *const f32,
+    /// Rows from key `key` on, sums over the queries so far.
+    pub(super) d_key: *mut f32,
+    pub(super) d_value: *mut f32,
+    /// The gradient of the bias: key `j` and query `i` of the head have `table[j - i]`; null when nobody asked.
+    pub(super) table: *mut f32,
+}
+
+/// Rows of whole vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) at: *const f32,
+    pub(super) stride: usize,
+}
+
+/// What the softmax gave a query.
+#[derive(Clone, Copy)]
+pub(super) struct RowSums {
+    /// What scores are taken relative to.
+    pub(super) base: f32,
+    /// One over the sum of the weights; 0 for a query that weighed nothing, and for no other.
+    pub(super) inverse: f32,
+    /// The product of the context with its gradient.
+    pub(super) dot: f32,
+}
+
+impl Block {
+    /// Keys of this block that query `local` of it sees.
+    #[inline(always)]
+    pub(super) fn seen(&self, local: usize) -> usize {
+        self.head.limit(self.query + local).saturating_sub(self.key).min(self.keys)
+    }
+
+    /// The first query of this block that sees key `local` of it, or their number if none does.
+    #[inline(always)]
+    pub(super) fn first_query(&self, local: usize) -> usize {
+        if self.head.limit_step == 0 {
+            return 0;
+        }
+        let first = (self.key + local + 1) as isize - self.head.first_limit - self.query as isize;
+        (first.max(0) as usize).min(self.queries)
+    }
+
+    /// What the softmax gave query `local`.
+    ///
+    /// # Safety
+    /// The block has such a query, and its sums are written.
+    #[inline(always)]
+    pub(super) unsafe fn row_sums(&self, local: usize) -> RowSums {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let at = self.sums.add(local * ROW_SUMS);
+            RowSums { base: *at, inverse: *at.add(1), dot: *at.add(2) }
+        }
+    }
+
+    /// The weights of query `local`.
+    #[inline(always)]
+    pub(super) fn weights_of(&self, local: usize) -> *mut f32 {
+        self.weights.wrapping_add(local * WEIGHTS_ROW)
+    }
+
+    /// The gradients of the scores of query `local`.
+    #[inline(always)]
+    pub(super) fn d_scores_of(&self, local: usize) -> *mut f32 {
+        self.d_scores.wrapping_add(local * WEIGHTS_ROW)
+    }
+
+    /// What query `local`'s gradient is multiplied by after this block: the scale, once, with the last keys
+    /// that the query sees.
+    #[inline(always)]
+    pub(super) fn query_factor(&self, local: usize) -> f32 {
+        let limit = self.head.limit(self.query + local);
+        let here = limit > self.key || self.key == 0;
+        if here && limit <= self.key + self.keys { self.head.scale } else { 1.0 }
+    }
+
+    /// Adds the gradients of the scores of query `local`, which sees `seen` keys, to the bias' of their
+    /// distances.
+    ///
+    /// # Safety
+    /// There is a table, and it has every distance of the head, valid for nobody else.
+    #[inline(always)]
+    pub(super) unsafe fn add_to_table<S: Lanes>(&self, s: S, local: usize, seen: usize) {
+        let to = self.table.wrapping_add(self.key).wrapping_sub(self.query + local);
+        let from = self.d_scores_of(local);
+        let mut key = 0;
+        while key < seen {
+            let count = (seen - key).min(S::LANES);
+            // SAFETY: the caller's contract; the query has a score for each key that it sees.
+            unsafe {
+                let x = s.load_first(from.add(key), count);
+                let sum = s.add(s.load_first(to.add(key), count), x);
+                s.store_first(to.add(key), sum, count);
+            }
+            key += S::LANES;
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The gradient of attention, without ever forming the matrix of weights.
+//!
+//! With scores `S = scale Q K^T + bias`, weights `P = softmax(S)` and the context `O = P V`, the gradient `dO` of
+//! the context gives
+//!
+//! * `dV = P^T dO`,
+//! * `dS = P (dP - D)` element by element, with `dP = dO V^T` and `D` the sum of `P dP` over a query's keys: where
+//!   all of them are in one block it is that sum, else the product of the row of `dO` with its row of `O`, which
+//!   is the same number with the context's rounding in it,
+//! * `dQ = scale dS K`, `dK = scale dS^T Q`, and `d_bias` the sums of `dS` over what shares a value.
+//!
+//! [`attention_kept`] keeps two floats of each query and head, the maximum `m` of its scores and one over the
+//! sum of its weights, and `P = exp(S - m) / sum` is computed once more from the same bits as the
+//! forward's. Not the logarithm of the sum: added to a large maximum it would lose what the weights are made of.
+//!
+//! One task is a key-value head of a sequence (`task.rs`). Blocks of keys are the outer loop, blocks of
+//! queries the inner one (`block.rs`): a tile of queries makes its weights and the gradients of its scores,
+//! and adds to its own gradient (`queries.rs`); a tile of keys then sums over the queries of the block
+//! (`keys.rs`). Five products, two and a half times the forward's work, no atomics and no second pass. Every
+//! element of a gradient is one chain of multiply-adds, over keys for a query, over heads and then queries
+//! for a key. So its bits depend neither on threads, nor on the rest of the batch, nor on the width of a vector.
+//!
+//! Masks are loop bounds, as in the forward: no product runs over a key that a query does not see, so that
+//! 0 times NaN does not reach a gradient. A bias of minus infinity hides keys one by one (`hiding.rs`).
+//!
+//! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with the order of the sums fixed.
+
+mod block;
+mod hiding;
+mod keys;
+mod queries;
+mod room;
+mod rows;
+mod task;
+
+use super::bias::CheckedBias;
+use super::call::{Call, MIN_WORK_TO_FORK, count_tasks, estimate_work};
+use super::check;
+use super::error::AttentionError;
+use super::heads::{Heads, HeadsMut, Qkv};
+use super::options::{AttentionOptions, Bias, Sequence};
+use super::prefill::attend;
+use crate::isa::Isa;
+use crate::matrix::ViewError;
+use crate::parallel::{Parallelism, share};
+use crate::shared::SharedMut;
+use core::ops::RangeInclusive;
+use room::Room;
+use task::{Backward, Target, Tasks, table_len};
+
+/// Most rooms of tasks that run side by side, whatever the number of threads.
+const ROOMS: usize = 32;
+
+/// As [`attention`](crate::attention), bit for bit, and keeps what [`attention_backward`] needs: for each query token
+/// and head the maximum of its scores and one over the sum of its weights relative to that, in `sums`,
+/// `[query tokens, heads, 2]`. Both are 0 for a query that had nothing to weigh. Those of no sequence are left
+/// alone.
+///
+/// `scratch` takes [`attention_scratch`](crate::attention_scratch) floats.
+///
+/// # Errors
+/// As [`attention`](crate::attention), and sums of another length; then nothing is written.
+///
+/// ```
+/// use simdformer_kernels::train::{
+///     QkvMut, attention_backward, attention_backward_scratch, attention_kept,
+/// };
+/// use simdformer_kernels::{
+///     AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention_scratch,
+/// };
+///
+/// let (isa, serial) = (Isa::best(), Parallelism::Serial);
+/// let shape = [2, 1, 1]; // Two tokens, one head of one element.
+/// let sequences = [Sequence::packed(0, 2)];
+/// let options = AttentionOptions::new(1);
+/// let fused = [0.0, 1.0, 2.0, 0.0, 1.0, 4.0]; // Queries 0, keys 1, values 2 and 4.
+/// let qkv = Qkv::fused(&fused, shape)?;
+/// let (mut context, mut sums) = ([0.0; 2], [0.0; 4]);
+/// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
+/// let out = HeadsMut::new(&mut context, shape)?;
+/// attention_kept(isa, qkv, &sequences, &options, out, &mut sums, &mut scratch, serial)?;
+/// assert_eq!((context, sums), ([3.0; 2], [0.0, 0.5, 0.0, 0.5]));
+///
+/// // The gradient of the first token's context.
+/// let d_context = [1.0, 0.0];
+/// let mut gradient = [f32::NAN; 6];
+/// let mut scratch = vec![0.0; attention_backward_scratch(isa, &sequences, 1, 1, 1)?];
+/// attention_backward(
+///     isa,
+///     qkv,
+///     Heads::new(&context, shape)?,
+///     &sums,
+///     Heads::new(&d_context, shape)?,
+///     &sequences,
+///     &options,
+///     QkvMut::fused(&mut gradient, shape)?,
+///     None,
+///     &mut scratch,
+///     serial,
+/// )?;
+/// // Half of it for each value. The keys are alike, so nothing is won by asking otherwise.
+/// assert_eq!(gradient, [0.0, 0.0, 0.5, 0.0, 0.0, 0.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "what the forward has, and what it keeps")]
+pub fn attention_kept(
+    isa: Isa,
+    qkv: Qkv<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    context: HeadsMut<'_>,
+    sums: &mut [f32],
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), AttentionError> {
+    attend(isa, qkv, sequences, options, (context.into(), Some(sums)), scratch, parallelism)
+}
+
+/// Where the gradients of [`Qkv`] go: each of the shape of what it is the gradient of.
+#[derive(Debug)]
+pub struct QkvMut<'a> {
+    /// Of the queries, `[tokens, heads, head_dim]`.
+    pub query: HeadsMut<'a>,
+    /// Of the keys, `[key tokens, kv_heads, head_dim]`.
+    pub key: HeadsMut<'a>,
+    /// Of the values, `[key tokens, kv_heads, head_dim]`.
+    pub value: HeadsMut<'a>,
+}
+
+impl<'a> QkvMut<'a> {
+    /// The three parts of one fused gradient, `[tokens, (query, key, value), heads, head_dim]`, each
+    /// `shape = [tokens, heads, head_dim]`, as [`Qkv::fused`] reads them.
+    ///
+    /// # Errors
+    /// The slice is shorter than `3 * tokens * heads * head_dim`.
+    pub fn fused(data: &'a mut [f32], shape: [usize; 3]) -> Result<Self, ViewError> {
+        let [query, key, value] = HeadsMut::side_by_side(data, shape)?;
+        Ok(Self { query, key, value })
+    }
+
+    /// A query's gradient of its own, `[tokens, heads, head_dim]`, and those of keys and values in one,
+    /// `[key tokens, (key, value), kv_heads, head_dim]`, each `key_shape`: as cross-attention projects its
+    /// memory.
+    ///
+    /// # Errors
+    /// The slice is shorter than `2 * key tokens * kv_heads * head_dim`.
+    ///
+    /// ```
+    /// use simdformer_kernels::HeadsMut;
+    /// use simdformer_kernels::train::QkvMut;
+    ///
+    /// let (mut query, mut key_value) = ([0.0; 2], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    /// let query = HeadsMut::new(&mut query, [1, 1, 2])?;
+    /// // Two keys of one head of 2.
+    /// let gradients = QkvMut::cross(query, &mut key_value, [2, 1, 2])?;
+    /// assert_eq!(gradients.key.read().row(1, 0), Some(&[5.0, 6.0][..]));
+    /// assert_eq!(gradients.value.read().row(0, 0), Some(&[3.0, 4.0][..]));
+    /// # Ok::<(), simdformer_kernels::ViewError>(())
+    /// ```
+    pub fn cross(
+        query: HeadsMut<'a>,
+        key_value: &'a mut [f32],
+        key_shape: [usize; 3],
+    ) -> Result<Self, ViewError> {
+        let [key, value] = HeadsMut::side_by_side(key_value, key_shape)?;
+        Ok(Self { query, key, value })
+    }
+}
+
+/// Tasks of a call, and rooms for those that run side by side.
+fn rooms(sequences: usize, kv_heads: usize) -> Result<(usize, usize), AttentionError> {
+    let tasks = sequences.checked_mul(kv_heads).ok_or(AttentionError::TooLarge)?;
+    Ok((tasks, tasks.min(ROOMS)))
+}
+
+fn room_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Room, AttentionError> {
+    let queries = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
+    let keys = sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
+    Room::new(isa.lanes(), [queries, keys], head_dim).ok_or(AttentionError::TooLarge)
+}
+
+/// Floats of scratch that [`attention_backward`] needs for `sequences` with `heads` query heads and `kv_heads`
+/// key-value heads of `head_dim` elements.
+///
+/// That is room for at most 32 tasks, which does not grow beyond blocks of 256 keys and 96 queries, and
+/// the sums of distances that the gradient of a relative bias is made of. It does not depend on threads.
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_backward_scratch(
+    isa: Isa,
+    sequences: &[Sequence],
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+) -> Result<usize, AttentionError> {
+    let room = room_of(isa, sequences, head_dim)?;
+    let (_, rooms) = rooms(sequences.len(), kv_heads)?;
+    let tables = sequences.iter().map(table_len).try_fold(0usize, usize::checked_add);
+    tables
+        .and_then(|tables| tables.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
+        .ok_or(AttentionError::TooLarge)
+}
+
+/// Floats of scratch that are enough for [`attention_backward`] of any `sequences` sequences with at most
+/// `tokens = [queries, keys]` in all and `longest` of either in one of them, and with `heads = [heads, kv_heads]`:
+/// what to plan when lengths are not known yet.
+///
+/// ```
+/// use simdformer_kernels::train::{attention_backward_scratch, attention_backward_scratch_bound};
+/// use simdformer_kernels::{Isa, Sequence};
+///
+/// let isa = Isa::best();
+/// let planned = attention_backward_scratch_bound(isa, 2, [40, 40], 33, [8, 8], 64)?;
+/// let sequences = [Sequence::packed(0, 33), Sequence::packed(33, 7)];
+/// assert!(attention_backward_scratch(isa, &sequences, 8, 8, 64)? <= planned);
+/// # Ok::<(), simdformer_kernels::AttentionError>(())
+/// ```
+///
+/// # Errors
+/// The size overflows.
+pub fn attention_backward_scratch_bound(
+    isa: Isa,
+    sequences: usize,
+    tokens: [usize; 2],
+    longest: usize,
+    [heads, kv_heads]: [usize; 2],
+    head_dim: usize,
+) -> Result<usize, AttentionError> {
+    let longest = tokens.map(|tokens| longest.min(tokens));
+    let room = Room::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
+    let (_, rooms) = rooms(sequences, kv_heads)?;
+    let distances = tokens[0].checked_add(tokens[1]);
+    distances
+        .and_then(|all| all.checked_mul(heads)?.checked_add(rooms.checked_mul(room.floats)?))
+        .ok_or(AttentionError::TooLarge)
+}
+
+/// The gradients of queries, keys and values, given the gradient `d_context` of what
+/// [`attention_kept`] wrote to `context` and `sums` from the same `qkv`, `sequences` and `options`.
+///
+/// All three are stored, never added, for every query of a sequence and for every key, padding included; a
+/// hidden key gets exactly 0 (under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets its share
+/// of each query that had nothing to weigh). Rows of no sequence are left alone. With grouped heads a key's
+/// gradient is the sum over the query heads that read it.
+///
+/// `d_bias` takes the gradient of a [`Bias::Relative`]: laid out as its values are, it is *added* to what is
+/// there, sequence by sequence, as the bias may have other uses; clear it before the first. Values that no pair
+/// reaches are left alone.
+///
+/// Keys and values belong to one sequence each: unlike in the forward, sequences that share some are
+/// refused. `scratch` takes [`attention_backward_scratch`] floats.
+///
+/// The bits of a gradient depend on its own sequence, the options and the instruction set's `sums` and `context`:
+/// from the same sums, sets that fuse multiply-adds give the same bits.
+///
+/// Error: with `u = 2^-24`, `n` queries and `m` keys in a sequence, `A = head_dim max|dO| max|v|`, `e` the relative
+/// error of a weight, `8 u (head_dim scale max|q| max|k| + max|bias| + m / 8 + 8)`, and `P` the exact weights,
+/// gradients are within
+///
+/// * `scale max|k| A (3 e + (2 head_dim + 2 m + 12) u)` for a query,
+/// * `scale max|q| A (3 e + (2 head_dim + 2 n g + 12) u) sum P` for a key, whose weights from all queries of the
+///   `g` heads of its group add up to `sum P`,
+/// * `max|dO| (e + (n g + 1) u) sum P` for a value,
+/// * `A (3 e + (2 head_dim + 2 t + 12) u) sum P` for a bias that `t` pairs share,
+///
+/// of the exact ones: `dP` and `D` are at most `A`, each element of `dS` is off by `3 e A P` through the weight, the
+/// context and the weight in `D`, and the rest are the roundings of sums.
+///
+/// # Errors
+/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias;
+/// then nothing is written.
+///
+/// There is an example at [`attention_kept`].
+#[allow(
+    clippy::too_many_arguments,
+    reason = "what the forward had, its results and their gradients"
+)]
+pub fn attention_backward(
+    isa: Isa,
+    qkv: Qkv<'_>,
+    context: Heads<'_>,
+    sums: &[f32],
+    d_context: Heads<'_>,
+    sequences: &[Sequence],
+    options: &AttentionOptions<'_>,
+    gradients: QkvMut<'_>,
+    d_bias: Option<&mut [f32]>,
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), AttentionError> {
+    let Qkv { query, key, value } = qkv;
+    let QkvMut { query: mut d_query, key: mut d_key, value: mut d_value } = gradients;
+    let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), key.head_dim());
+    check::key_value(&qkv)?;
+    check::query(&query, &d_query, kv_heads, head_dim)?;
+    for (of, gradient) in
+        [(&query, context), (&query, d_context), (&key, d_key.read()), (&value, d_value.read())]
+    {
+        check::gradient(of, &gradient)?;
+    }
+    let queries = sequences.iter().map(|s| (s.query_start, s.query_len, s.key_len));
+    let reach = check::sequences(queries, &query)?;
+    let bias = CheckedBias::new(options.bias, reach, options.causal)?;
+    check::keys(sequences, key.tokens())?;
+    check::keys_apart(sequences)?;
+    check::sums(sums, &query)?;
+    let d_bias = match d_bias {
+        None => None,
+        Some(gradient) => Distances::new(options, gradient, (heads, bias.is_some()), sequences)?,
+    };
+    let expected = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim)?;
+    if scratch.len() < expected {
+        return Err(AttentionError::Scratch { expected, found: scratch.len() });
+    }
+    let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
+    count_tasks(sequences.len(), heads, longest)?;
+    if heads == 0 || head_dim == 0 {
+        return Ok(());
+    }
+
+    let room = room_of(isa, sequences, head_dim)?;
+    let (tasks, rooms) = rooms(sequences.len(), kv_heads)?;
+    let (places, tables) = scratch.split_at_mut(rooms * room.floats);
+    let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
+    let hides = bias.is_some_and(|bias| bias.hides);
+    let call = Call::new(&query, kv_heads, options, bias, &mut d_query, None);
+    let target = |gradient: &mut HeadsMut<'_>| (gradient.token_stride(), gradient.head_stride());
+    let (key_strides, value_strides) = (target(&mut d_key), target(&mut d_value));
+    let backward = Backward {
+        call: &call,
+        qkv,
+        context,
+        d_context,
+        sums,
+        sequences,
+        fully_masked: options.fully_masked,
+        hides,
+        d_key: Target {
+            data: d_key.shared(),
+            token_stride: key_strides.0,
+            head_stride: key_strides.1,
+        },
+        d_value: Target {
+            data: d_value.shared(),
+            token_stride: value_strides.0,
+            head_stride: value_strides.1,
+        },
+        room,
+        tables: d_bias.is_some().then_some(tables),
+    };
+    let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
+    let work = estimate_work(pairs, [heads, head_dim]);
+    let place = |index: usize| places.as_ptr().wrapping_add(index * room.floats);
+    let run = |range, index| {
+        isa.dispatch(Tasks { backward: &backward, range, room: place(index) });
+    };
+    if parallelism.threads() == 1 || work < MIN_WORK_TO_FORK {
+        run(0..tasks, 0);
+    } else {
+        parallelism.for_each(rooms, &|index| run(share(tasks, rooms, index), index));
+    }
+    if let Some(d_bias) = d_bias {
+        // SAFETY: no task runs any more, and the tables of all sequences and heads lie there.
+        let tables = unsafe { tables.part(0, expected - rooms * room.floats) };
+        d_bias.add(sequences, tables);
+    }
+    Ok(())
+}
+
+/// The gradient of a relative bias, checked.
+struct Distances<'a> {
+    gradient: &'a mut [f32],
+    heads: usize,
+    head_stride: usize,
+    /// Of distance 0 in a head's values.
+    zero: usize,
+    causal: bool,
+}
+
+impl<'a> Distances<'a> {
+    /// `None` where no query meets a key.
+    fn new(
+        options: &AttentionOptions<'_>,
+        gradient: &'a mut [f32],
+        (heads, any): (usize, bool),
+        sequences: &[Sequence],
+    ) -> Result<Option<Self>, AttentionError> {
+        let Some(Bias::Relative { head_stride, zero, .. }) = options.bias else {
+            return Err(AttentionError::BiasGradientForm);
+        };
+        if !any {
+            return Ok(None);
+        }
+        let causal = options.causal;
+        let both = sequences.iter().filter(|sequence| table_len(sequence) > 0);
+        let ends = both.map(|sequence| *Self::reach(sequence, causal).end());
+        let ahead = ends.max().unwrap_or(0).max(0) as usize;
+        let expected = (heads - 1)
+            .checked_mul(head_stride)
+            .and_then(|last| last.checked_add(zero)?.checked_add(ahead)?.checked_add(1))
+            .ok_or(AttentionError::TooLarge)?;
+        if gradient.len() < expected {
+            return Err(AttentionError::BiasGradient { expected, found: gradient.len() });
+        }
+        Ok(Some(Self { gradient, heads, head_stride, zero, causal }))
+    }
+
+    /// Distances from query to key in a sequence that has both; under a causal mask none is ahead.
+    fn reach(sequence: &Sequence, causal: bool) -> RangeInclusive<isize> {
+        let ahead = if causal { 0 } else { sequence.query_len as isize - 1 };
+        1 - sequence.key_len as isize..=ahead
+    }
+
+    /// Adds the tables of all sequences and heads, one after the other.
+    fn add(self, sequences: &[Sequence], tables: &[f32]) {
+        let mut tables = tables;
+        for sequence in sequences.iter().filter(|sequence| table_len(sequence) > 0) {
+            let reach = Self::reach(sequence, self.causal);
+            let count = (reach.end() - reach.start() + 1).max(0) as usize;
+            for head in 0..self.heads {
+                let (table, rest) = tables.split_at(table_len(sequence));
+                tables = rest;
+                let first = head * self.head_stride + self.zero + 1 - sequence.key_len;
+                let to = &mut self.gradient[first..first + count];
+                for (sum, x) in to.iter_mut().zip(table) {
+                    *sum += x;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A tile of queries against a block of keys: the weights once more, the gradients of the scores, and what
+//! they add to the queries' own gradient.
+
+use super::block::{Block, Rows};
+use super::room::WEIGHTS_ROW;
+use crate::attention::online_softmax::KEY_BLOCK;
+use crate::attention::product::{Stream, streamed};
+use crate::gemm::Operands;
+use crate::lanes::{Kernel, LINE, Lanes};
+use crate::math::exp_nonpositive;
+
+/// Queries `first..first + MR` of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Queries<'b, const MR: usize, const NV: usize> {
+    pub(super) block: &'b Block,
+    pub(super) first: usize,
+    /// Whether the product with the keys is left to those who look at each key.
+    pub(super) hides: bool,
+}
+
+impl<const MR: usize, const NV: usize> Kernel for Queries<'_, MR, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        // SAFETY: who makes one has a block whose operands are there.
+        unsafe { self.attend(s) }
+    }
+}
+
+impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
+    /// # Safety
+    /// The operands of the block are valid, and the outputs of these queries are nobody else's.
+    #[inline(always)]
+    unsafe fn attend<S: Lanes>(self, s: S) {
+        let Self { block, first, .. } = self;
+        // Limits never decrease from row to row.
+        let mut seen = [0; MR];
+        for i in 0..MR {
+            seen[i] = block.seen(first + i);
+        }
+        let most = seen[MR - 1];
+        if most == 0 && block.key > 0 {
+            return;
+        }
+        let vectors = most.div_ceil(S::LANES);
+        // SAFETY: the caller's contract; panels and lines have room for whole vectors of keys.
+        unsafe {
+            let mut v = 0;
+            while v < vectors {
+                if vectors - v >= NV {
+                    self.scores::<S, NV>(s, v, vectors);
+                    v += NV;
+                } else if NV > 2 && vectors - v >= 2 {
+                    self.scores::<S, 2>(s, v, vectors);
+                    v += 2;
+                } else {
+                    self.scores::<S, 1>(s, v, vectors);
+                    v += 1;
+                }
+            }
+            self.weigh(s, vectors, &seen);
+            // All that these queries see is in this block.
+            let alone =
+                block.key == 0 && block.head.limit(block.query + first + MR - 1) <= block.keys;
+            let mut v = 0;
+            while v < vectors {
+                if vectors - v >= NV {
+                    self.d_scores::<S, NV>(s, (v, vectors), &seen, alone);
+                    v += NV;
+                } else if NV > 2 && vectors - v >= 2 {
+                    self.d_scores::<S, 2>(s, (v, vectors), &seen, alone);
+                    v += 2;
+                } else {
+                    self.d_scores::<S, 1>(s, (v, vectors), &seen, alone);
+                    v += 1;
+                }
+            }
+            if alone {
+                self.centre(s, vectors, &seen);
+            }
+            self.settle(s, vectors, &seen);
+            if self.hides {
+                return;
+            }
+            let mut column = 0;
+            while column < block.head.head_dim {
+                let left = (block.head.head_dim - column).div_ceil(S::LANES);
+                if left >= NV {
+                    self.columns::<S, NV>(s, column, &seen);
+                    column += NV * S::LANES;
+                } else if NV > 2 && left >= 2 {
+                    self.columns::<S, 2>(s, column, &seen);
+                    column += 2 * S::LANES;
+                } else {
+                    self.columns::<S, 1>(s, column, &seen);
+                    column += S::LANES;
+                }
+            }
+        }
+    }
+
+    /// `rows * panels` for `G` vectors of keys from vector `v`; `next` is multiplied after the last of
+    /// `vectors`.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn product<S: Lanes, const G: usize>(
+        self,
+        s: S,
+        (v, vectors): (usize, usize),
+        rows: Rows,
+        panels: *const f32,
+        next: *const f32,
+    ) -> [[S::F32; G]; MR] {
+        let block = self.block;
+        let panel = block.row * S::LANES;
+        let operands = Operands {
+            a: rows.at.wrapping_add(self.first * rows.stride),
+            a_row: rows.stride,
+            a_step: 1,
+            b: panels.wrapping_add(v * panel),
+            b_step: S::LANES,
+            b_vector: panel,
+        };
+        let at = if v + G < vectors { operands.b.wrapping_add(G * panel) } else { next };
+        let next = Stream { at, step: S::LANES, vector: panel };
+        let zero = [[s.splat(0.0); G]; MR];
+        // SAFETY: the caller's contract.
+        unsafe { streamed::<S, MR, G>(s, zero, block.head.head_dim, operands, next) }
+    }
+
+    /// The scaled scores of `G` vectors of keys, into the lines of weights.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn scores<S: Lanes, const G: usize>(self, s: S, v: usize, vectors: usize) {
+        let block = self.block;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (rows, panels) = (block.query_rows, block.key_panels);
+            let sums = self.product::<S, G>(s, (v, vectors), rows, panels, block.value_panels);
+            let scale = s.splat(block.head.scale);
+            for i in 0..MR {
+                let line = block.weights_of(self.first + i).wrapping_add(v * S::LANES);
+                for g in 0..G {
+                    s.store(line.wrapping_add(g * S::LANES), s.mul(sums[i][g], scale));
+                }
+            }
+        }
+    }
+
+    /// From scores to weights: the forward's, but for its sums over blocks. The weight of a key that a query
+    /// does not see is 0.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn weigh<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR]) {
+        let (block, zero) = (self.block, s.splat(0.0));
+        let mut base = [zero; MR];
+        let mut inverse = [zero; MR];
+        for i in 0..MR {
+            // SAFETY: the caller's contract.
+            let sums = unsafe { block.row_sums(self.first + i) };
+            base[i] = s.splat(sums.base);
+            inverse[i] = s.splat(sums.inverse);
+        }
+        let biased = !block.head.bias.is_null();
+        for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
+            let first = v * S::LANES;
+            let masked = first + S::LANES > seen[0];
+            for i in 0..MR {
+                let at = block.weights_of(self.first + i).wrapping_add(first);
+                // SAFETY: inside the query's line; where there is a bias, it has a value for every key that the
+                // query sees, and of each vector the last query of the tile sees a key.
+                unsafe {
+                    let mut x = s.load(at);
+                    if biased {
+                        let count = seen[i].saturating_sub(first).min(S::LANES);
+                        let row = block.query + self.first + i;
+                        x = block.head.add_bias(s, x, (row, block.key + first), count);
+                    }
+                    // No score is above its maximum. Sums of something else are the caller's mistake.
+                    let x = s.min(zero, s.sub(x, base[i]));
+                    let mut weight = s.mul(exp_nonpositive(s, x), inverse[i]);
+                    if masked {
+                        let visible = s.first(seen[i].saturating_sub(first));
+                        weight = s.select(visible, weight, zero);
+                    }
+                    s.store(at, weight);
+                }
+            }
+        }
+    }
+
+    /// The gradients of the scores of `G` vectors of keys; those of the weights alone if [`Queries::centre`] comes
+    /// after.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn d_scores<S: Lanes, const G: usize>(
+        self,
+        s: S,
+        (v, vectors): (usize, usize),
+        seen: &[usize; MR],
+        alone: bool,
+    ) {
+        let block = self.block;
+        let masked = (v + G) * S::LANES > seen[0];
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (rows, panels) = (block.d_context, block.value_panels);
+            let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows);
+            if alone {
+                for i in 0..MR {
+                    let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
+                    for g in 0..G {
+                        s.store(line.wrapping_add(g * S::LANES), products[i][g]);
+                    }
+                }
+                return;
+            }
+            for i in 0..MR {
+                let local = self.first + i;
+                let dot = s.splat(block.row_sums(local).dot);
+                for g in 0..G {
+                    let first = (v + g) * S::LANES;
+                    let weight = s.load(block.weights_of(local).wrapping_add(first));
+                    let mut x = s.mul(weight, s.sub(products[i][g], dot));
+                    if masked {
+                        let visible = s.first(seen[i].saturating_sub(first));
+                        x = s.select(visible, x, s.splat(0.0));
+                    }
+                    s.store(block.d_scores_of(local).wrapping_add(first), x);
+                }
+            }
+        }
+    }
+
+    /// From the gradients of the weights to those of the scores, where all keys of a query are in the block: `D` is
+    /// the mean of the former under the weights themselves. That is the product of the context with its gradient, but
+    /// without the context's rounding: what is subtracted fits what it is subtracted from.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn centre<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR]) {
+        /// Vectors of the narrowest set in 16 virtual lanes.
+        const MOST: usize = 4;
+        let (block, zero) = (self.block, s.splat(0.0));
+        let lanes = (LINE / S::LANES).clamp(1, MOST);
+        let vectors = vectors.min(KEY_BLOCK / S::LANES);
+        for i in 0..MR {
+            let local = self.first + i;
+            let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
+            let mut sums = [zero; MOST];
+            for v in 0..vectors {
+                let first = v * S::LANES;
+                // SAFETY: inside the query's lines.
+                unsafe {
+                    let mut x = s.load(line.wrapping_add(first));
+                    if first + S::LANES > seen[i] {
+                        // What is not seen may be NaN.
+                        x = s.select(s.first(seen[i].saturating_sub(first)), x, zero);
+                        s.store(line.wrapping_add(first), x);
+                    }
+                    // Neither is a key that the bias hides: it has no weight.
+                    let weight = s.load(weights.wrapping_add(first));
+                    x = s.select(s.less(zero, weight), x, zero);
+                    sums[v % lanes] = s.mul_add(weight, x, sums[v % lanes]);
+                }
+            }
+            let mut count = lanes;
+            while count > 1 {
+                count /= 2;
+                for lane in 0..count {
+                    sums[lane] = s.add(sums[lane], sums[lane + count]);
+                }
+            }
+            let mean = s.splat(s.reduce_add(sums[0]));
+            for v in 0..vectors {
+                let at = line.wrapping_add(v * S::LANES);
+                // SAFETY: as above.
+                unsafe {
+                    let weight = s.load(weights.wrapping_add(v * S::LANES));
+                    let mut x = s.mul(weight, s.sub(s.load(at), mean));
+                    if (v + 1) * S::LANES > seen[i] {
+                        let visible = s.first(seen[i].saturating_sub(v * S::LANES));
+                        x = s.select(visible, x, zero);
+                    }
+                    s.store(at, x);
+                }
+            }
+        }
+    }
+
+    /// Takes back what a query that weighed nothing has got, and gives the bias its gradient.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn settle<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR]) {
+        let block = self.block;
+        for i in 0..MR {
+            let local = self.first + i;
+            // SAFETY: the caller's contract.
+            unsafe {
+                if block.row_sums(local).inverse == 0.0 {
+                    for v in 0..vectors.min(KEY_BLOCK / S::LANES) {
+                        let zero = s.splat(0.0);
+                        s.store(block.weights_of(local).wrapping_add(v * S::LANES), zero);
+                        s.store(block.d_scores_of(local).wrapping_add(v * S::LANES), zero);
+                    }
+                }
+                if !block.table.is_null() {
+                    block.add_to_table(s, local, seen[i]);
+                }
+            }
+        }
+    }
+
+    /// `G` vectors of columns of the queries' gradient: the keys that all queries of the tile see together,
+    /// then those that only the later ones see.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn columns<S: Lanes, const G: usize>(self, s: S, column: usize, seen: &[usize; MR]) {
+        let block = self.block;
+        let row = block.query + self.first;
+        let mut sums = [[s.splat(0.0); G]; MR];
+        if block.key > 0 {
+            for i in 0..MR {
+                for g in 0..G {
+                    // SAFETY: the gradient's row exists and was written for an earlier block.
+                    sums[i][g] = unsafe { block.head.load_out(s, row + i, column + g * S::LANES) };
+                }
+            }
+        }
+        let operands = Operands {
+            a: block.d_scores_of(self.first),
+            a_row: WEIGHTS_ROW,
+            a_step: 1,
+            b: block.key_rows.wrapping_add(column),
+            b_step: block.row,
+            b_vector: S::LANES,
+        };
+        let (fewest, most) = (seen[0], seen[MR - 1]);
+        let next = Stream { at: block.key_panels, step: S::LANES, vector: block.row * S::LANES };
+        // SAFETY: gradients of scores and key rows exist for every key that is seen.
+        let mut sums = unsafe { streamed::<S, MR, G>(s, sums, fewest, operands, next) };
+        for key in fewest..most {
+            for i in 0..MR {
+                if key >= seen[i] {
+                    continue;
+                }
+                // SAFETY: as above.
+                unsafe {
+                    let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
+                    for g in 0..G {
+                        let at = operands.b.wrapping_add(key * block.row + g * S::LANES);
+                        sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
+                    }
+                }
+            }
+        }
+        for i in 0..MR {
+            let factor = s.splat(block.query_factor(self.first + i));
+            for g in 0..G {
+                let x = s.mul(sums[i][g], factor);
+                // SAFETY: the gradient's row exists; these columns begin before `head_dim`.
+                unsafe { block.head.store_out(s, row + i, column + g * S::LANES, x) };
+            }
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! The gradients of one key-value head of one sequence: blocks of keys, and for each of them the query heads
+//! that read it, block by block of their queries. So a key's gradient is one chain of additions, over heads
+//! and then over queries, and a query's is one over keys.
+
+use super::block::{Block, Rows};
+use super::hiding;
+use super::keys::{Gradient, Keys};
+use super::queries::Queries;
+use super::room::{QUERY_ROWS, ROW_SUMS, Room, WEIGHTS_ROW};
+use super::rows::{Strided, clear, copy, dot, transpose};
+use crate::attention::call::{Call, Source};
+use crate::attention::head::Head;
+use crate::attention::heads::{Heads, Qkv};
+use crate::attention::online_softmax::KEY_BLOCK;
+use crate::attention::options::Sequence;
+use crate::gemm::MAX_ROWS;
+use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
+use crate::mask::FullyMasked;
+use crate::parallel::share;
+use crate::shared::SharedMut;
+use core::ops::Range;
+
+/// Queries that are read where they are: so few that their rows do not drive each other from the cache.
+const FEW_QUERIES: usize = 16;
+
+/// Rows of a tile of two vectors on CPUs with 32 registers.
+const TALL: usize = 8;
+
+/// A gradient that tasks write, each its own rows.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) data: SharedMut<'a>,
+    pub(super) token_stride: usize,
+    pub(super) head_stride: usize,
+}
+
+impl Target<'_> {
+    fn at(&self, token: usize, head: usize) -> *mut f32 {
+        self.data.as_ptr().wrapping_add(token * self.token_stride + head * self.head_stride)
+    }
+}
+
+/// One call, checked; no tensor is empty.
+pub(super) struct Backward<'a> {
+    /// Its output is the gradient of the query.
+    pub(super) call: &'a Call<'a>,
+    pub(super) qkv: Qkv<'a>,
+    pub(super) context: Heads<'a>,
+    pub(super) d_context: Heads<'a>,
+    pub(super) sums: &'a [f32],
+    pub(super) sequences: &'a [Sequence],
+    pub(super) fully_masked: FullyMasked,
+    /// Whether there is a bias that may hide keys.
+    pub(super) hides: bool,
+    pub(super) d_key: Target<'a>,
+    pub(super) d_value: Target<'a>,
+    pub(super) room: Room,
+    /// Where the gradients of the bias go: for each sequence and head, one of each distance from key to
+    /// query, farthest behind first.
+    pub(super) tables: Option<SharedMut<'a>>,
+}
+
+/// A range of sequences times key-value heads, one after the other in one room.
+pub(super) struct Tasks<'a> {
+    pub(super) backward: &'a Backward<'a>,
+    pub(super) range: Range<usize>,
+    pub(super) room: *mut f32,
+}
+
+impl Kernel for Tasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl PanelKernel for Tasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        let Self { backward, range, room } = self;
+        let kv_heads = backward.qkv.key.heads();
+        for index in range.clone() {
+            let task = |index| {
+                let (index, kv_head) = (index / kv_heads, index % kv_heads);
+                Task { backward, index, kv_head, room }
+            };
+            let mut next = Ahead::NOTHING;
+            if index + 1 < range.end {
+                next = task(index + 1).ahead();
+            }
+            let task = task(index);
+            // SAFETY: views, ranges and the room were checked; this task alone writes the keys of this sequence
+            // and head, and the queries of the heads that read them.
+            unsafe { task.run::<S, NV>(s, &mut next) };
+        }
+    }
+}
+
+/// Floats of the gradient of the bias for one head of a sequence.
+pub(super) fn table_len(sequence: &Sequence) -> usize {
+    match (sequence.query_len, sequence.key_len) {
+        (0, _) | (_, 0) => 0,
+        (queries, keys) => queries.saturating_add(keys - 1),
+    }
+}
+
+/// Queries or keys of a sequence whose rows are asked for while another is worked on.
+const FEW_ASKED: usize = 64;
+
+/// Rows of one task that are asked for by and by during the one before.
+struct Ahead {
+    /// Where the rows of each tensor begin, any address, and from one to the next.
+    parts: [(*const f32, usize); 8],
+    rows: usize,
+    elements: usize,
+    /// What has been asked for.
+    part: usize,
+}
+
+impl Ahead {
+    const NOTHING: Self =
+        Self { parts: [(core::ptr::null(), 0); 8], rows: 0, elements: 0, part: 8 };
+
+    /// Asks for the rows of one more tensor.
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S) {
+        let Some(&(at, stride)) = self.parts.get(self.part) else { return };
+        self.part += 1;
+        for row in 0..self.rows {
+            let mut column = 0;
+            while column < self.elements {
+                let offset = row.wrapping_mul(stride).wrapping_add(column);
+                s.prefetch_outer(at.wrapping_add(offset));
+                column += LINE;
+            }
+        }
+    }
+}
+
+struct Task<'a> {
+    backward: &'a Backward<'a>,
+    index: usize,
+    kv_head: usize,
+    room: *mut f32,
+}
+
+impl Task<'_> {
+    fn sequence(&self) -> Sequence {
+        self.backward.sequences[self.index]
+    }
+
+    /// Query heads that read this head.
+    fn group(&self) -> Range<usize> {
+        let Qkv { query, key, .. } = self.backward.qkv;
+        let group = query.heads() / key.heads();
+        self.kv_head * group..(self.kv_head + 1) * group
+    }
+
+    /// The maximum and one over the sum of the weights of each query of the sequence from `query` on.
+    #[inline(always)]
+    fn kept(&self, query: usize, head: usize) -> impl Iterator<Item = (f32, f32)> {
+        let Sequence { query_start, query_len, .. } = self.sequence();
+        let heads = self.backward.qkv.query.heads();
+        let first = 2 * ((query_start + query) * heads + head);
+        let rows = self.backward.sums.get(first..).unwrap_or(&[]).chunks(2 * heads);
+        rows.take(query_len - query).map(|row| match row {
+            [base, inverse, ..] => (*base, *inverse),
+            _ => (0.0, 0.0),
+        })
+    }
+
+    /// Whether a query of the sequence had nothing to weigh.
+    fn masked(&self, head: usize) -> bool {
+        self.kept(0, head).any(|(_, inverse)| inverse == 0.0)
+    }
+
+    /// Where the gradient of the bias begins for a head, farthest key behind first; null if nobody asked.
+    fn table(&self, head: usize) -> *mut f32 {
+        let Some(tables) = self.backward.tables else { return core::ptr::null_mut() };
+        let heads = self.backward.qkv.query.heads();
+        let before: usize = self.backward.sequences[..self.index].iter().map(table_len).sum();
+        tables.as_ptr().wrapping_add(before * heads + head * table_len(&self.sequence()))
+    }
+
+    fn place(&self, at: usize) -> *mut f32 {
+        self.room.wrapping_add(at)
+    }
+
+    /// Rows of gradients from key `key` of the sequence on.
+    fn gradients(&self, key: usize) -> (Gradient, Gradient) {
+        let Backward { d_key, d_value, call, .. } = self.backward;
+        let token = self.sequence().key_start + key;
+        let rows = |target: &Target<'_>, factor| Gradient {
+            at: target.at(token, self.kv_head),
+            stride: target.token_stride,
+            factor,
+        };
+        (rows(d_key, call.scale()), rows(d_value, 1.0))
+    }
+
+    /// What it will read and write, if that is little: rows of one head are too short for the CPU to see where
+    /// they lead.
+    fn ahead(&self) -> Ahead {
+        let Backward { qkv, context, d_context, call, d_key, d_value, .. } = self.backward;
+        let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequence();
+        let head = self.group().start;
+        if query_len.max(key_len) > FEW_ASKED {
+            return Ahead::NOTHING;
+        }
+        let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
+        let target = |target: &Target<'_>| {
+            (target.at(key_start, self.kv_head).cast_const(), target.token_stride)
+        };
+        let (out, out_row) = call.out(query_start, head);
+        Ahead {
+            parts: [
+                rows(&qkv.key, key_start, self.kv_head),
+                rows(&qkv.value, key_start, self.kv_head),
+                rows(&qkv.query, query_start, head),
+                rows(d_context, query_start, head),
+                rows(context, query_start, head),
+                (out.cast_const(), out_row),
+                target(d_key),
+                target(d_value),
+            ],
+            rows: query_len.max(key_len),
+            elements: context.head_dim(),
+            part: 0,
+        }
+    }
+
+    /// # Safety
+    /// The call was checked, the room is this task's, and so are the gradients of its keys and queries.
+    #[inline(always)]
+    unsafe fn run<S: Lanes, const NV: usize>(&self, s: S, next: &mut Ahead) {
+        let backward = self.backward;
+        let Sequence { query_len, key_len, padded_len, .. } = self.sequence();
+        let head_dim = backward.qkv.key.head_dim();
+        // SAFETY: the caller's contract.
+        unsafe {
+            if backward.tables.is_some() {
+                for head in self.group() {
+                    clear(s, self.table(head), table_len(&self.sequence()));
+                }
+            }
+            // Some query sees each valid key if there is one: causality is aligned to the end.
+            let reached = if query_len == 0 { 0 } else { key_len };
+            let (d_key, d_value) = self.gradients(0);
+            for key in reached..padded_len {
+                clear(s, d_key.at.wrapping_add(key * d_key.stride), head_dim);
+                clear(s, d_value.at.wrapping_add(key * d_value.stride), head_dim);
+            }
+            let mut key = 0;
+            while key < reached {
+                let keys = (reached - key).min(KEY_BLOCK);
+                self.block_of_keys::<S, NV>(s, key, keys, next);
+                key += keys;
+            }
+            self.finish(s, d_value);
+        }
+    }
+
+    /// The forward's view of a head.
+    fn head(&self, head: usize) -> Head {
+        let Sequence { query_start, query_len, key_len, padded_len, .. } = self.sequence();
+        let source = Source {
+            query_start,
+            query_len,
+            key_len,
+            padded_len,
+            keys: core::ptr::null(),
+            next_keys: core::ptr::null(),
+            values: core::ptr::null(),
+            value_row: 0,
+        };
+        self.backward.call.head(&source, head)
+    }
+
+    /// # Safety
+    /// As [`Task::run`].
+    #[inline(always)]
+    unsafe fn block_of_keys<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        key: usize,
+        keys: usize,
+        next: &mut Ahead,
+    ) {
+        let Backward { qkv, room, hides, .. } = self.backward;
+        let Sequence { query_len, key_start, .. } = self.sequence();
+        let rows_of = |view: &Heads<'_>| Strided {
+            at: view.at(key_start + key, self.kv_head),
+            stride: view.token_stride(),
+            elements: view.head_dim(),
+        };
+        let (row, padded) = (room.row, keys.next_multiple_of(S::LANES));
+        let (d_key, d_value) = (self.place(room.d_key), self.place(room.d_value));
+        // SAFETY: the keys exist, and the room has places for a block of them.
+        unsafe {
+            let key_rows = self.place(room.key_rows);
+            copy(s, rows_of(&qkv.key), (keys, padded), key_rows, row);
+            next.ask(s);
+            transpose(s, key_rows, padded, row, self.place(room.key_panels));
+            next.ask(s);
+            // Values are needed in panels only; their gradient comes later.
+            copy(s, rows_of(&qkv.value), (keys, padded), d_value, row);
+            next.ask(s);
+            transpose(s, d_value, padded, row, self.place(room.value_panels));
+            next.ask(s);
+            if *hides {
+                hiding::start(s, d_key, keys, row);
+                hiding::start(s, d_value, keys, row);
+            }
+        }
+        let blocks = query_len.div_ceil(QUERY_ROWS);
+        let group = self.group();
+        for index in group.clone() {
+            let head = self.head(index);
+            let masked = self.masked(index);
+            for part in 0..blocks {
+                let queries = share(query_len, blocks, part);
+                // The first block of keys writes every query, seen or not.
+                if key > 0 && head.limit(queries.end - 1) <= key {
+                    continue;
+                }
+                let few = queries.len() <= FEW_QUERIES && head.head_dim.is_multiple_of(S::LANES);
+                // Of a query that weighed nothing there are to be zeros.
+                let in_place = few && !masked;
+                let (query_rows, d_context) = self.rows_of_queries(index, queries.start, in_place);
+                let block = Block {
+                    head,
+                    key,
+                    keys,
+                    query: queries.start,
+                    queries: queries.len(),
+                    row,
+                    key_panels: self.place(room.key_panels),
+                    value_panels: self.place(room.value_panels),
+                    key_rows: self.place(room.key_rows),
+                    query_rows,
+                    d_context,
+                    weights: self.place(room.weights),
+                    d_scores: self.place(room.d_scores),
+                    sums: self.place(room.sums),
+                    d_key,
+                    d_value,
+                    table: match self.table(index) {
+                        table if table.is_null() => table,
+                        table => table.wrapping_add(query_len - 1),
+                    },
+                };
+                let last = index + 1 == group.end && part + 1 == blocks;
+                // SAFETY: the caller's contract; the block's operands are in the room.
+                unsafe {
+                    self.block_of_queries(s, &block, index);
+                    next.ask(s);
+                    self.gradients_of_queries::<S, NV>(s, &block, next);
+                    let last = last.then(|| self.gradients(key));
+                    let first_head = index == group.start;
+                    self.gradients_of_keys::<S, NV>(s, &block, first_head, last, next);
+                }
+            }
+        }
+        if *hides {
+            let (to_key, to_value) = self.gradients(key);
+            let shape = (keys, row, qkv.key.head_dim());
+            // SAFETY: the sums of all queries; the gradients' rows exist.
+            unsafe {
+                hiding::end(s, d_key, shape, to_key);
+                hiding::end(s, d_value, shape, to_value);
+            }
+        }
+    }
+
+    /// Where a block of queries from `query` on has their rows and those of their contexts' gradients: where
+    /// they are, or in copies in the room.
+    fn rows_of_queries(&self, head: usize, query: usize, in_place: bool) -> (Rows, Rows) {
+        let Backward { qkv, d_context, room, .. } = self.backward;
+        let start = self.sequence().query_start + query;
+        let rows = |view: &Heads<'_>, at: usize| match in_place {
+            true => Rows { at: view.at(start, head), stride: view.token_stride() },
+            false => Rows { at: self.place(at), stride: room.row },
+        };
+        (rows(&qkv.query, room.query), rows(d_context, room.d_context))
+    }
+
+    /// Copies the rows of a block of queries that are not read where they are, and what belongs to each of
+    /// them. Copied rows of a query that weighed nothing are zeros.
+    ///
+    /// # Safety
+    /// As [`Task::run`].
+    #[inline(always)]
+    unsafe fn block_of_queries<S: Lanes>(&self, s: S, block: &Block, head: usize) {
+        let Backward { qkv, context, d_context, room, .. } = self.backward;
+        let start = self.sequence().query_start + block.query;
+        let head_dim = context.head_dim();
+        let sums = self.place(room.sums);
+        for (view, rows, to) in [
+            (&qkv.query, block.query_rows, self.place(room.query)),
+            (d_context, block.d_context, self.place(room.d_context)),
+        ] {
+            if rows.at != to {
+                continue;
+            }
+            let from = Strided {
+                at: view.at(start, head),
+                stride: view.token_stride(),
+                elements: head_dim,
+            };
+            // SAFETY: the queries exist, and the room has places for a block of them.
+            unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
+            for (local, (_, inverse)) in self.kept(block.query, head).enumerate() {
+                if local < block.queries && inverse == 0.0 {
+                    // SAFETY: as above.
+                    unsafe { clear(s, to.add(local * block.row), block.row) };
+                }
+            }
+        }
+        let kept = self.kept(block.query, head).take(block.queries);
+        for (local, (base, inverse)) in kept.enumerate() {
+            // SAFETY: as above.
+            unsafe {
+                let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
+                let product = dot(s, row, context.at(start + local, head), head_dim);
+                let to = sums.add(local * ROW_SUMS);
+                to.write(base);
+                to.add(1).write(inverse);
+                to.add(2).write(product);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Task::run`]; the block's operands are in the room.
+    #[inline(always)]
+    unsafe fn gradients_of_queries<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        block: &Block,
+        next: &mut Ahead,
+    ) {
+        let hides = self.backward.hides;
+        // One vector of keys leaves registers for more queries, and needs them: each is one chain of additions.
+        let tallest = if S::REGISTERS >= 32 && block.keys <= S::LANES { TALL } else { MAX_ROWS };
+        let tiles = block.queries.div_ceil(tallest);
+        for index in 0..tiles {
+            next.ask(s);
+            let local = share(block.queries, tiles, index);
+            let first = local.start;
+            match local.len() {
+                7 if S::REGISTERS >= 32 => s.outlined(Queries::<7, 2> { block, first, hides }),
+                8 if S::REGISTERS >= 32 => s.outlined(Queries::<8, 2> { block, first, hides }),
+                1 => s.outlined(Queries::<1, NV> { block, first, hides }),
+                2 => s.outlined(Queries::<2, NV> { block, first, hides }),
+                3 => s.outlined(Queries::<3, NV> { block, first, hides }),
+                4 => s.outlined(Queries::<4, NV> { block, first, hides }),
+                5 => s.outlined(Queries::<5, NV> { block, first, hides }),
+                rows => {
+                    const { assert!(MAX_ROWS == 6 && TALL == 8, "an arm for each height of a tile") };
+                    debug_assert_eq!(rows, MAX_ROWS);
+                    s.outlined(Queries::<MAX_ROWS, NV> { block, first, hides });
+                }
+            }
+            if hides {
+                for local in local {
+                    // SAFETY: the caller's contract; without a bias nothing hides.
+                    unsafe { block.query_where_seen(s, local) };
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Task::run`]; the block's operands are in the room.
+    #[inline(always)]
+    unsafe fn gradients_of_keys<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        block: &Block,
+        first_head: bool,
+        last: Option<(Gradient, Gradient)>,
+        next: &mut Ahead,
+    ) {
+        let seen = block.seen(block.queries - 1);
+        if self.backward.hides {
+            for key in 0..seen {
+                // SAFETY: the caller's contract; without a bias nothing hides.
+                unsafe { block.key_where_seen(s, key) };
+            }
+            return;
+        }
+        // How many keys an earlier block of queries has seen.
+        let before = match (first_head, block.query) {
+            (true, 0) => 0,
+            (true, query) => block.head.limit(query - 1).saturating_sub(block.key),
+            (false, _) => block.keys,
+        };
+        // As above.
+        let few = block.keys <= S::LANES && block.head.head_dim <= 2 * S::LANES;
+        let tallest = if S::REGISTERS >= 32 && few { TALL } else { MAX_ROWS };
+        let tiles = block.keys.div_ceil(tallest);
+        for index in 0..tiles {
+            next.ask(s);
+            let local = share(block.keys, tiles, index);
+            let first = local.start;
+            if first >= seen {
+                break;
+            }
+            let fresh = first >= before;
+            match local.len() {
+                7 if S::REGISTERS >= 32 => s.outlined(Keys::<7, 2> { block, first, fresh, last }),
+                8 if S::REGISTERS >= 32 => s.outlined(Keys::<8, 2> { block, first, fresh, last }),
+                1 => s.outlined(Keys::<1, NV> { block, first, fresh, last }),
+                2 => s.outlined(Keys::<2, NV> { block, first, fresh, last }),
+                3 => s.outlined(Keys::<3, NV> { block, first, fresh, last }),
+                4 => s.outlined(Keys::<4, NV> { block, first, fresh, last }),
+                5 => s.outlined(Keys::<5, NV> { block, first, fresh, last }),
+                _ => s.outlined(Keys::<MAX_ROWS, NV> { block, first, fresh, last }),
+            }
+        }
+    }
+
+    /// Queries that weighed nothing: their gradient is 0, and values get an equal share of their context's
+    /// gradient if the context is a mean of all values.
+    ///
+    /// # Safety
+    /// As [`Task::run`].
+    #[inline(always)]
+    unsafe fn finish<S: Lanes>(&self, s: S, d_value: Gradient) {
+        let Backward { d_context, fully_masked, .. } = self.backward;
+        let Sequence { query_start, query_len, padded_len, .. } = self.sequence();
+        let head_dim = d_context.head_dim();
+        let masked = |head: usize| {
+            let kept = self.kept(0, head).enumerate().take(query_len);
+            kept.filter(|&(_, (_, inverse))| inverse == 0.0).map(|(query, _)| query)
+        };
+        let mut any = false;
+        for index in self.group() {
+            let head = self.head(index);
+            for query in masked(index) {
+                any = true;
+                // SAFETY: the gradient's row exists.
+                unsafe { clear(s, head.out.wrapping_add(query * head.out_row), head_dim) };
+            }
+        }
+        if !any || *fully_masked == FullyMasked::Zeros {
+            return;
+        }
+        let mut column = 0;
+        while column < head_dim {
+            let count = (head_dim - column).min(S::LANES);
+            let mut sum = s.splat(0.0);
+            // SAFETY: the queries and the gradients of the values exist.
+            unsafe {
+                for index in self.group() {
+                    for query in masked(index) {
+                        let from = d_context.at(query_start + query, index);
+                        sum = s.add(sum, s.load_first(from.wrapping_add(column), count));
+                    }
+                }
+                let share = s.div(sum, s.splat(padded_len.max(1) as f32));
+                for key in 0..padded_len {
+                    let to = d_value.at.wrapping_add(key * d_value.stride + column);
+                    s.store_first(to, s.add(s.load_first(to, count), share), count);
+                }
+            }
+            column += S::LANES;
+        }
+    }
+}
+
+const _: () = assert!(WEIGHTS_ROW >= KEY_BLOCK);

@@ -1,0 +1,264 @@
+//! What is dropped, and what becomes of the rest.
+
+use super::error::DropoutError;
+use super::philox::{GROUP, Philox};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, Lanes};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::Parallelism;
+use crate::rows::{UnitColumns, for_rows};
+
+/// Decisions of one block.
+const DECISIONS: usize = 8;
+/// Blocks that are kept at once.
+const BLOCKS: usize = 64;
+/// Decisions made at once.
+const CHUNK: usize = DECISIONS * BLOCKS;
+
+/// Which elements are dropped at one place of a model in one step.
+///
+/// ```
+/// use simdformer_kernels::train::Dropout;
+///
+/// let dropout = Dropout { seed: 42, step: 1000, site: 3, probability: 0.1 };
+/// // In steps of 1/65536.
+/// assert_eq!(dropout.keep()?, 58982.0 / 65536.0);
+/// # Ok::<(), simdformer_kernels::train::DropoutError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// Of the run.
+    pub seed: u64,
+    /// Which update this is part of.
+    pub step: u64,
+    /// Which place of the model this is; two that drop independently have two numbers.
+    pub site: u32,
+    /// How likely an element is dropped, rounded to 1/65536; less than 1.
+    pub probability: f32,
+}
+
+/// What of 65,536 is dropped, and what the rest is multiplied by.
+#[derive(Clone, Copy)]
+struct Share {
+    dropped: u16,
+    factor: f32,
+}
+
+impl Dropout {
+    /// The probability that an element is kept; those that are, are divided by it.
+    ///
+    /// # Errors
+    /// The probability is negative, NaN, or so near to 1 that nothing is kept.
+    pub fn keep(&self) -> Result<f64, DropoutError> {
+        Ok(1.0 - f64::from(self.share()?.dropped) / 65536.0)
+    }
+
+    fn share(&self) -> Result<Share, DropoutError> {
+        let found = self.probability;
+        let dropped = libm::round(f64::from(found) * 65536.0);
+        if !(found >= 0.0 && dropped < 65536.0) {
+            return Err(DropoutError::Probability { found });
+        }
+        Ok(Share { dropped: dropped as u16, factor: (65536.0 / (65536.0 - dropped)) as f32 })
+    }
+
+    const fn philox(&self) -> Philox {
+        Philox::new(self.seed).branch([1, self.site, self.step as u32, (self.step >> 32) as u32])
+    }
+}
+
+/// Drops elements of rows, in place or on the way to a sum.
+struct Rows<'a> {
+    philox: Philox,
+    share: Share,
+    sentences: &'a [u32],
+    positions: &'a [u32],
+    columns: usize,
+    /// The row that is dropped from; `None` if it is `to`.
+    from: Option<(*const f32, usize)>,
+    to: *mut f32,
+    to_stride: usize,
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, _: S) {
+        let Self { philox, share, columns, from, to, to_stride, .. } = self;
+        let mut blocks = [[0u64; 2]; BLOCKS];
+        for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {
+            // SAFETY: whoever made the value vouches for a row of `columns` floats at both places for
+            // each sentence, which nobody else uses.
+            let (x, out) = unsafe {
+                let out = core::slice::from_raw_parts_mut(to.add(row * to_stride), columns);
+                let x = from.map(|(from, stride)| {
+                    core::slice::from_raw_parts(from.add(row * stride), columns)
+                });
+                (x, out)
+            };
+            let first = u64::from(position).wrapping_mul(columns as u64);
+            let mut done = 0;
+            while done < columns {
+                let element = first.wrapping_add(done as u64);
+                // The first decision of a block is that of a multiple of 8.
+                let skipped = (element % DECISIONS as u64) as usize;
+                let count = (columns - done).min(CHUNK - skipped);
+                // With nothing to drop, any decision is to keep.
+                if share.dropped > 0 {
+                    let groups = (skipped + count).div_ceil(DECISIONS * GROUP);
+                    let blocks = &mut blocks[..groups * GROUP];
+                    philox.blocks(element / DECISIONS as u64, sentence, blocks);
+                }
+                // SAFETY: words of 64 bits are aligned for, and as long as, four of 16.
+                let decisions =
+                    unsafe { core::slice::from_raw_parts(blocks.as_ptr().cast::<u16>(), CHUNK) };
+                let decisions = &decisions[skipped..skipped + count];
+                let out = &mut out[done..done + count];
+                match x {
+                    None => {
+                        for (x, &decision) in out.iter_mut().zip(decisions) {
+                            *x = share.apply(*x, decision);
+                        }
+                    }
+                    Some(x) => {
+                        let x = &x[done..done + count];
+                        for ((out, &x), &decision) in out.iter_mut().zip(x).zip(decisions) {
+                            *out += share.apply(x, decision);
+                        }
+                    }
+                }
+                done += count;
+            }
+        }
+    }
+}
+
+impl Share {
+    #[inline(always)]
+    fn apply(self, x: f32, decision: u16) -> f32 {
+        if u16::from_le(decision) >= self.dropped { x * self.factor } else { 0.0 }
+    }
+}
+
+fn check(sentences: &[u32], positions: &[u32], rows: usize) -> Result<(), DropoutError> {
+    if sentences.len() != rows {
+        return Err(DropoutError::Sentences { expected: rows, found: sentences.len() });
+    }
+    if positions.len() != rows {
+        return Err(DropoutError::Positions { expected: rows, found: positions.len() });
+    }
+    Ok(())
+}
+
+/// Each element of `x` `[rows, columns]` becomes 0 or is divided by the probability that it is kept. The
+/// same call on the gradient of the result makes it that of `x`.
+///
+/// Whether column `c` of a row is dropped depends on `dropout`, on which sentence the row is of
+/// (`sentences[row]`, its number in the corpus) and on its position in it (`positions[row]`), as element
+/// `position * columns + c`; on nothing else. So the mask is that of the forward pass when it is asked
+/// for again, on every instruction set, with any threads and in any batch. A dropped element is 0 whatever
+/// it was. With a probability of 0 nothing is touched.
+///
+/// Error: one rounding, and half a unit in the last place of the factor.
+///
+/// # Errors
+/// There is not one sentence and one position for each row, the elements of a row are not side by side, or
+/// the probability is none or leaves nothing.
+///
+/// ```
+/// use simdformer_kernels::train::{Dropout, dropout};
+/// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
+///
+/// let mut x = [1.0; 16];
+/// let view = MatrixMut::new(&mut x, 2, 8)?;
+/// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
+/// dropout(Isa::best(), &half, &[7, 7], &[0, 1], view, Parallelism::Serial)?;
+/// assert!(x.iter().all(|&x| x == 0.0 || x == 2.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn dropout(
+    isa: Isa,
+    dropout: &Dropout,
+    sentences: &[u32],
+    positions: &[u32],
+    mut x: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), DropoutError> {
+    let (rows, columns, to_stride) = (x.rows(), x.columns(), x.row_stride());
+    check(sentences, positions, rows)?;
+    if let Some(found) = x.wide_columns() {
+        return Err(DropoutError::ColumnStride { found });
+    }
+    let (share, philox) = (dropout.share()?, dropout.philox());
+    if share.dropped == 0 {
+        return Ok(());
+    }
+    let shared = x.shared();
+    for_rows(parallelism, rows, columns, &|range| {
+        // SAFETY: the view was checked to hold every row, and each task has its own.
+        let to = unsafe { shared.as_ptr().add(range.start * to_stride) };
+        let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
+        isa.dispatch(Rows {
+            philox,
+            share,
+            sentences,
+            positions,
+            columns,
+            from: None,
+            to,
+            to_stride,
+        });
+    });
+    Ok(())
+}
+
+/// `out += x` with elements of `x` dropped as [`dropout`] would, in one pass: a residual connection. The
+/// bits are those of [`dropout`] and an addition. With a probability of 0 it is the addition.
+///
+/// # Errors
+/// As [`dropout`], or `out` has another shape than `x`.
+///
+/// ```
+/// use simdformer_kernels::train::{Dropout, dropout_add};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let (x, mut out) = ([1.0; 8], [10.0; 8]);
+/// let (x, sum) = (Matrix::new(&x, 1, 8)?, MatrixMut::new(&mut out, 1, 8)?);
+/// let half = Dropout { seed: 1, step: 1, site: 0, probability: 0.5 };
+/// dropout_add(Isa::best(), &half, &[7], &[0], x, sum, Parallelism::Serial)?;
+/// assert!(out.iter().all(|&x| x == 10.0 || x == 12.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn dropout_add(
+    isa: Isa,
+    dropout: &Dropout,
+    sentences: &[u32],
+    positions: &[u32],
+    x: Matrix<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), DropoutError> {
+    let (rows, columns, to_stride) = (out.rows(), out.columns(), out.row_stride());
+    let expected = [x.rows(), x.columns()];
+    if expected != [rows, columns] {
+        return Err(DropoutError::Shape { expected, found: [rows, columns] });
+    }
+    check(sentences, positions, rows)?;
+    if let Some(found) = x.wide_columns().or(out.wide_columns()) {
+        return Err(DropoutError::ColumnStride { found });
+    }
+    let (share, philox) = (dropout.share()?, dropout.philox());
+    let stride = x.row_stride();
+    let shared = out.shared();
+    for_rows(parallelism, rows, columns, &|range| {
+        // SAFETY: the views were checked to hold every row, and each task has its own.
+        let (from, to) = unsafe {
+            (x.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start * to_stride))
+        };
+        let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
+        let from = Some((from, stride));
+        isa.dispatch(Rows { philox, share, sentences, positions, columns, from, to, to_stride });
+    });
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Philox4x32-10, one block at a time and many.
+
+/// What the two products multiply by.
+const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+/// What the words of the key grow by in each round: the golden ratio, and the root of 3 less 1.
+const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+const ROUNDS: usize = 10;
+
+/// Blocks that [`Philox::blocks`] forms side by side: the number of blocks is a multiple of it.
+pub(super) const GROUP: usize = 16;
+
+/// Philox4x32-10: a function from a key of 64 bits and a counter of 128 to 128 bits that look random.
+///
+/// ```
+/// use simdformer_kernels::train::Philox;
+///
+/// // A known answer of Random123, its reference implementation.
+/// let block = Philox::new(0).block([0; 4]);
+/// assert_eq!(block, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Philox {
+    key: [u32; 2],
+}
+
+impl Philox {
+    /// With the key `seed`, its low half first.
+    pub const fn new(seed: u64) -> Self {
+        Self { key: [seed as u32, (seed >> 32) as u32] }
+    }
+
+    /// With the key that the first two words of the block at `counter` are: a function of its own for
+    /// each purpose.
+    pub const fn branch(self, counter: [u32; 4]) -> Self {
+        let [low, high, ..] = self.block(counter);
+        Self { key: [low, high] }
+    }
+
+    /// The block at `counter`.
+    pub const fn block(self, counter: [u32; 4]) -> [u32; 4] {
+        let ([mut c0, mut c1, mut c2, mut c3], [mut k0, mut k1]) = (counter, self.key);
+        let mut round = 0;
+        while round < ROUNDS {
+            let p0 = MULTIPLIERS[0] as u64 * c0 as u64;
+            let p1 = MULTIPLIERS[1] as u64 * c2 as u64;
+            (c0, c1, c2, c3) =
+                ((p1 >> 32) as u32 ^ c1 ^ k0, p1 as u32, (p0 >> 32) as u32 ^ c3 ^ k1, p0 as u32);
+            k0 = k0.wrapping_add(WEYL[0]);
+            k1 = k1.wrapping_add(WEYL[1]);
+            round += 1;
+        }
+        [c0, c1, c2, c3]
+    }
+
+    /// The blocks at `[first, first >> 32, word, 0]` and after it, `out.len()` in all, each as two halves of
+    /// two words, the lower word of each first in memory.
+    ///
+    /// A word is kept in 64 bits, of which the upper half is anything: the products, which are all that
+    /// is formed of it, look at the lower half only, and vectors of every instruction set multiply
+    /// words of 32 bits that lie 64 apart.
+    #[inline(always)]
+    pub(super) fn blocks(self, first: u64, word: u32, out: &mut [[u64; 2]]) {
+        const LOW: u64 = 0xffff_ffff;
+        let [m0, m1] = MULTIPLIERS.map(u64::from);
+        // Whole groups, whose lanes go side by side through the rounds.
+        let (groups, _) = out.as_chunks_mut::<GROUP>();
+        for (group, out) in groups.iter_mut().enumerate() {
+            let (mut c0, mut c1) = ([0u64; GROUP], [0u64; GROUP]);
+            let (mut c2, mut c3) = ([u64::from(word); GROUP], [0u64; GROUP]);
+            for i in 0..GROUP {
+                let at = first.wrapping_add((group * GROUP + i) as u64);
+                (c0[i], c1[i]) = (at, at >> 32);
+            }
+            let [mut k0, mut k1] = self.key;
+            for _ in 0..ROUNDS {
+                let (key0, key1) = (u64::from(k0), u64::from(k1));
+                for i in 0..GROUP {
+                    let (p0, p1) = ((c0[i] & LOW) * m0, (c2[i] & LOW) * m1);
+                    (c0[i], c1[i]) = ((p1 >> 32) ^ c1[i] ^ key0, p1);
+                    (c2[i], c3[i]) = ((p0 >> 32) ^ c3[i] ^ key1, p0);
+                }
+                k0 = k0.wrapping_add(WEYL[0]);
+                k1 = k1.wrapping_add(WEYL[1]);
+            }
+            for i in 0..GROUP {
+                let low = (c0[i] & LOW) | (c1[i] << 32);
+                let high = (c2[i] & LOW) | (c3[i] << 32);
+                out[i] = [low.to_le(), high.to_le()];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_blocks_are_those_of_one_at_a_time() {
+        let philox = Philox::new(0x0123_4567_89ab_cdef);
+        for first in [0u64, 5, 0xffff_ffe0, 0xffff_ffff_ffff_fff0] {
+            let mut blocks = [[0; 2]; 4 * GROUP];
+            philox.blocks(first, 77, &mut blocks);
+            for (i, found) in blocks.iter().enumerate() {
+                let at = first.wrapping_add(i as u64);
+                let [a, b, c, d] = philox.block([at as u32, (at >> 32) as u32, 77, 0]);
+                let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                assert_eq!(found.map(u64::from_le), [pair(a, b), pair(c, d)]);
+            }
+        }
+    }
+}

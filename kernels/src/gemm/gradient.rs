@@ -1,0 +1,381 @@
+//! The gradient of a weight, `dW = dY^T X`, and of a bias, the sums of the columns of `dY`.
+//!
+//! It is the same tile as everywhere: its rows are outputs, its panel is 64 inputs, and its steps are the
+//! rows of the batch. What differs is that both operands are new in every call, so both are copied, a leaf
+//! at a time: `X` into panels, `dY` into strips of six columns (see `strips.rs`). An element that is copied
+//! takes a fifth of a nanosecond and is then used as often as the other operand has columns.
+//!
+//! A leaf of some 500 rows is exactly what the packed product takes as one block of `k`: a panel of it
+//! fits in a second-level cache beside the strips that pass over it, and the sums never wait. After a leaf
+//! they are stored, or added to what earlier leaves have left.
+//!
+//! Tasks are blocks of strips times panels; rows are never split. So an element's sum is one chain of
+//! multiply-adds per leaf, whatever the threads and whatever the instruction set, if it has FMA.
+
+use super::blocking::MIN_WORK_TO_FORK;
+use super::epilogue::{Epilogue, Residual, Store};
+use super::error::GemmError;
+use super::microkernel::{Lines, MAX_ROWS, Operands, Spread, tile_ahead};
+use super::packing::PackedMatrix;
+use super::strips::{self, Strips};
+use crate::isa::Isa;
+use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
+use crate::matrix::{Matrix, MatrixMut};
+use crate::parallel::{Parallelism, share};
+use crate::shared::SharedMut;
+use crate::train::{Leaves, Write};
+use core::ops::Range;
+
+/// Steps by which a panel is asked for before it is multiplied, as in the packed product.
+const PANEL_AHEAD: usize = 8;
+
+/// Panels that a task copies, as rows are copied a KiB at a time.
+const PANELS_COPIED: usize = 4;
+
+/// Floats of scratch that [`weight_gradient`] takes when no leaf has more than `rows` rows: a copy of those
+/// rows of `dY` and of `X`, rounded up to whole tiles. It does not depend on threads.
+///
+/// # Errors
+/// The size overflows.
+pub fn weight_gradient_scratch(
+    isa: Isa,
+    rows: usize,
+    outputs: usize,
+    inputs: usize,
+) -> Result<usize, GemmError> {
+    let panels = PackedMatrix::len(isa, rows, inputs)?;
+    strips::stride(rows)
+        .and_then(|stride| stride.checked_mul(outputs.div_ceil(strips::WIDTH)))
+        .and_then(|strips| strips.checked_add(panels)?.checked_add(LINE))
+        .filter(|&floats| floats <= isize::MAX as usize / 4)
+        .ok_or(GemmError::TooLarge)
+}
+
+/// The gradients of a linear layer `Y = X W^T + b` with `W` stored `[outputs, inputs]`, as checkpoints
+/// have it: `dW = dY^T X` and `db`, the sums of the columns of `dY`.
+///
+/// `d_y` is `[rows, outputs]`, `x` `[rows, inputs]`, `d_weight` `[outputs, inputs]`, all with any strides
+/// (unit column strides are the fast ones); `d_bias` has `outputs` elements. `leaves` are those of the
+/// rows: a leaf's sum starts at zero and takes its rows in order, one multiply-add an element. The sum of the
+/// first leaf is stored or added, as `write` says, and those of the others are added, one after the
+/// other. Without rows, [`Write::Store`] writes zeros.
+///
+/// `scratch` takes [`weight_gradient_scratch`] floats for the longest leaf, whatever they hold. Leaves of
+/// about 500 rows are the fast ones.
+///
+/// Error: `|dW - exact| <= 2 (r + l + 2) u * sum_k |dY[k, n]| |X[k, m]|` for `l` leaves of at most `r` rows,
+/// `u = 2^-24`; under [`Write::Add`] what was there belongs to the magnitudes. `db` likewise, with `X` all
+/// ones.
+///
+/// The bits of an element depend on its column of `dY`, its column of `X` and on where leaves end: a call
+/// with several leaves is as many calls with one each, of which the later ones add. Sets with FMA give the
+/// same bits.
+///
+/// # Errors
+/// Shapes that do not fit together, leaves of other rows, a scratch that is too short; then nothing is
+/// written.
+///
+/// ```
+/// use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+/// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+///
+/// let isa = Isa::best();
+/// let d_y = [1.0, 2.0, 0.0, 10.0, 20.0, 0.0]; // [2, 3]
+/// let x = [1.0, 2.0, 3.0, 4.0]; // [2, 2]
+/// let leaves = Leaves::new(&[2])?;
+/// let mut scratch = vec![0.0; weight_gradient_scratch(isa, 2, 3, 2)?];
+/// let (mut d_weight, mut d_bias) = ([f32::NAN; 6], [f32::NAN; 3]);
+/// weight_gradient(
+///     isa,
+///     Matrix::new(&d_y, 2, 3)?,
+///     Matrix::new(&x, 2, 2)?,
+///     leaves,
+///     Write::Store,
+///     MatrixMut::new(&mut d_weight, 3, 2)?,
+///     Some(&mut d_bias),
+///     &mut scratch,
+///     Parallelism::Serial,
+/// )?;
+/// assert_eq!(d_weight, [31.0, 42.0, 62.0, 84.0, 0.0, 0.0]);
+/// assert_eq!(d_bias, [11.0, 22.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "two operands, two results, and how to go about it")]
+pub fn weight_gradient(
+    isa: Isa,
+    d_y: Matrix<'_>,
+    x: Matrix<'_>,
+    leaves: Leaves<'_>,
+    write: Write,
+    mut d_weight: MatrixMut<'_>,
+    mut d_bias: Option<&mut [f32]>,
+    scratch: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), GemmError> {
+    let (outputs, inputs) = (d_y.columns(), x.columns());
+    check(&d_y, &x, leaves, &d_weight, d_bias.as_deref())?;
+    let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
+    let expected = weight_gradient_scratch(isa, longest, outputs, inputs)?;
+    let found = scratch.len();
+    let Some(scratch) = scratch.get_mut(..expected) else {
+        return Err(GemmError::Scratch { expected, found });
+    };
+    if leaves.is_empty() && write == Write::Store {
+        clear(&mut d_weight);
+        d_bias.iter_mut().for_each(|d_bias| d_bias.fill(0.0));
+    }
+    let aligned = scratch.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+    let scratch = &mut scratch[aligned..];
+
+    let work = longest.saturating_mul(outputs).saturating_mul(inputs);
+    let parallelism = if work < MIN_WORK_TO_FORK { Parallelism::Serial } else { parallelism };
+    for (index, rows) in leaves.ranges().enumerate() {
+        let write = if index == 0 { write } else { Write::Add };
+        let residual = match write {
+            Write::Store => Residual::None,
+            Write::Add => Residual::Output,
+        };
+        // SAFETY: rows of a leaf are rows of both, as was checked.
+        let (d_y, x) = unsafe {
+            (d_y.block_unchecked(rows.start, rows.len()), x.block_unchecked(rows.start, rows.len()))
+        };
+        let store = Store::new(&Epilogue { residual, ..Epilogue::default() }, &mut d_weight);
+        let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
+        Leaf::new(isa, d_y, x, SharedMut::new(scratch), store, d_bias).run(parallelism);
+    }
+    Ok(())
+}
+
+/// Whether operands fit together.
+fn check(
+    d_y: &Matrix<'_>,
+    x: &Matrix<'_>,
+    leaves: Leaves<'_>,
+    d_weight: &MatrixMut<'_>,
+    d_bias: Option<&[f32]>,
+) -> Result<(), GemmError> {
+    let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
+    if x.rows() != rows {
+        return Err(GemmError::GradientRows { expected: rows, found: x.rows() });
+    }
+    if leaves.rows() != rows {
+        return Err(GemmError::LeafRows { expected: rows, found: leaves.rows() });
+    }
+    if (d_weight.rows(), d_weight.columns()) != (outputs, inputs) {
+        return Err(GemmError::WeightGradient {
+            expected: (outputs, inputs),
+            found: (d_weight.rows(), d_weight.columns()),
+        });
+    }
+    if let Some(d_bias) = d_bias
+        && d_bias.len() != outputs
+    {
+        return Err(GemmError::BiasGradient { expected: outputs, found: d_bias.len() });
+    }
+    Ok(())
+}
+
+/// Writes zeros.
+fn clear(matrix: &mut MatrixMut<'_>) {
+    let (row_stride, column_stride) = (matrix.row_stride(), matrix.column_stride());
+    let (rows, columns) = (matrix.rows(), matrix.columns());
+    let first = matrix.shared().as_ptr();
+    for row in 0..rows {
+        for column in 0..columns {
+            // SAFETY: an element of the view, which is borrowed exclusively.
+            unsafe { first.add(row * row_stride + column * column_stride).write(0.0) };
+        }
+    }
+}
+
+/// The rows of a leaf, and how they lie in the scratch: panels of `X`, then strips of `dY`.
+struct Leaf<'a> {
+    isa: Isa,
+    d_y: Matrix<'a>,
+    x: Matrix<'a>,
+    panels: usize,
+    strips: usize,
+    /// Blocks of strips, as even as they can be.
+    blocks: usize,
+    /// Floats of all panels.
+    panel_floats: usize,
+    /// Floats from one strip to the next.
+    stride: usize,
+    scratch: SharedMut<'a>,
+    store: Store,
+    d_bias: Option<(SharedMut<'a>, Write)>,
+}
+
+impl<'a> Leaf<'a> {
+    fn new(
+        isa: Isa,
+        d_y: Matrix<'a>,
+        x: Matrix<'a>,
+        scratch: SharedMut<'a>,
+        store: Store,
+        d_bias: Option<(SharedMut<'a>, Write)>,
+    ) -> Self {
+        let rows = d_y.rows();
+        let panels = x.columns().div_ceil(isa.panel());
+        let strips = d_y.columns().div_ceil(strips::WIDTH);
+        Self {
+            isa,
+            d_y,
+            x,
+            panels,
+            strips,
+            blocks: strips.div_ceil(strips::BLOCK),
+            panel_floats: panels * isa.panel() * rows,
+            // The scratch of a leaf that is no shorter could be counted.
+            stride: strips::stride(rows).unwrap_or(0),
+            scratch,
+            store,
+            d_bias,
+        }
+    }
+
+    /// Copies both operands, and multiplies them. One thread has one place for the strips of all blocks,
+    /// which stays in its cache; several have one for each block, as any of them multiplies it.
+    fn run(&self, parallelism: Parallelism<'_>) {
+        if parallelism.threads() == 1 {
+            self.copy_panels(0..self.panels);
+            for block in 0..self.blocks {
+                // SAFETY: nobody else is at work.
+                unsafe {
+                    self.copy_strips(block, 0);
+                    (0..self.panels).for_each(|panel| self.multiply(block, 0, panel));
+                }
+            }
+            return;
+        }
+        let groups = self.panels.div_ceil(PANELS_COPIED);
+        parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
+            None => self.copy_panels(share(self.panels, groups, task)),
+            // SAFETY: each block has places of its own, and is copied by one task.
+            Some(block) => unsafe { self.copy_strips(block, self.strips_of(block).start) },
+        });
+        parallelism.for_each(self.blocks * self.panels, &|task| {
+            let (block, panel) = (task / self.panels, task % self.panels);
+            // SAFETY: the tasks above are done, and each of these has its own part of the output.
+            unsafe { self.multiply(block, self.strips_of(block).start, panel) };
+        });
+    }
+
+    fn strips_of(&self, block: usize) -> Range<usize> {
+        share(self.strips, self.blocks, block)
+    }
+
+    /// Where the strip at place `place` starts in the scratch.
+    const fn place(&self, place: usize) -> usize {
+        self.panel_floats + place * self.stride
+    }
+
+    /// Copies panels of `X` to their places.
+    fn copy_panels(&self, panels: Range<usize>) {
+        let (rows, width, first) =
+            (self.x.rows(), self.isa.panel(), panels.start * self.isa.panel());
+        let count = (self.x.columns() - first).min(panels.len() * width);
+        // SAFETY: the columns are there, and the scratch has a place of its own for each panel.
+        let (block, to) = unsafe {
+            (
+                self.x.columns_unchecked(first, count),
+                self.scratch.part(first * rows, panels.len() * width * rows),
+            )
+        };
+        PackedMatrix::pack_whole(self.isa, block, to);
+    }
+
+    /// Copies a block of `dY` into strips, the first one to place `place`, and finishes their part of the
+    /// bias' gradient.
+    ///
+    /// # Safety
+    /// There are as many places, and nobody else uses them, or this block's part of the bias' gradient.
+    unsafe fn copy_strips(&self, block: usize, place: usize) {
+        let strips = self.strips_of(block);
+        let first = strips.start * strips::WIDTH;
+        let count = (self.d_y.columns() - first).min(strips.len() * strips::WIDTH);
+        // SAFETY: the columns are there; the rest is the caller's contract.
+        let (from, to, sums) = unsafe {
+            (
+                self.d_y.columns_unchecked(first, count),
+                self.scratch.part(self.place(place), strips.len() * self.stride),
+                self.d_bias.as_ref().map(|(d_bias, write)| (d_bias.part(first, count), *write)),
+            )
+        };
+        self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
+    }
+
+    /// Multiplies the strips of `block`, which begin at place `place`, by a panel.
+    ///
+    /// # Safety
+    /// Both are there and nobody writes them, and nobody else uses their part of the output.
+    unsafe fn multiply(&self, block: usize, place: usize, panel: usize) {
+        self.isa.dispatch(Product { leaf: self, strips: self.strips_of(block), place, panel });
+    }
+}
+
+/// A block of strips times a panel.
+struct Product<'a> {
+    leaf: &'a Leaf<'a>,
+    strips: Range<usize>,
+    /// Where the first of them is.
+    place: usize,
+    panel: usize,
+}
+
+impl Kernel for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl PanelKernel for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        let Self { leaf, strips, place, panel } = self;
+        let (rows, outputs) = (leaf.d_y.rows(), leaf.d_y.columns());
+        let column = panel * S::PANEL;
+        let valid = (leaf.x.columns() - column).min(S::PANEL);
+        let start = leaf.scratch.as_ptr().cast_const();
+        let b = start.wrapping_add(column * rows);
+        // The panel that comes next, asked for in even parts; after the last one the first.
+        let next = if panel + 1 < leaf.panels { b.wrapping_add(S::PANEL * rows) } else { start };
+        let part = (2 * S::PANEL).div_ceil(strips.len());
+        for (index, strip) in strips.enumerate() {
+            let operands = Operands {
+                a: start.wrapping_add(leaf.place(place + index)),
+                a_row: 1,
+                a_step: strips::WIDTH,
+                b,
+                b_step: S::PANEL,
+                b_vector: S::LANES,
+            };
+            let next = Spread::<1, false> {
+                at: next.wrapping_add(index * rows.div_ceil(2) * part),
+                apart: part,
+            };
+            let here = Lines {
+                at: b.wrapping_add(PANEL_AHEAD * S::PANEL),
+                step: S::PANEL,
+                count: S::PANEL.div_ceil(LINE),
+                apart: LINE,
+            };
+            let row = strip * strips::WIDTH;
+            leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
+            let zero = [[s.splat(0.0); NV]; MAX_ROWS];
+            // SAFETY: the scratch has the strip and the panel, all of their rows and columns, zeros where
+            // the operands have none; the output has the rows and columns that are stored, and they are
+            // this task's own.
+            unsafe {
+                let acc = tile_ahead(s, zero, rows, operands, (next, here));
+                let height = (outputs - row).min(MAX_ROWS);
+                leaf.store.finish_rows::<S, MAX_ROWS, NV>(s, acc, height, row, column, valid);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The two passes over a row of logits: its sums, and what is written over it.
+
+use super::smoothing::{IGNORED, RowLoss, Wanted};
+use super::sums::{VIRTUAL, VirtualLanes};
+use crate::lanes::{Kernel, Lanes};
+use crate::math::{EXP_LOWEST, exp_from};
+use crate::rows::{Map, sweep};
+use crate::softmax::block_max;
+
+/// Columns whose sums are taken together. Few, since rounding errors grow with the additions of a lane.
+const BLOCK: usize = 1024;
+
+/// What a row adds up to.
+#[derive(Clone, Copy)]
+struct Sums {
+    /// The largest logit; 0 when all are negative infinity.
+    max: f32,
+    /// How many logits are the largest.
+    ties: f64,
+    /// Sum of `e^(z - max)` over the others. NaN when a logit is NaN or positive infinity.
+    tail: f64,
+    /// Sum of `max - z` over all.
+    distance: f64,
+}
+
+/// What is subtracted from logits whose maximum is `max`. The maximum itself, except that negative
+/// infinity minus itself would be NaN.
+#[inline(always)]
+fn shift_of(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// The sums of a block of `len` logits, none of them above `max`.
+///
+/// # Safety
+/// `from` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn block_sums<S: Lanes>(s: S, from: *const f32, len: usize, max: f32) -> Sums {
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
+    let (mut ties, mut tail) = (VirtualLanes::zero(s), VirtualLanes::zero(s));
+    let mut distance = VirtualLanes::zero(s);
+    // One vector of virtual lanes after the other: all of them at once would need more registers than
+    // there are.
+    for vector in 0..VIRTUAL / S::LANES {
+        let (mut tied, mut rest, mut far) = (zero, zero, zero);
+        let mut i = vector * S::LANES;
+        while i + S::LANES <= len {
+            // SAFETY: `i + LANES <= len`.
+            let x = s.sub(unsafe { s.load(from.add(i)) }, shift);
+            // NaN is not less either: it is a tie whose exponential is not 1.
+            let tie = s.select(s.less(x, zero), zero, one);
+            tied = s.add(tied, tie);
+            rest = s.add(rest, s.sub(exp_from(s, x, lowest), tie));
+            far = s.sub(far, x);
+            i += VIRTUAL;
+        }
+        if i < len {
+            let count = len - i;
+            let inside = s.first(count);
+            // SAFETY: `i + count <= len`, and `count < LANES`, as the loop has ended.
+            let x = s.sub(unsafe { s.load_first(from.add(i), count) }, shift);
+            let tie = s.select(s.less(x, zero), zero, one);
+            tied = s.add(tied, s.select(inside, tie, zero));
+            let e = s.sub(exp_from(s, x, lowest), tie);
+            rest = s.add(rest, s.select(inside, e, zero));
+            far = s.sub(far, s.select(inside, x, zero));
+        }
+        ties.set(vector, tied);
+        tail.set(vector, rest);
+        distance.set(vector, far);
+    }
+    let [ties, tail, distance] = [ties.sum(s), tail.sum(s), distance.sum(s)].map(f64::from);
+    Sums { max, ties, tail, distance }
+}
+
+/// # Safety
+/// `from` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
+    let mut max = f32::NEG_INFINITY;
+    let (mut ties, mut tail, mut distance) = (0.0, 0.0, 0.0);
+    let mut start = 0;
+    while start < len {
+        let count = (len - start).min(BLOCK);
+        // SAFETY: `start + count <= len`.
+        let (block, largest) = unsafe {
+            let block = from.add(start);
+            (block, block_max(s, block, count))
+        };
+        if largest > max {
+            if start > 0 {
+                let rise = f64::from(largest) - f64::from(max);
+                tail = (tail + ties) * libm::exp(-rise);
+                distance += start as f64 * rise;
+            }
+            (max, ties) = (largest, 0.0);
+        }
+        // SAFETY: as above.
+        let part = unsafe { block_sums(s, block, count, shift_of(max)) };
+        ties += part.ties;
+        tail += part.tail;
+        distance += part.distance;
+        start += count;
+    }
+    Sums { max: shift_of(max), ties, tail, distance }
+}
+
+/// `factor * e^(x - shift) - other`, the exponential 0 where the product would be subnormal.
+#[derive(Clone, Copy)]
+struct Gradient {
+    shift: f32,
+    lowest: f32,
+    factor: f32,
+    minus_other: f32,
+}
+
+impl Map for Gradient {
+    #[inline(always)]
+    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+        let e = exp_from(s, s.sub(x, s.splat(self.shift)), s.splat(self.lowest));
+        s.mul_add(e, s.splat(self.factor), s.splat(self.minus_other))
+    }
+}
+
+/// The nearest f32, or 0 where that is subnormal.
+#[inline(always)]
+fn narrow(x: f64) -> f32 {
+    if x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0 } else { x as f32 }
+}
+
+/// The losses of rows, and the gradient in the place of their logits if there is a scale.
+pub(super) struct LossRows<'a> {
+    pub(super) logits: *mut f32,
+    pub(super) stride: usize,
+    pub(super) columns: usize,
+    pub(super) targets: &'a [u32],
+    pub(super) wanted: Wanted,
+    pub(super) scale: Option<f32>,
+    pub(super) losses: &'a mut [RowLoss],
+}
+
+impl Kernel for LossRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        let Self { columns, wanted, scale, .. } = self;
+        for (row, (&target, loss)) in self.targets.iter().zip(self.losses).enumerate() {
+            // SAFETY: whoever made the value vouches for a row of `columns` floats for each target,
+            // valid for writes if there is a scale, and for targets that are a column or ignored.
+            unsafe {
+                let logits = self.logits.add(row * self.stride);
+                if target == IGNORED {
+                    if scale.is_some() {
+                        logits.write_bytes(0, columns);
+                    }
+                    *loss = RowLoss::default();
+                    continue;
+                }
+                let target = target as usize;
+                let sums = sums(s, logits, columns);
+                let z = *logits.add(target);
+                *loss = row_loss(s, logits, target, &sums, wanted);
+                if let Some(scale) = scale {
+                    let (map, at_target) = gradient(&sums, z, wanted, f64::from(scale));
+                    sweep(s, map, logits, logits, columns);
+                    *logits.add(target) = at_target;
+                }
+            }
+        }
+    }
+}
+
+/// The losses of a row with these sums.
+///
+/// # Safety
+/// `logits` is valid for reads of more than `target` floats.
+#[inline(always)]
+unsafe fn row_loss<S: Lanes>(
+    s: S,
+    logits: *const f32,
+    target: usize,
+    sums: &Sums,
+    wanted: Wanted,
+) -> RowLoss {
+    let &Sums { max, ties, tail, distance } = sums;
+    // SAFETY: the caller's contract.
+    let z = unsafe { *logits.add(target) };
+    if ties == 0.0 {
+        // Nothing but negative infinity is no distribution.
+        return RowLoss { loss: f64::NAN, nll: f64::NAN, correct: false };
+    }
+    let below = f64::from(max) - f64::from(z);
+    let log_sum = libm::log1p((ties - 1.0) + tail);
+    let nll = log_sum + below;
+    let loss = if below == f64::INFINITY || wanted.other == 0.0 {
+        nll
+    } else {
+        // The target's weight is `1 - rest`, of which `other` is in the sum over all columns.
+        let at_target = 1.0 - wanted.rest - wanted.other;
+        log_sum + at_target * below + wanted.other * distance
+    };
+    let largest = z == max && !nll.is_nan();
+    // SAFETY: `target` floats come before it.
+    let correct = largest && (ties == 1.0 || unsafe { block_max(s, logits, target) } < max);
+    RowLoss { loss, nll, correct }
+}
+
+/// The gradient of the columns other than the target, and the target's.
+#[inline(always)]
+fn gradient(sums: &Sums, z: f32, wanted: Wanted, scale: f64) -> (Gradient, f32) {
+    let &Sums { max, ties, tail, .. } = sums;
+    let sum = ties + tail;
+    let factor = scale / sum;
+    // Products below the smallest normal number are 0. For a factor that is no number, too.
+    let smallest = libm::log(f64::from(f32::MIN_POSITIVE) / factor.abs()) as f32;
+    // `f32::max` leaves the other when one is NaN.
+    let lowest = smallest.max(EXP_LOWEST);
+    let map = Gradient {
+        shift: max,
+        lowest,
+        factor: factor as f32,
+        minus_other: -narrow(scale * wanted.other),
+    };
+    // p - q = (e^(z - max) - q sum) / sum, in which what cancels is left out: the exponential of the
+    // maximum from the sum, and 1 from both.
+    let below = f64::from(z) - f64::from(max);
+    let beyond = (ties - 1.0) + tail;
+    let top = libm::expm1(below) + wanted.rest - (1.0 - wanted.rest) * beyond;
+    (map, narrow(factor * top))
+}

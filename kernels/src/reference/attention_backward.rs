@@ -1,0 +1,100 @@
+//! The gradients of attention, one score after the other.
+
+use super::attention::{attention, hidden, score};
+use crate::attention::{AttentionError, AttentionOptions, Heads, Qkv, Sequence};
+use crate::mask::FullyMasked;
+
+/// What [`attention_backward`] writes.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    /// Of the queries of the sequence, `[query_len, heads, head_dim]`.
+    pub query: &'a mut [f64],
+    /// Of its keys, `[padded_len, kv_heads, head_dim]`.
+    pub key: &'a mut [f64],
+    /// Of its values, as those of the keys.
+    pub value: &'a mut [f64],
+    /// Of the scaled and biased scores, `[heads, query_len, padded_len]`: what biases sum up.
+    pub scores: &'a mut [f64],
+}
+
+/// The gradients of [`attention`] of one sequence, given `d_context`, the gradient of its context.
+///
+/// With weights `P`, `dP = dO V^T` and `D = sum over keys of P dP`: `dV = P^T dO`, `dS = P (dP - D)`,
+/// `dQ = scale dS K`, `dK = scale dS^T Q`. What a hidden key, or the query it is hidden from, holds is not
+/// looked at. The weights of a query that had nothing to weigh do not depend on anything: such a query has
+/// no gradient, and under [`FullyMasked::Uniform`] each of the `padded_len` values an equal share.
+///
+/// # Errors
+/// As [`attention`]; a gradient of another shape.
+pub fn attention_backward(
+    qkv: Qkv<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    d_context: Heads<'_>,
+    gradients: Gradients<'_>,
+) -> Result<(), AttentionError> {
+    let Qkv { query, key, value } = qkv;
+    let Gradients { query: d_query, key: d_key, value: d_value, scores } = gradients;
+    let expected = [query.tokens(), query.heads(), query.head_dim()];
+    let found = [d_context.tokens(), d_context.heads(), d_context.head_dim()];
+    if found != expected {
+        return Err(AttentionError::GradientShape { expected, found });
+    }
+    // The weights, where the gradients of the scores will be; the context is not needed.
+    attention(qkv, sequence, options, d_query, scores)?;
+    let (heads, kv_heads, head_dim) = (query.heads(), key.heads(), query.head_dim());
+    let Sequence { query_start, query_len, key_start, padded_len, .. } = sequence;
+    let keys = [padded_len, kv_heads, head_dim].into_iter().try_fold(1usize, usize::checked_mul);
+    let keys = keys.ok_or(AttentionError::TooLarge)?;
+    for gradient in [&*d_key, &*d_value] {
+        if gradient.len() != keys {
+            let expected = [padded_len, kv_heads, head_dim];
+            return Err(AttentionError::GradientShape { expected, found: [gradient.len(), 1, 1] });
+        }
+    }
+    d_query.fill(0.0);
+    d_key.fill(0.0);
+    d_value.fill(0.0);
+    let group = heads / kv_heads.max(1);
+    let scale = f64::from(options.scale);
+    for head in 0..heads {
+        let kv_head = head / group;
+        let place = |j: usize| (j * kv_heads + kv_head) * head_dim;
+        for i in 0..query_len {
+            let row = &mut scores[(head * query_len + i) * padded_len..][..padded_len];
+            let d_out = d_context.row(query_start + i, head).unwrap_or(&[]);
+            let score = |j| score(query, key, sequence, options, head, i, j);
+            let any = (0..padded_len).any(|j| score(j).is_some_and(|x| x != f64::NEG_INFINITY));
+            if !any {
+                if options.fully_masked == FullyMasked::Uniform {
+                    for j in 0..padded_len {
+                        for (sum, &d) in d_value[place(j)..][..head_dim].iter_mut().zip(d_out) {
+                            *sum += f64::from(d) / padded_len as f64;
+                        }
+                    }
+                }
+                row.fill(0.0);
+                continue;
+            }
+            let d_weight = |j: usize| -> f64 {
+                let values = value.row(key_start + j, kv_head).unwrap_or(&[]);
+                d_out.iter().zip(values).map(|(&d, &v)| f64::from(d) * f64::from(v)).sum()
+            };
+            let seen = |j: usize| !hidden(sequence, options, head, i, j);
+            let mean: f64 =
+                (0..padded_len).filter(|&j| seen(j)).map(|j| row[j] * d_weight(j)).sum();
+            let q = query.row(query_start + i, head).unwrap_or(&[]);
+            for j in (0..padded_len).filter(|&j| seen(j)) {
+                let d_score = row[j] * (d_weight(j) - mean);
+                let k = key.row(key_start + j, kv_head).unwrap_or(&[]);
+                for c in 0..head_dim {
+                    d_value[place(j) + c] += row[j] * f64::from(d_out[c]);
+                    d_query[(i * heads + head) * head_dim + c] += scale * d_score * f64::from(k[c]);
+                    d_key[place(j) + c] += scale * d_score * f64::from(q[c]);
+                }
+                row[j] = d_score;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The gradients of a linear layer `Y = X W^T + b`, `W` stored `[outputs, inputs]`: a sum each.
+//!
+//! Each comes with what rounding errors are relative to: the same sum of magnitudes.
+
+use crate::gemm::{Epilogue, GemmError};
+use crate::matrix::Matrix;
+
+/// `dW[n, m] = before[n, m] + sum_k dY[k, n] X[k, m]` for `d_y` `[rows, outputs]` and `x` `[rows, inputs]`,
+/// into `out`, `[outputs, inputs]` end to end. `before` is what a gradient is added to, `[outputs, inputs]`.
+///
+/// `magnitude`, `[outputs, inputs]`, receives `|before[n, m]| + sum_k |dY[k, n]| |X[k, m]|`.
+///
+/// # Errors
+/// As [`crate::train::weight_gradient`]; an `out` or `magnitude` of another length than `outputs * inputs`
+/// is [`GemmError::PackedLength`].
+pub fn weight_gradient(
+    d_y: Matrix<'_>,
+    x: Matrix<'_>,
+    before: Option<Matrix<'_>>,
+    out: &mut [f64],
+    magnitude: &mut [f64],
+) -> Result<(), GemmError> {
+    let (rows, outputs, inputs) = (d_y.rows(), d_y.columns(), x.columns());
+    if x.rows() != rows {
+        return Err(GemmError::GradientRows { expected: rows, found: x.rows() });
+    }
+    if let Some(before) = before
+        && (before.rows(), before.columns()) != (outputs, inputs)
+    {
+        return Err(GemmError::WeightGradient {
+            expected: (outputs, inputs),
+            found: (before.rows(), before.columns()),
+        });
+    }
+    lengths(outputs.checked_mul(inputs), out, magnitude)?;
+    for n in 0..outputs {
+        for m in 0..inputs {
+            let start = before.map_or(0.0, |before| f64::from(before.at(n, m)));
+            let (mut sum, mut absolute) = (start, start.abs());
+            for k in 0..rows {
+                let product = f64::from(d_y.at(k, n)) * f64::from(x.at(k, m));
+                sum += product;
+                absolute += product.abs();
+            }
+            (out[n * inputs + m], magnitude[n * inputs + m]) = (sum, absolute);
+        }
+    }
+    Ok(())
+}
+
+/// `db[n] = before[n] + sum_k dY[k, n]` for `d_y` `[rows, outputs]`, into `out`, `[outputs]`.
+///
+/// `magnitude`, `[outputs]`, receives `|before[n]| + sum_k |dY[k, n]|`.
+///
+/// # Errors
+/// A `before` of another length than `outputs` is [`GemmError::BiasGradient`], another `out` or `magnitude`
+/// [`GemmError::PackedLength`].
+pub fn bias_gradient(
+    d_y: Matrix<'_>,
+    before: Option<&[f32]>,
+    out: &mut [f64],
+    magnitude: &mut [f64],
+) -> Result<(), GemmError> {
+    let (rows, outputs) = (d_y.rows(), d_y.columns());
+    if let Some(before) = before
+        && before.len() != outputs
+    {
+        return Err(GemmError::BiasGradient { expected: outputs, found: before.len() });
+    }
+    lengths(Some(outputs), out, magnitude)?;
+    for n in 0..outputs {
+        let start = before.map_or(0.0, |before| f64::from(before[n]));
+        let (mut sum, mut absolute) = (start, start.abs());
+        for k in 0..rows {
+            sum += f64::from(d_y.at(k, n));
+            absolute += f64::from(d_y.at(k, n)).abs();
+        }
+        (out[n], magnitude[n]) = (sum, absolute);
+    }
+    Ok(())
+}
+
+/// `dX[k, m] = sum_n dY[k, n] W[n, m]` for `d_y` `[rows, outputs]` and `weight` `[outputs, inputs]`, into `out`
+/// and `magnitude`, `[rows, inputs]`: the product of `dY` and of the weight as it is stored.
+///
+/// # Errors
+/// As [`super::gemm::gemm`].
+pub fn input_gradient(
+    d_y: Matrix<'_>,
+    weight: Matrix<'_>,
+    out: &mut [f64],
+    magnitude: &mut [f64],
+) -> Result<(), GemmError> {
+    super::gemm::gemm(d_y, weight, &Epilogue::default(), None, out, magnitude)
+}
+
+/// Whether results have `expected` elements.
+fn lengths(expected: Option<usize>, out: &[f64], magnitude: &[f64]) -> Result<(), GemmError> {
+    let expected = expected.ok_or(GemmError::TooLarge)?;
+    for found in [out.len(), magnitude.len()] {
+        if found != expected {
+            return Err(GemmError::PackedLength { expected, found });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,486 @@
+//! The gradient of attention against its oracle, on every instruction set of the machine: any head size, any
+//! lengths, every mask, in strided memory that holds NaN wherever nobody may look.
+
+use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
+use crate::support::{POISON, Random, Tensor, UNIT, all_isas, bits, brief};
+use proptest::prelude::*;
+use simdformer_kernels::reference::attention_backward as oracle;
+use simdformer_kernels::train::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
+    attention_kept,
+};
+use simdformer_kernels::{
+    FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
+};
+
+/// A batch and the gradient of its context; poison in tokens of no sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) batch: Batch,
+    pub(crate) d_context: Tensor,
+    /// Layouts of the gradients.
+    pub(crate) layouts: [usize; 3],
+}
+
+/// What the forward keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) context: Tensor,
+    pub(crate) sums: Vec<f32>,
+}
+
+/// All gradients, in memory that was full of poison but for that of the bias.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradients {
+    pub(crate) query: Tensor,
+    pub(crate) key: Tensor,
+    pub(crate) value: Tensor,
+    pub(crate) bias: Vec<f32>,
+}
+
+impl Gradients {
+    /// The bits of what is not between elements.
+    pub(crate) fn bits(&self) -> [Vec<u32>; 4] {
+        let dense = |tensor: &Tensor| bits(&tensor.dense());
+        [dense(&self.query), dense(&self.key), dense(&self.value), bits(&self.bias)]
+    }
+}
+
+impl Case {
+    pub(crate) fn new(batch: Batch, layouts: [usize; 4], seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mut d_context = Tensor::new(batch.query.shape, layouts[3]);
+        for sequence in &batch.sequences {
+            let tokens = sequence.query_start..sequence.query_start + sequence.query_len;
+            d_context.fill(tokens, || random.value());
+        }
+        Self { batch, d_context, layouts: [layouts[0], layouts[1], layouts[2]] }
+    }
+
+    fn qkv(&self) -> Qkv<'_> {
+        let Batch { query, key, value, .. } = &self.batch;
+        Qkv { query: query.view(), key: key.view(), value: value.view() }
+    }
+
+    /// Runs the forward, and holds it to the bits of `attention`.
+    pub(crate) fn forward(&self, isa: Isa, parallelism: Parallelism<'_>) -> Kept {
+        let batch = &self.batch;
+        let floats =
+            attention_scratch(isa, &batch.sequences, batch.kv_heads(), batch.head_dim()).unwrap();
+        let mut scratch = vec![POISON; floats];
+        let mut context = Tensor::new(batch.query.shape, batch.out_layout);
+        let mut sums = vec![POISON; 2 * batch.query.shape[0] * batch.heads()];
+        attention_kept(
+            isa,
+            self.qkv(),
+            &batch.sequences,
+            &batch.options(),
+            context.view_mut(),
+            &mut sums,
+            &mut scratch,
+            parallelism,
+        )
+        .expect("a batch that fits");
+        let plain = batch.attention(isa, Parallelism::Serial);
+        assert!(bits(&context.data) == bits(&plain.out.data), "{isa}: kept and not kept differ");
+        Kept { context, sums }
+    }
+
+    /// The gradient of a bias, before: zeros where a query meets a key at that distance.
+    fn bias(&self) -> Vec<f32> {
+        let Some(OwnedBias { data, head_stride, zero: Some(zero), .. }) = &self.batch.bias else {
+            return Vec::new();
+        };
+        let mut gradient = vec![POISON; data.len()];
+        self.pairs(|_, head, i, j, sequence| {
+            let at = head * head_stride + zero + j + sequence.query_len;
+            gradient[at - sequence.key_len - i] = 0.0;
+        });
+        gradient
+    }
+
+    /// Calls `each` with every sequence, head, query and key that the limits let the query see.
+    fn pairs(&self, mut each: impl FnMut(usize, usize, usize, usize, Sequence)) {
+        for (index, &sequence) in self.batch.sequences.iter().enumerate() {
+            for head in 0..self.batch.heads() {
+                for i in 0..sequence.query_len {
+                    let visible = reference::attention::visible(sequence, self.batch.causal, i);
+                    for j in 0..visible {
+                        each(index, head, i, j, sequence);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn backward(
+        &self,
+        isa: Isa,
+        kept: &Kept,
+        parallelism: Parallelism<'_>,
+    ) -> Gradients {
+        let batch = &self.batch;
+        let mut gradients = Gradients {
+            query: Tensor::new(batch.query.shape, self.layouts[0]),
+            key: Tensor::new(batch.key.shape, self.layouts[1]),
+            value: Tensor::new(batch.value.shape, self.layouts[2]),
+            bias: self.bias(),
+        };
+        let (heads, kv_heads) = (batch.heads(), batch.kv_heads());
+        let head_dim = batch.head_dim();
+        let sequences = &batch.sequences;
+        let floats = attention_backward_scratch(isa, sequences, heads, kv_heads, head_dim).unwrap();
+        let sum = |count: fn(&Sequence) -> usize| sequences.iter().map(count).sum::<usize>();
+        let longest = sequences.iter().map(|s| s.query_len.max(s.key_len)).max().unwrap_or(0);
+        let bound = attention_backward_scratch_bound(
+            isa,
+            sequences.len(),
+            [sum(|s| s.query_len), sum(|s| s.key_len)],
+            longest,
+            [heads, kv_heads],
+            head_dim,
+        );
+        assert!(floats <= bound.unwrap());
+        let mut scratch = vec![POISON; floats];
+        let Gradients { query, key, value, bias } = &mut gradients;
+        let relative = batch.bias.as_ref().is_some_and(|bias| bias.zero.is_some());
+        attention_backward(
+            isa,
+            self.qkv(),
+            kept.context.view(),
+            &kept.sums,
+            self.d_context.view(),
+            sequences,
+            &batch.options(),
+            QkvMut { query: query.view_mut(), key: key.view_mut(), value: value.view_mut() },
+            relative.then_some(bias),
+            &mut scratch,
+            parallelism,
+        )
+        .expect("a batch that fits");
+        gradients
+    }
+
+    pub(crate) fn run(&self, isa: Isa, parallelism: Parallelism<'_>) -> Gradients {
+        let kept = self.forward(isa, parallelism);
+        self.backward(isa, &kept, parallelism)
+    }
+
+    /// Holds gradients to the documented bounds, and everything beside them to what it was.
+    pub(crate) fn check(&self, found: &Gradients, what: &str) {
+        let batch = &self.batch;
+        let largest = |values: &[f32]| {
+            let finite = values.iter().filter(|x| x.is_finite());
+            finite.fold(0.0f64, |most, &x| most.max(f64::from(x.abs())))
+        };
+        let head_dim = batch.head_dim();
+        let (q, k) = (largest(&batch.query.data), largest(&batch.key.data));
+        let (v, d) = (largest(&batch.value.data), largest(&self.d_context.data));
+        let scale = f64::from(batch.scale.abs());
+        let weight = batch.bound();
+        let product = head_dim as f64 * d * v;
+        let most = |terms: f64| 3.0 * weight + (2.0 * (head_dim as f64 + terms) + 12.0) * UNIT;
+        // Weights below the smallest normal number are 0.
+        let tiny = 1e-34 * (1.0 + product) * (1.0 + q) * (1.0 + k) * (1.0 + d);
+        let (heads, kv_heads) = (batch.heads(), batch.kv_heads());
+        let group = heads / kv_heads;
+        let exact_weights = batch.exact();
+        let mut of_bias = vec![(0.0f64, 0.0f64, 0usize); found.bias.len()];
+        let (mut queries_owned, mut keys_owned) =
+            (vec![false; batch.query.shape[0]], vec![false; batch.key.shape[0]]);
+        for (index, &sequence) in batch.sequences.iter().enumerate() {
+            let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
+            let rows = query_len * heads;
+            let keys = padded_len * kv_heads * head_dim;
+            let mut query = vec![f64::NAN; rows * head_dim];
+            let (mut key, mut value) = (vec![f64::NAN; keys], vec![f64::NAN; keys]);
+            let mut scores = vec![f64::NAN; rows * padded_len];
+            oracle::attention_backward(
+                self.qkv(),
+                sequence,
+                &batch.options(),
+                self.d_context.view(),
+                oracle::Gradients {
+                    query: &mut query,
+                    key: &mut key,
+                    value: &mut value,
+                    scores: &mut scores,
+                },
+            )
+            .expect("a batch that fits");
+            let weights = &exact_weights[index].weights;
+            for i in 0..query_len {
+                queries_owned[query_start + i] = true;
+                let bound = scale * k * product * most(padded_len as f64) + tiny;
+                for head in 0..heads {
+                    for (c, &x) in found.query.row(query_start + i, head).iter().enumerate() {
+                        let exact = query[(i * heads + head) * head_dim + c];
+                        assert!(
+                            (f64::from(x) - exact).abs() <= bound,
+                            "{what}: query {i} of {sequence:?}, head {head}, element {c}: {x:e}, \
+                             exactly {exact:e}, bound {bound:e}"
+                        );
+                    }
+                }
+            }
+            for j in 0..padded_len {
+                keys_owned[key_start + j] = true;
+                for kv_head in 0..kv_heads {
+                    let members = kv_head * group..(kv_head + 1) * group;
+                    let sum: f64 = members
+                        .flat_map(|head| (0..query_len).map(move |i| head * query_len + i))
+                        .map(|row| weights[row * padded_len + j])
+                        .sum();
+                    let terms = (query_len * group) as f64;
+                    let bound = scale * q * product * most(terms) * sum + tiny * terms;
+                    let value_bound = d * (weight + (terms + 2.0) * UNIT) * sum + tiny * terms;
+                    for c in 0..head_dim {
+                        let at = (j * kv_heads + kv_head) * head_dim + c;
+                        let (x, y) = (
+                            found.key.row(key_start + j, kv_head)[c],
+                            found.value.row(key_start + j, kv_head)[c],
+                        );
+                        assert!(
+                            (f64::from(x) - key[at]).abs() <= bound,
+                            "{what}: key {j} of {sequence:?}, head {kv_head}, element {c}: {x:e}, \
+                             exactly {:e}, bound {bound:e}",
+                            key[at]
+                        );
+                        assert!(
+                            (f64::from(y) - value[at]).abs() <= value_bound,
+                            "{what}: value {j} of {sequence:?}, head {kv_head}, element {c}: {y:e}, \
+                             exactly {:e}, bound {value_bound:e}",
+                            value[at]
+                        );
+                        let hidden = j >= key_len || sum == 0.0;
+                        assert!(
+                            !hidden || (x == 0.0 && (sum > 0.0 || y == 0.0)),
+                            "{what}: key {j}"
+                        );
+                    }
+                }
+            }
+            let Some(OwnedBias { head_stride, zero: Some(zero), .. }) = batch.bias else {
+                continue;
+            };
+            self.pairs(|other, head, i, j, _| {
+                if other == index {
+                    let at = head * head_stride + zero + j + query_len - key_len - i;
+                    let row = (head * query_len + i) * padded_len;
+                    of_bias[at].0 += scores[row + j];
+                    of_bias[at].1 += weights[row + j];
+                    of_bias[at].2 += 1;
+                }
+            });
+        }
+        for (at, (&x, &(exact, sum, terms))) in found.bias.iter().zip(&of_bias).enumerate() {
+            if terms == 0 {
+                assert_eq!(x.to_bits(), POISON.to_bits(), "{what}: bias {at} was written");
+                continue;
+            }
+            let bound = product * most(terms as f64) * sum + tiny * terms as f64;
+            assert!(
+                (f64::from(x) - exact).abs() <= bound,
+                "{what}: bias {at}: {x:e}, exactly {exact:e}, bound {bound:e}"
+            );
+        }
+        found.query.check_untouched(|token| queries_owned[token]);
+        found.key.check_untouched(|token| keys_owned[token]);
+        found.value.check_untouched(|token| keys_owned[token]);
+    }
+}
+
+fn check(case: &Case, what: &str) {
+    for isa in all_isas() {
+        let found = case.run(isa, Parallelism::Serial);
+        case.check(&found, &format!("{isa}, {what}"));
+    }
+}
+
+/// Lengths with the edges of vectors, tiles and blocks among them.
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        6 => 0usize..=20,
+        3 => prop::sample::select(vec![31usize, 32, 33, 47, 48, 63, 65, 95, 96, 97, 193, 256, 257]),
+        1 => 0usize..=300,
+    ]
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (
+        prop_oneof![4 => 1usize..=70, 1 => prop::sample::select(vec![64usize, 80, 128])],
+        (1usize..=3, prop::sample::select(vec![1usize, 2, 3])),
+        prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
+        [0usize..=2, 0usize..=2, 0usize..=2],
+        [0usize..=2, 0usize..=2, 0usize..=2, 0usize..=2],
+        (any::<bool>(), 0usize..7, any::<bool>()),
+        prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
+        any::<u64>(),
+    )
+        .prop_map(
+            |(head_dim, (kv_heads, group), mut lens, layouts, others, kind, scale, seed)| {
+                let (causal, bias, uniform) = kind;
+                let heads = kv_heads * group;
+                for (query_len, key_len, padding) in &mut lens {
+                    // The naive oracle must end some day.
+                    let budget = 1_000_000 / (heads * head_dim * (*key_len + *padding).max(1));
+                    *query_len = (*query_len).min(budget.max(2));
+                }
+                let mut batch = Batch::new(&lens, [heads, kv_heads, head_dim], layouts, seed);
+                let mut random = Random::new(!seed);
+                batch.scale *= scale;
+                batch.causal = causal;
+                if uniform {
+                    // Then padding is part of the mean.
+                    batch.fully_masked = FullyMasked::Uniform;
+                    for i in 0..batch.sequences.len() {
+                        let Sequence { key_start, key_len, padded_len, .. } = batch.sequences[i];
+                        batch
+                            .value
+                            .fill(key_start + key_len..key_start + padded_len, || random.value());
+                    }
+                }
+                let batch = match bias {
+                    0 | 1 => batch,
+                    2 => with_dense_bias(batch, &mut random),
+                    _ => with_relative_bias(batch, bias == 4, |_, _| {
+                        let hidden = bias == 6 && random.below(5) == 0;
+                        if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
+                    }),
+                };
+                Case::new(batch, others, seed)
+            },
+        )
+}
+
+/// A bias for each head with some minus infinities. Keys that are hidden from every query become NaN.
+fn with_dense_bias(mut batch: Batch, random: &mut Random) -> Batch {
+    let keys = batch.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
+    let tokens = batch.query.shape[0];
+    let (query_stride, head_stride) = (keys + 1, tokens * (keys + 1) + 3);
+    let mut data: Vec<f32> = (0..batch.heads() * head_stride)
+        .map(|_| if random.below(5) == 0 { f32::NEG_INFINITY } else { 3.0 * random.value() })
+        .collect();
+    for hidden in [3, 8, 16, 256].into_iter().filter(|&hidden| hidden < keys) {
+        for head in 0..batch.heads() {
+            for token in 0..tokens {
+                data[head * head_stride + token * query_stride + hidden] = f32::NEG_INFINITY;
+            }
+        }
+        // A uniform mean would see it.
+        if batch.fully_masked == FullyMasked::Zeros {
+            for i in 0..batch.sequences.len() {
+                let Sequence { key_start, key_len, .. } = batch.sequences[i];
+                if hidden < key_len {
+                    let token = key_start + hidden;
+                    batch.key.fill(token..token + 1, || f32::NAN);
+                    batch.value.fill(token..token + 1, || f32::INFINITY);
+                }
+            }
+        }
+    }
+    batch.bias = Some(OwnedBias::dense(data, head_stride, query_stride));
+    batch
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_gradient_is_within_its_bound_and_reads_nothing_hidden(case in cases()) {
+        check(&case, "any batch");
+    }
+}
+
+#[test]
+fn every_head_size_up_to_70_and_some_beyond() {
+    for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
+        for causal in [false, true] {
+            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0)];
+            let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
+            batch.causal = causal;
+            let case = Case::new(batch, [2, 1, 0, 2], 5);
+            check(&case, &format!("head size {head_dim}, causal {causal}"));
+        }
+    }
+}
+
+#[test]
+fn every_length_around_the_edges_of_blocks() {
+    let edges = [1, 2, 5, 6, 7, 15, 16, 17, 31, 63, 95, 96, 97, 192, 193, 255, 256, 257, 300, 513];
+    for (index, &query_len) in edges.iter().enumerate() {
+        for (other, &key_len) in edges.iter().enumerate() {
+            if brief() && (index + other) % 5 != 0 {
+                continue;
+            }
+            for causal in [false, true] {
+                let group = 1 + (index + other) % 2;
+                let mut batch =
+                    Batch::new(&[(query_len, key_len, 3)], [group, 1, 3], [0, 0, 0], 11);
+                batch.causal = causal;
+                let case = Case::new(batch, [0; 4], key_len as u64);
+                check(&case, &format!("{query_len} x {key_len}, causal {causal}"));
+            }
+        }
+    }
+}
+
+/// Sentences as translation has them, whose rows are read where they are.
+#[test]
+fn every_short_sentence() {
+    for head_dim in [8, 16, 32, 64] {
+        for causal in [false, true] {
+            let lens: Vec<_> = (1..=17).map(|len| (len, 1 + (7 * len) % 17, len % 3)).collect();
+            let cross = Batch::new(&lens, [4, 4, head_dim], [0, 1, 2], 3);
+            let lens: Vec<_> = (1..=17).map(|len| (len, len, 0)).collect();
+            let own = Batch::new(&lens, [2, 2, head_dim], [2, 1, 0], 4);
+            for mut batch in [cross, own] {
+                batch.causal = causal;
+                let case = Case::new(batch, [1, 0, 2, 1], 2);
+                check(&case, &format!("head size {head_dim}, causal {causal}"));
+            }
+        }
+    }
+}
+
+/// Sums over distances, when some of the table was there before.
+#[test]
+fn the_gradient_of_a_bias_is_added() {
+    for causal in [false, true] {
+        let mut batch = Batch::new(&[(9, 9, 0), (4, 17, 1)], [2, 1, 8], [0; 3], 3);
+        batch.causal = causal;
+        let batch = with_relative_bias(batch, false, |_, distance| distance as f32 / 8.0);
+        let case = Case::new(batch, [0; 4], 8);
+        for isa in all_isas() {
+            let kept = case.forward(isa, Parallelism::Serial);
+            let once = case.backward(isa, &kept, Parallelism::Serial).bias;
+            assert!(once.iter().any(|x| x.is_finite() && *x != 0.0));
+            let mut twice = once.clone();
+            let mut gradient = Tensor::new(case.batch.query.shape, 0);
+            let shape = case.batch.key.shape;
+            let (mut key, mut value) = (Tensor::new(shape, 0), Tensor::new(shape, 0));
+            let floats = attention_backward_scratch(isa, &case.batch.sequences, 2, 1, 8).unwrap();
+            let mut scratch = vec![POISON; floats];
+            let gradients =
+                QkvMut { query: gradient.view_mut(), key: key.view_mut(), value: value.view_mut() };
+            attention_backward(
+                isa,
+                case.qkv(),
+                kept.context.view(),
+                &kept.sums,
+                case.d_context.view(),
+                &case.batch.sequences,
+                &case.batch.options(),
+                gradients,
+                Some(&mut twice),
+                &mut scratch,
+                Parallelism::Serial,
+            )
+            .expect("a batch that fits");
+            for (once, twice) in once.iter().zip(twice) {
+                let bound = 4.0 * UNIT as f32 * (1.0 + once.abs());
+                assert!(once.is_nan() || (twice - 2.0 * once).abs() <= bound, "{isa}");
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! What the gradient of attention promises beside its values: bits, masks, memory that is not touched, errors.
+
+use crate::attention::{Case, Gradients};
+use crate::support::batch::{Batch, with_bias, with_relative_bias};
+use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
+use simdformer_kernels::train::{
+    QkvMut, attention_backward, attention_backward_scratch, attention_kept,
+};
+use simdformer_kernels::{
+    AttentionError, AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
+    Sequence, attention_scratch,
+};
+use std::collections::BTreeSet;
+
+fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
+    let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2), (5, 0, 2)];
+    let mut batch = Batch::new(&lens, [6, 3, head_dim], [0, 1, 2], head_dim as u64);
+    batch.causal = causal;
+    if relative {
+        let mut random = Random::new(5);
+        batch = with_relative_bias(batch, false, |_, _| random.value());
+    }
+    Case::new(batch, [1, 0, 2, 0], 4)
+}
+
+#[test]
+fn trap_19_threads_do_not_change_a_bit() {
+    for (causal, relative, head_dim) in
+        [(false, false, 64), (true, false, 64), (true, true, 37), (false, true, 20)]
+    {
+        let case = large(causal, relative, head_dim);
+        for isa in all_isas() {
+            let kept = case.forward(isa, Parallelism::Serial);
+            let serial = case.backward(isa, &kept, Parallelism::Serial).bits();
+            for crew in CREWS {
+                let (sums, found) = crew.run(|parallelism| {
+                    let again = case.forward(isa, parallelism);
+                    (again.sums, case.backward(isa, &kept, parallelism).bits())
+                });
+                assert!(bits(&sums) == bits(&kept.sums), "{isa}, {crew:?}: sums");
+                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
+            }
+        }
+    }
+}
+
+/// One sequence of a case, in a batch of its own.
+fn alone(case: &Case, index: usize) -> Case {
+    let sequence = case.batch.sequences[index];
+    let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
+    let mut batch = case.batch.clone();
+    batch.query = batch.query.tokens(query_start..query_start + query_len);
+    batch.key = batch.key.tokens(key_start..key_start + padded_len);
+    batch.value = batch.value.tokens(key_start..key_start + padded_len);
+    batch.sequences =
+        vec![Sequence { query_start: 0, query_len, key_start: 0, key_len, padded_len }];
+    let d_context = case.d_context.tokens(query_start..query_start + query_len);
+    Case { batch, d_context, layouts: [0; 3] }
+}
+
+#[test]
+fn a_sequence_has_the_same_gradients_alone() {
+    for (causal, head_dim) in [(false, 64), (true, 33)] {
+        let case = large(causal, false, head_dim);
+        for isa in all_isas() {
+            let all = case.run(isa, Parallelism::Serial);
+            for (index, sequence) in case.batch.sequences.iter().enumerate() {
+                let found = alone(&case, index).run(isa, Parallelism::Serial);
+                let queries = sequence.query_start..sequence.query_start + sequence.query_len;
+                let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
+                let expected = Gradients {
+                    query: all.query.tokens(queries),
+                    key: all.key.tokens(keys.clone()),
+                    value: all.value.tokens(keys),
+                    bias: Vec::new(),
+                };
+                assert!(found.bits() == expected.bits(), "{isa}: {sequence:?}");
+            }
+        }
+    }
+}
+
+/// From the same sums and context, the sets that fuse multiply-adds give the same bits.
+#[test]
+fn instruction_sets_agree() {
+    let mut cases: Vec<Case> =
+        [(false, false, 64), (true, false, 33), (true, true, 20), (false, true, 130)]
+            .map(|(causal, relative, head_dim)| large(causal, relative, head_dim))
+            .into();
+    for (causal, head_dim) in [(false, 32), (true, 32), (true, 64)] {
+        let lens: Vec<_> = (1..=17).map(|len| (len, 1 + (5 * len) % 17, 0)).collect();
+        let mut batch = Batch::new(&lens, [2, 2, head_dim], [0; 3], 3);
+        batch.causal = causal;
+        cases.push(Case::new(batch, [0; 4], 1));
+    }
+    for (index, case) in cases.iter().enumerate() {
+        let isas: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
+        let Some(&first) = isas.first() else { return };
+        let kept = case.forward(first, Parallelism::Serial);
+        let expected = case.backward(first, &kept, Parallelism::Serial);
+        for isa in isas {
+            let found = case.backward(isa, &kept, Parallelism::Serial);
+            assert!(found.bits() == expected.bits(), "{isa} and {first}, case {index}");
+        }
+    }
+}
+
+/// Makes the keys and values from each `cut` on NaN, or the queries and their contexts' gradients before it:
+/// who may not see them keeps their bits.
+#[test]
+fn nan_reaches_nobody_who_does_not_see_it() {
+    for head_dim in [5, 16, 64] {
+        for (query_len, key_len) in [(300, 300), (40, 300), (310, 300), (9, 9)] {
+            let mut batch = Batch::new(&[(query_len, key_len, 0)], [1, 1, head_dim], [0; 3], 4);
+            batch.causal = true;
+            let case = Case::new(batch, [0; 4], 6);
+            for isa in all_isas() {
+                let clean = case.run(isa, Parallelism::Serial);
+                for cut in [1, 2, 8, 15, 16, 17, 40, 95, 97, 255, 256, 257, 290] {
+                    let sees = |i: usize| (i + 1 + key_len).saturating_sub(query_len);
+                    if cut < key_len {
+                        let mut poisoned = case.clone();
+                        poisoned.batch.key.fill(cut..key_len, || f32::NAN);
+                        poisoned.batch.value.fill(cut..key_len, || f32::NAN);
+                        let found = poisoned.run(isa, Parallelism::Serial);
+                        for i in 0..query_len {
+                            let (row, clean) = (found.query.row(i, 0), clean.query.row(i, 0));
+                            if sees(i) <= cut {
+                                assert_eq!(difference(row, clean), None, "{isa}: query {i}, {cut}");
+                            } else {
+                                assert!(row.iter().all(|x| x.is_nan()), "{isa}: {i}, {cut}");
+                            }
+                        }
+                    }
+                    if cut < query_len {
+                        let mut poisoned = case.clone();
+                        poisoned.batch.query.fill(0..cut, || f32::NAN);
+                        poisoned.d_context.fill(0..cut, || f32::INFINITY);
+                        let found = poisoned.run(isa, Parallelism::Serial);
+                        for j in 0..key_len {
+                            for (found, clean) in
+                                [(&found.key, &clean.key), (&found.value, &clean.value)]
+                            {
+                                let (row, clean) = (found.row(j, 0), clean.row(j, 0));
+                                if j >= sees(cut - 1) {
+                                    assert_eq!(difference(row, clean), None, "{isa}: {j}, {cut}");
+                                } else {
+                                    assert!(row.iter().all(|x| x.is_nan()), "{isa}: {j}, {cut}");
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A sequence without a key and one without a query beside others.
+#[test]
+fn trap_09_a_length_of_0_beside_a_length_of_5() {
+    for uniform in [false, true] {
+        for causal in [false, true] {
+            let mut batch = Batch::new(
+                &[(5, 5, 0), (4, 0, 3), (5, 5, 0), (0, 5, 1), (6, 3, 0)],
+                [4, 2, 16],
+                [0; 3],
+                2,
+            );
+            batch.causal = causal;
+            if uniform {
+                batch.fully_masked = FullyMasked::Uniform;
+                // It is part of the mean.
+                let padding = batch.sequences[1];
+                let tokens = padding.key_start..padding.key_start + padding.padded_len;
+                batch.value.fill(tokens, || 0.5);
+                let padding = batch.sequences[3];
+                let token = padding.key_start + padding.key_len;
+                batch.value.fill(token..token + 1, || 0.5);
+            }
+            let case = Case::new(batch, [0; 4], 1);
+            for isa in all_isas() {
+                let found = case.run(isa, Parallelism::Serial);
+                case.check(&found, &format!("{isa}, uniform {uniform}, causal {causal}"));
+                let keyless = case.batch.sequences[1];
+                for token in keyless.query_start..keyless.query_start + keyless.query_len {
+                    for head in 0..4 {
+                        assert!(found.query.row(token, head).iter().all(|&x| x == 0.0), "{isa}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row whose weights are all zero by its scores or its bias gives nothing to anybody, whatever it holds.
+#[test]
+fn a_query_that_weighs_nothing_gives_nothing() {
+    for by_bias in [false, true] {
+        let mut batch = Batch::new(&[(9, 20, 0)], [1, 1, 16], [0; 3], 2);
+        if by_bias {
+            batch = with_bias(batch, |i, _| if i == 4 { f32::NEG_INFINITY } else { 0.0 });
+        } else {
+            // All keys point one way, and query 4 infinitely far the other.
+            batch.key.fill(0..20, || 1.0);
+            batch.query.fill(4..5, || f32::NEG_INFINITY);
+        }
+        let mut case = Case::new(batch, [0; 4], 1);
+        let clean = {
+            let mut case = case.clone();
+            case.batch.query.fill(4..5, || 1.0);
+            case.d_context.fill(4..5, || 0.0);
+            case
+        };
+        case.d_context.fill(4..5, || f32::NAN);
+        for isa in all_isas() {
+            let found = case.run(isa, Parallelism::Serial);
+            let clean = clean.run(isa, Parallelism::Serial);
+            assert!(found.query.row(4, 0).iter().all(|&x| x == 0.0), "{isa}");
+            for j in 0..20 {
+                assert!(found.key.row(j, 0) == clean.key.row(j, 0), "{isa}: key {j}");
+                assert!(found.value.row(j, 0) == clean.value.row(j, 0), "{isa}: value {j}");
+            }
+        }
+    }
+}
+
+/// A key that the bias hides from everybody gives nothing to anybody, whatever it and its value hold; in one block of
+/// keys and in two.
+#[test]
+fn a_key_that_the_bias_hides_gives_nothing() {
+    for keys in [4, 20, 300] {
+        let batch = Batch::new(&[(9, keys, 0)], [2, 1, 16], [0; 3], 2);
+        let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
+        let mut case = Case::new(batch, [0; 4], 1);
+        let clean = case.clone();
+        case.batch.key.fill(3..4, || f32::NAN);
+        case.batch.value.fill(3..4, || f32::INFINITY);
+        for isa in all_isas() {
+            let found = case.run(isa, Parallelism::Serial);
+            case.check(&found, &format!("{isa}, {keys} keys"));
+            let clean = clean.run(isa, Parallelism::Serial);
+            for (i, head) in (0..9).flat_map(|i| [(i, 0), (i, 1)]) {
+                assert!(found.query.row(i, head) == clean.query.row(i, head), "{isa}: query {i}");
+            }
+            for j in 0..keys {
+                assert!(found.key.row(j, 0) == clean.key.row(j, 0), "{isa}: key {j}");
+                assert!(found.value.row(j, 0) == clean.value.row(j, 0), "{isa}: value {j}");
+            }
+            assert!(found.key.row(3, 0).iter().all(|&x| x == 0.0), "{isa}");
+        }
+    }
+}
+
+/// Scores far below zero: what a padded lane would have, 0, is far above the maximum.
+#[test]
+fn trap_10_padded_lanes_do_not_overflow_under_very_negative_maxima() {
+    for keys in [1, 3, 15, 17, 31, 40, 257] {
+        for causal in [false, true] {
+            let mut batch = Batch::new(&[(keys, keys, 2)], [2, 1, 8], [0; 3], 2);
+            batch.causal = causal;
+            let mut random = Random::new(1);
+            batch.query.fill(0..keys, || 30.0 + random.value());
+            batch.key.fill(0..keys, || -30.0 + random.value());
+            let case = Case::new(batch, [0; 4], 1);
+            for isa in all_isas() {
+                let kept = case.forward(isa, Parallelism::Serial);
+                assert!(kept.sums[0] < -1000.0, "{isa}: {}", kept.sums[0]);
+                let found = case.backward(isa, &kept, Parallelism::Serial);
+                case.check(&found, &format!("{isa}, {keys} keys, causal {causal}"));
+            }
+        }
+    }
+}
+
+/// The gradient of the context in memory with gaps, and with rows a power of two apart.
+#[test]
+fn trap_11_strides_of_the_contexts_gradient_do_not_matter() {
+    let case = large(true, false, 64);
+    let shape @ [tokens, heads, head_dim] = case.batch.query.shape;
+    for isa in all_isas() {
+        let kept = case.forward(isa, Parallelism::Serial);
+        let expected = case.backward(isa, &kept, Parallelism::Serial).bits();
+        for (token_stride, head_stride) in
+            [(1024, head_dim), (2048, 128), (head_dim, 64 * 1024), (heads * head_dim + 1, head_dim)]
+        {
+            let reach = (tokens - 1) * token_stride + (heads - 1) * head_stride + head_dim;
+            let data = vec![POISON; reach];
+            let mut other = case.clone();
+            other.d_context = Tensor { data, shape, token_stride, head_stride };
+            for token in 0..tokens {
+                for head in 0..heads {
+                    let row = case.d_context.row(token, head);
+                    other.d_context.row_mut(token, head).copy_from_slice(row);
+                }
+            }
+            let found = other.backward(isa, &kept, Parallelism::Serial).bits();
+            assert!(found == expected, "{isa}: strides {token_stride} and {head_stride}");
+        }
+    }
+}
+
+/// Query, key and value of one buffer, and their gradients in one like it.
+#[test]
+fn a_fused_buffer_has_a_fused_gradient() {
+    for (tokens, heads, head_dim) in [(37, 3, 16), (9, 2, 7), (0, 2, 8), (5, 0, 8), (5, 2, 0)] {
+        let width = 3 * heads * head_dim;
+        let mut random = Random::new(6);
+        let fused = random.values(tokens * width);
+        let d_context = random.values(tokens * heads * head_dim);
+        let shape = [tokens, heads, head_dim];
+        let sequences = [Sequence::packed(0, tokens / 2), Sequence::packed(tokens / 2, tokens / 3)];
+        let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
+        for isa in all_isas() {
+            let qkv = Qkv::fused(&fused, shape).unwrap();
+            let mut context = vec![POISON; tokens * heads * head_dim];
+            let mut sums = vec![POISON; tokens * heads * 2];
+            let mut scratch =
+                vec![0.0; attention_scratch(isa, &sequences, heads, head_dim).unwrap()];
+            let out = HeadsMut::new(&mut context, shape).unwrap();
+            let serial = Parallelism::Serial;
+            attention_kept(isa, qkv, &sequences, &options, out, &mut sums, &mut scratch, serial)
+                .unwrap();
+            let floats =
+                attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
+            let run = |gradients: QkvMut<'_>| {
+                attention_backward(
+                    isa,
+                    qkv,
+                    Heads::new(&context, shape).unwrap(),
+                    &sums,
+                    Heads::new(&d_context, shape).unwrap(),
+                    &sequences,
+                    &options,
+                    gradients,
+                    None,
+                    &mut vec![POISON; floats],
+                    serial,
+                )
+                .unwrap();
+            };
+            let mut parts = [(); 3].map(|()| vec![POISON; tokens * heads * head_dim]);
+            let [query, key, value] = parts.each_mut().map(|part| HeadsMut::new(part, shape));
+            run(QkvMut { query: query.unwrap(), key: key.unwrap(), value: value.unwrap() });
+            let mut fused = vec![POISON; tokens * width];
+            run(QkvMut::fused(&mut fused, shape).unwrap());
+            for (token, row) in fused.chunks_exact(width.max(1)).enumerate() {
+                for (part, row) in parts.iter().zip(row.chunks_exact(width / 3)) {
+                    let expected = &part[token * heads * head_dim..][..heads * head_dim];
+                    assert_eq!(bits(row), bits(expected), "{isa}: token {token}");
+                }
+            }
+            assert!(QkvMut::fused(&mut fused, [tokens + 1, 1 + heads, 1 + head_dim]).is_err());
+        }
+    }
+}
+
+/// A call that fits: queries `[6, 4, 8]`, keys and values `[7, 2, 8]`, two sequences.
+struct Call {
+    context: [usize; 3],
+    d_context: [usize; 3],
+    gradients: [[usize; 3]; 3],
+    sums: usize,
+    sequences: Vec<Sequence>,
+    relative: bool,
+    d_bias: Option<usize>,
+    scratch_less: usize,
+}
+
+impl Call {
+    fn good() -> Self {
+        let sequence = |query_start, query_len, key_start, key_len, padded_len| Sequence {
+            query_start,
+            query_len,
+            key_start,
+            key_len,
+            padded_len,
+        };
+        Self {
+            context: [6, 4, 8],
+            d_context: [6, 4, 8],
+            gradients: [[6, 4, 8], [7, 2, 8], [7, 2, 8]],
+            sums: 48,
+            sequences: vec![sequence(0, 2, 4, 3, 3), sequence(2, 4, 0, 3, 4)],
+            relative: true,
+            d_bias: Some(3 * 6 + 2 + 4),
+            scratch_less: 0,
+        }
+    }
+
+    fn result(&self, isa: Isa) -> Result<(), AttentionError> {
+        const ZEROS: [f32; 512] = [0.0; 512];
+        let heads = |shape| Heads::new(&ZEROS, shape).expect("a small tensor");
+        let bias = Bias::Relative { data: &ZEROS[..24], head_stride: 6, zero: 2 };
+        let options =
+            AttentionOptions { bias: self.relative.then_some(bias), ..AttentionOptions::new(8) };
+        let floats = attention_backward_scratch(isa, &self.sequences, 4, 2, 8).unwrap_or(0);
+        let mut scratch = vec![POISON; floats - self.scratch_less];
+        let mut out = self.gradients.map(|shape| vec![POISON; shape.iter().product()]);
+        let [query, key, value] = out.each_mut();
+        let mut d_bias = self.d_bias.map(|len| vec![POISON; len]);
+        let view = |data, shape| HeadsMut::new(data, shape).expect("a small tensor");
+        let result = attention_backward(
+            isa,
+            Qkv { query: heads([6, 4, 8]), key: heads([7, 2, 8]), value: heads([7, 2, 8]) },
+            heads(self.context),
+            &ZEROS[..self.sums],
+            heads(self.d_context),
+            &self.sequences,
+            &options,
+            QkvMut {
+                query: view(query, self.gradients[0]),
+                key: view(key, self.gradients[1]),
+                value: view(value, self.gradients[2]),
+            },
+            d_bias.as_deref_mut(),
+            &mut scratch,
+            Parallelism::Serial,
+        );
+        if result.is_err() {
+            let all = out.iter().chain(&d_bias).flatten().chain(&scratch);
+            let touched = all.filter(|x| x.to_bits() != POISON.to_bits()).count();
+            assert_eq!(touched, 0, "{result:?}");
+        }
+        result
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    use AttentionError as E;
+    type Change = fn(&mut Call);
+    let shape = |expected: [usize; 3], found| E::GradientShape { expected, found };
+    let changes: Vec<(Change, E)> = vec![
+        (|call| call.context[1] = 3, shape([6, 4, 8], [6, 3, 8])),
+        (|call| call.d_context[0] = 5, shape([6, 4, 8], [5, 4, 8])),
+        (|call| call.gradients[0][0] = 7, E::OutputShape { expected: [6, 4, 8], found: [7, 4, 8] }),
+        (|call| call.gradients[1][0] = 6, shape([7, 2, 8], [6, 2, 8])),
+        (|call| call.gradients[2][2] = 7, shape([7, 2, 8], [7, 2, 7])),
+        (|call| call.sums = 47, E::Sums { expected: 48, found: 47 }),
+        (|call| call.sums = 49, E::Sums { expected: 48, found: 49 }),
+        (
+            |call| call.sequences[1].query_len = 5,
+            E::QueryRange { sequence: 1, tokens: 6, found: 7 },
+        ),
+        (|call| call.sequences[1].query_start = 1, E::QueryOverlap { sequence: 1 }),
+        (|call| call.sequences[0].padded_len = 4, E::KeyRange { sequence: 0, tokens: 7, found: 8 }),
+        (
+            |call| {
+                (call.relative, call.d_bias) = (false, None);
+                call.sequences[0].key_len = 4;
+            },
+            E::KeyLength { sequence: 0, padded: 3, found: 4 },
+        ),
+        (|call| call.sequences[1].padded_len = 5, E::KeyOverlap { sequence: 1, found: 0 }),
+        (|call| call.sequences[1] = Sequence { query_start: 2, ..call.sequences[0] }, {
+            E::KeyOverlap { sequence: 1, found: 0 }
+        }),
+        (|call| call.relative = false, E::BiasGradientForm),
+        (|call| call.d_bias = Some(23), E::BiasGradient { expected: 24, found: 23 }),
+    ];
+    for isa in all_isas() {
+        assert_eq!(Call::good().result(isa), Ok(()));
+        let mut messages = BTreeSet::new();
+        for (change, expected) in &changes {
+            let mut call = Call::good();
+            change(&mut call);
+            assert_eq!(call.result(isa), Err(*expected));
+            messages.insert(expected.to_string());
+        }
+        let mut call = Call::good();
+        call.scratch_less = 1;
+        assert!(
+            matches!(call.result(isa), Err(E::Scratch { expected, found }) if found + 1 == expected)
+        );
+        let distinct: BTreeSet<String> =
+            changes.iter().map(|(_, expected)| format!("{expected:?}")).collect();
+        assert_eq!(messages.len(), distinct.len(), "{messages:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The derivative of an activation in the epilogue of a product: the bits of the product and then of the
+//! derivative alone, and the oracle.
+
+use crate::support::gemm::{ACTIVATIONS, Packed, strides};
+use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, difference};
+use simdformer_kernels::train::activation_backward;
+use simdformer_kernels::{
+    Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    gemm_unpacked, gemm_unpacked_scratch, reference,
+};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// `pre` and a product of `rows x columns x depth`.
+struct Call {
+    d_y: Strided,
+    weight: Strided,
+    pre: Strided,
+}
+
+impl Call {
+    fn new(random: &mut Random, [rows, columns, depth]: [usize; 3], by_column: bool) -> Self {
+        let lay = strides(rows, columns, (3, by_column), 1);
+        let mut pre = Strided::new(rows, columns, lay, |_, _| 4.0 * random.value());
+        for (at, special) in [0.0, f32::INFINITY, f32::NEG_INFINITY, 1e30, -30.0].iter().enumerate()
+        {
+            if at < columns {
+                pre.data[at * pre.column_stride] = *special;
+            }
+        }
+        Self {
+            d_y: Strided::new(rows, depth, (depth + 1, 1), |_, _| random.value()),
+            weight: Strided::new(depth, columns, (columns, 1), |_, _| random.value()),
+            pre,
+        }
+    }
+
+    fn residual(&self, of: Activation) -> Residual<'_> {
+        Residual::Derivative { of, pre: self.pre.view() }
+    }
+
+    fn run(
+        &self,
+        isa: Isa,
+        epilogue: &Epilogue<'_>,
+        turned: bool,
+        parallelism: Parallelism<'_>,
+    ) -> Strided {
+        let (rows, columns) = (self.pre.rows, self.pre.columns);
+        let mut c =
+            Strided::new(rows, columns, strides(rows, columns, (2, turned), 1), |_, _| POISON);
+        let packed = Packed::new(isa, self.weight.view());
+        gemm(self.d_y.view(), &packed.get(), epilogue, c.view_mut(), parallelism).expect("a fit");
+        c.check_gaps();
+        c
+    }
+}
+
+const SHAPES: [[usize; 3]; 6] =
+    [[1, 5, 3], [1, 200, 40], [7, 70, 20], [13, 129, 1], [40, 64, 600], [9, 15, 0]];
+
+#[test]
+fn it_is_the_product_and_then_the_derivative() {
+    let mut random = Random::new(1);
+    for shape in SHAPES {
+        for layout in 0..4 {
+            let call = Call::new(&mut random, shape, layout % 2 == 1);
+            let [rows, columns, depth] = shape;
+            let bias = random.values(columns);
+            for isa in all_isas() {
+                for &of in ACTIVATIONS {
+                    for plain in [
+                        Epilogue::default(),
+                        Epilogue { scale: 0.5, bias: Some(&bias), ..Epilogue::default() },
+                    ] {
+                        let with = Epilogue { residual: call.residual(of), ..plain };
+                        let found = call.run(isa, &with, layout / 2 == 1, SERIAL);
+                        let product = call.run(isa, &plain, false, SERIAL);
+                        let dense = |from: &Strided| {
+                            Strided::new(rows, columns, (columns, 1), |i, j| from.at(i, j))
+                        };
+                        let (mut expected, pre) = (dense(&product), dense(&call.pre));
+                        activation_backward(isa, of, pre.view(), expected.view_mut(), SERIAL)
+                            .expect("rows side by side");
+                        let what = format!("{isa}: {of:?}, {shape:?}, layout {layout}");
+                        assert_eq!(difference(&dense(&found).data, &expected.data), None, "{what}");
+
+                        // Neither packed nor in place is another product.
+                        let mut scratch = vec![
+                            POISON;
+                            gemm_unpacked_scratch(isa, depth, columns)
+                                .expect("small")
+                        ];
+                        let mut c = Strided::new(rows, columns, (columns, 1), |_, _| POISON);
+                        let (a, b) = (call.d_y.view(), call.weight.view());
+                        gemm_unpacked(isa, a, b, &with, c.view_mut(), &mut scratch, SERIAL)
+                            .expect("a fit");
+                        assert_eq!(difference(&c.data, &expected.data), None, "{what}, unpacked");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The product's bound times the steepest slope, 1.13, and the derivative's own error, 8e-7 of the sum.
+#[test]
+fn it_is_within_its_bound() {
+    let mut random = Random::new(2);
+    for shape @ [rows, columns, depth] in SHAPES {
+        let call = Call::new(&mut random, shape, false);
+        for isa in all_isas() {
+            for &of in ACTIVATIONS {
+                let epilogue = Epilogue { residual: call.residual(of), ..Epilogue::default() };
+                let found = call.run(isa, &epilogue, false, SERIAL);
+                let oracle = |epilogue: &Epilogue<'_>| {
+                    let mut exact = vec![0.0; rows * columns];
+                    let mut magnitude = exact.clone();
+                    let (a, w) = (call.d_y.view(), call.weight.view());
+                    reference::gemm::gemm(a, w, epilogue, None, &mut exact, &mut magnitude)
+                        .expect("a fit");
+                    (exact, magnitude)
+                };
+                let (exact, _) = oracle(&epilogue);
+                let (sums, magnitude) = oracle(&Epilogue::default());
+                for at in 0..rows * columns {
+                    let error = (f64::from(found.at(at / columns, at % columns)) - exact[at]).abs();
+                    let rounding = 2.0 * (depth as f64 + 2.0) * UNIT * magnitude[at];
+                    let bound = 1.2 * rounding + 1e-6 * sums[at].abs() + 1e-36;
+                    assert!(error <= bound, "{isa}: {of:?}, {shape:?}: {at} is off by {error:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    let call = Call::new(&mut Random::new(3), [100, 300, 70], false);
+    for isa in all_isas() {
+        let epilogue =
+            Epilogue { residual: call.residual(Activation::Gelu), ..Epilogue::default() };
+        let serial = call.run(isa, &epilogue, false, SERIAL);
+        for crew in CREWS {
+            let found = crew.run(|parallelism| call.run(isa, &epilogue, false, parallelism));
+            assert_eq!(difference(&found.data, &serial.data), None, "{isa}: {crew:?}");
+        }
+    }
+}
+
+#[test]
+fn another_shape_is_refused() {
+    let data = [1.0; 12];
+    let matrix = |rows, columns| Matrix::new(&data, rows, columns).expect("small");
+    for isa in all_isas() {
+        let packed = Packed::new(isa, matrix(3, 4));
+        let mut c = [POISON; 8];
+        let residual = Residual::Derivative { of: Activation::Relu, pre: matrix(2, 3) };
+        let epilogue = Epilogue { residual, ..Epilogue::default() };
+        let view = MatrixMut::new(&mut c, 2, 4).expect("C");
+        assert_eq!(
+            gemm(matrix(2, 3), &packed.get(), &epilogue, view, SERIAL),
+            Err(GemmError::ResidualShape { expected: (2, 4), found: (2, 3) })
+        );
+        assert!(c.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        let (mut out, mut magnitude) = ([0.0; 8], [0.0; 8]);
+        assert_eq!(
+            reference::gemm::gemm(
+                matrix(2, 3),
+                matrix(3, 4),
+                &epilogue,
+                None,
+                &mut out,
+                &mut magnitude
+            ),
+            Err(GemmError::ResidualShape { expected: (2, 4), found: (2, 3) })
+        );
+    }
+}

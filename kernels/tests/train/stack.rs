@@ -1,0 +1,66 @@
+//! How much stack an update takes beside products and attention.
+
+use crate::support::stack::{OTHERS, check};
+use crate::support::{Random, all_isas};
+use simdformer_kernels::train::{
+    Adam, Dropout, RowLoss, Smoothing, SmoothingOver, adam, average, cross_entropy,
+    cross_entropy_loss, dropout, dropout_add, embedding_gradient, normal, permutation,
+    sum_of_squares,
+};
+use simdformer_kernels::{Matrix, MatrixMut, Parallelism};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// `data` in `rows` rows.
+fn view(data: &mut [f32], rows: usize) -> MatrixMut<'_> {
+    let columns = data.len() / rows;
+    MatrixMut::new(data, rows, columns).expect("a matrix")
+}
+
+#[test]
+fn updates() {
+    let mut random = Random::new(3);
+    for (rows, columns) in [(5, 70), (3, 9000)] {
+        let x = random.values(rows * columns);
+        let (mut out, mut first, mut second) = (x.clone(), x.clone(), x.clone());
+        second.iter_mut().for_each(|x| *x = x.abs());
+        let mut order: Vec<u32> = (0..rows as u32).collect();
+        let ids = order.clone();
+        let mut words = vec![0; 2 * rows];
+        let mut losses = vec![RowLoss::default(); rows];
+        let mut partials = vec![0.0; x.len()];
+        let matrix = Matrix::new(&x, rows, columns).expect("a matrix");
+        let smoothing = Smoothing { epsilon: 0.1, over: SmoothingOver::All };
+        let drop = Dropout { seed: 1, step: 1, site: 1, probability: 0.1 };
+        for isa in all_isas() {
+            check(isa, "a loss", OTHERS, || {
+                let logits = view(&mut out, rows);
+                cross_entropy(isa, logits, &ids, smoothing, 1.0, &mut losses, SERIAL)
+                    .expect("a fit");
+                cross_entropy_loss(isa, matrix, &ids, smoothing, &mut losses, SERIAL)
+                    .expect("a fit");
+            });
+            check(isa, "a dropout", OTHERS, || {
+                dropout(isa, &drop, &ids, &ids, view(&mut out, rows), SERIAL).expect("a fit");
+                dropout_add(isa, &drop, &ids, &ids, matrix, view(&mut out, rows), SERIAL)
+                    .expect("a fit");
+            });
+            check(isa, "the gradient of a lookup", OTHERS, || {
+                let table = view(&mut out, rows);
+                embedding_gradient(isa, &ids, matrix, 2.0, None, table, &mut words, SERIAL)
+                    .expect("a fit");
+            });
+            check(isa, "Adam", OTHERS, || {
+                let settings = Adam::default();
+                adam(isa, &settings, &mut out, &x, &mut first, &mut second, None, SERIAL)
+                    .expect("a fit");
+                sum_of_squares(isa, &x, &mut partials, SERIAL).expect("room");
+                average(isa, &[&x, &first], &mut out, SERIAL).expect("a fit");
+            });
+            check(isa, "random numbers", OTHERS, || {
+                normal(1, 2, 3, 1.0, &mut out);
+                permutation(1, 2, &mut order);
+            });
+        }
+    }
+}

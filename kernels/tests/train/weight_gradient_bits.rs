@@ -1,0 +1,216 @@
+//! The bits of the gradients of a linear layer: what they must not depend on.
+
+use super::weight_gradient::{Call, ends};
+use crate::support::{CREWS, POISON, Random, Strided, all_isas, brief, difference};
+use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// Sums over rows as they are defined, one rounding a multiply-add.
+#[test]
+fn an_element_is_one_chain_per_leaf() {
+    for isa in Isa::available().filter(|isa| *isa != Isa::SCALAR) {
+        let mut random = Random::new(4);
+        for shape @ [rows, outputs, inputs] in [[9, 7, 70], [40, 13, 20], [600, 50, 65]] {
+            let ends = ends(&mut random, rows, 3);
+            let mut call = Call::new(shape, &ends, || random.value());
+            call.run(isa, Write::Store, SERIAL);
+            let leaves = Leaves::new(&ends).expect("leaves");
+            for n in 0..outputs {
+                let mut bias = f32::NAN;
+                for m in 0..inputs {
+                    let mut sum = f32::NAN;
+                    for (index, rows) in leaves.ranges().enumerate() {
+                        let (mut leaf, mut column) = (0.0f32, 0.0f32);
+                        for k in rows {
+                            leaf = call.d_y.at(k, n).mul_add(call.x.at(k, m), leaf);
+                            column += call.d_y.at(k, n);
+                        }
+                        sum = if index == 0 { leaf } else { sum + leaf };
+                        bias = if index == 0 { column } else { bias + column };
+                    }
+                    let found = call.d_weight.at(n, m);
+                    assert_eq!(found.to_bits(), sum.to_bits(), "{isa}: {shape:?}, ({n}, {m})");
+                }
+                assert_eq!(call.d_bias[n].to_bits(), bias.to_bits(), "{isa}: {shape:?}, {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sets_with_fma_give_the_same_bits() {
+    let fused: Vec<Isa> = Isa::available().filter(|isa| *isa != Isa::SCALAR).collect();
+    let mut random = Random::new(5);
+    for shape @ [rows, ..] in [[1, 1, 1], [530, 49, 130], [77, 200, 33], [64, 6, 64]] {
+        let ends = ends(&mut random, rows, 2);
+        let call = Call::new(shape, &ends, || random.value());
+        let mut results = Vec::new();
+        for &isa in &fused {
+            let mut call = call.clone();
+            call.run(isa, Write::Store, SERIAL);
+            call.run(isa, Write::Add, SERIAL);
+            results.push((isa, call.weight(), call.d_bias));
+        }
+        for pair in results.windows(2) {
+            let what = format!("{} and {}: {shape:?}", pair[0].0, pair[1].0);
+            assert_eq!(difference(&pair[0].1, &pair[1].1), None, "{what}");
+            assert_eq!(difference(&pair[0].2, &pair[1].2), None, "{what}");
+        }
+    }
+}
+
+/// A batch, and micro-batches of whole leaves of which the later ones add.
+#[test]
+fn calls_that_add_whole_leaves_are_one_call() {
+    let (rows, outputs, inputs) = (230, 61, 70);
+    for isa in all_isas() {
+        let mut random = Random::new(6);
+        let ends = [40u32, 41, 100, 163, 230];
+        let mut whole = Call::new([rows, outputs, inputs], &ends, || random.value());
+        for cuts in [&[5][..], &[1, 5], &[2, 3, 5], &[1, 2, 3, 4, 5]] {
+            for write in [Write::Store, Write::Add] {
+                let mut parts = whole.clone();
+                if write == Write::Add {
+                    parts.d_weight.data[..outputs * inputs].fill(0.75);
+                    parts.d_bias.fill(-0.25);
+                }
+                whole.d_weight.data.clone_from(&parts.d_weight.data);
+                whole.d_bias.clone_from(&parts.d_bias);
+                whole.run(isa, write, SERIAL);
+                let (mut leaf, mut row) = (0, 0);
+                for &cut in cuts {
+                    let own: Vec<u32> = ends[leaf..cut].iter().map(|end| end - row).collect();
+                    let count = own[own.len() - 1] as usize;
+                    let block = |from: &Strided| {
+                        let start = row as usize * from.columns;
+                        Strided::new(count, from.columns, (from.columns, 1), |i, j| {
+                            from.data[start + i * from.columns + j]
+                        })
+                    };
+                    let mut part = Call {
+                        d_y: block(&whole.d_y),
+                        x: block(&whole.x),
+                        ends: own,
+                        d_weight: parts.d_weight.clone(),
+                        d_bias: parts.d_bias.clone(),
+                    };
+                    part.run(isa, if leaf == 0 { write } else { Write::Add }, SERIAL);
+                    (parts.d_weight, parts.d_bias) = (part.d_weight, part.d_bias);
+                    (leaf, row) = (cut, ends[cut - 1]);
+                }
+                let what = format!("{isa}: {cuts:?}, {write:?}");
+                assert_eq!(difference(&parts.weight(), &whole.weight()), None, "{what}");
+                assert_eq!(difference(&parts.d_bias, &whole.d_bias), None, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn trap_19_threads_do_not_change_a_bit() {
+    let mut random = Random::new(7);
+    for shape @ [rows, ..] in [[300, 100, 200], [130, 350, 20], [70, 5, 1000], [3, 4, 5]] {
+        let ends = ends(&mut random, rows, 2);
+        let call = Call::new(shape, &ends, || random.value());
+        for isa in all_isas() {
+            let mut serial = call.clone();
+            serial.run(isa, Write::Store, SERIAL);
+            for crew in CREWS {
+                let mut found = call.clone();
+                crew.run(|parallelism| found.run(isa, Write::Store, parallelism));
+                let what = format!("{isa}: {shape:?}, {crew:?}");
+                assert_eq!(difference(&found.weight(), &serial.weight()), None, "{what}");
+                assert_eq!(difference(&found.d_bias, &serial.d_bias), None, "{what}");
+            }
+        }
+    }
+}
+
+/// A row of dY or of X that is not a number spoils what depends on it, and nothing else.
+#[test]
+fn nan_reaches_its_column_only() {
+    for isa in all_isas() {
+        let mut random = Random::new(8);
+        let shape @ [_, outputs, inputs] = [20, 14, 70];
+        let mut call = Call::new(shape, &[9, 20], || random.value());
+        call.d_y.data[3 * outputs + 5] = f32::NAN;
+        call.x.data[11 * inputs + 66] = f32::NAN;
+        call.run(isa, Write::Store, SERIAL);
+        for n in 0..outputs {
+            assert_eq!(call.d_bias[n].is_nan(), n == 5);
+            for m in 0..inputs {
+                assert_eq!(call.d_weight.at(n, m).is_nan(), n == 5 || m == 66, "{isa}: {n}, {m}");
+            }
+        }
+    }
+}
+
+/// Without a gradient of the bias the other one is the same; any address of the scratch will do.
+#[test]
+fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
+    let [rows, outputs, inputs] = [50, 20, 90];
+    for isa in all_isas() {
+        let mut random = Random::new(9);
+        let mut call = Call::new([rows, outputs, inputs], &[50], || random.value());
+        call.run(isa, Write::Store, SERIAL);
+        let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
+        let mut room = vec![POISON; floats + 16];
+        for offset in 0..16 {
+            let mut d_weight = vec![POISON; outputs * inputs];
+            weight_gradient(
+                isa,
+                call.d_y.view(),
+                call.x.view(),
+                Leaves::new(&call.ends).expect("leaves"),
+                Write::Store,
+                MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
+                None,
+                &mut room[offset..][..floats],
+                SERIAL,
+            )
+            .expect("a fit");
+            assert_eq!(difference(&d_weight, &call.weight()), None, "{isa}: {offset}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn everything_stays_between_guard_pages() {
+    use crate::support::Guarded;
+    type Wall = fn(&[f32]) -> Guarded;
+    let walls: [Wall; 2] = [Guarded::at_start, Guarded::at_end];
+    for isa in all_isas() {
+        let mut random = Random::new(10);
+        for index in 0..if brief() { 10 } else { 60 } {
+            let shape @ [rows, outputs, inputs] =
+                [1 + index % 23, 1 + (index * 7) % 60, 1 + (index * 13) % 140];
+            let mut expected = Call::new(shape, &[rows as u32], || random.integer(8));
+            expected.run(isa, Write::Store, SERIAL);
+            for wall in walls {
+                let d_y = wall(&expected.d_y.data[..rows * outputs]);
+                let x = wall(&expected.x.data[..rows * inputs]);
+                let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
+                let mut scratch = wall(&vec![POISON; floats]);
+                let mut d_weight = wall(&vec![POISON; outputs * inputs]);
+                let mut d_bias = wall(&vec![POISON; outputs]);
+                weight_gradient(
+                    isa,
+                    Matrix::new(&d_y, rows, outputs).expect("dY"),
+                    Matrix::new(&x, rows, inputs).expect("X"),
+                    Leaves::new(&expected.ends).expect("leaves"),
+                    Write::Store,
+                    MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
+                    Some(&mut d_bias),
+                    &mut scratch,
+                    SERIAL,
+                )
+                .expect("a fit");
+                assert_eq!(d_weight.to_vec(), expected.weight(), "{isa}: {shape:?}");
+                assert_eq!(d_bias.to_vec(), expected.d_bias, "{isa}: {shape:?}");
+            }
+        }
+    }
+}

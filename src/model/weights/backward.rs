@@ -1,0 +1,43 @@
+//! The form in which a matrix is multiplied with on the way back.
+
+use simdformer_kernels::{
+    Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+};
+
+/// The matrix of a linear map for the gradient of its input, `d_x = d_y W`, where forward it is `y = x W^T`: f32, in the
+/// panels of the other orientation. Made anew from the parameters' rows for each pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backward<'m>(PackedMatrix<'m>);
+
+impl<'m> Backward<'m> {
+    /// Floats that it takes.
+    pub(crate) fn floats(isa: Isa, outputs: usize, inputs: usize) -> Result<usize, GemmError> {
+        PackedMatrix::len(isa, outputs, inputs)
+    }
+
+    /// Of `weight`, `[outputs, inputs]` as in a checkpoint.
+    pub(crate) fn pack(
+        isa: Isa,
+        weight: Matrix<'_>,
+        buffer: &'m mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<Self, GemmError> {
+        PackedMatrix::pack_with(isa, weight, buffer, parallelism).map(Self)
+    }
+
+    /// `[outputs, inputs]`.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        [self.0.depth(), self.0.columns()]
+    }
+
+    /// `d_x = residual + d_y W`: `d_y` is `[rows, outputs]`, `d_x` `[rows, inputs]`.
+    pub(crate) fn multiply(
+        &self,
+        d_y: Matrix<'_>,
+        residual: Residual<'_>,
+        d_x: MatrixMut<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), GemmError> {
+        gemm(d_y, &self.0, &Epilogue { residual, ..Epilogue::default() }, d_x, parallelism)
+    }
+}

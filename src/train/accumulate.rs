@@ -1,0 +1,207 @@
+//! Passes of a trainer: what a batch teaches, or how well it is known, in as many as the plan needs.
+
+use super::batch::{self, Pair, group_len};
+use super::drops::Drops;
+use super::error::TrainError;
+use super::flat;
+use super::learn::Outcome;
+use super::pass::Pass;
+use super::totals::Totals;
+use super::trainer::{EncoderLoss, Trainer};
+use crate::memory::cut;
+use crate::model::Model;
+use crate::network::tree::Input;
+use simdformer_kernels::train::{Smoothing, Write};
+
+impl Trainer<'_> {
+    /// The losses of `pairs`, without learning from them.
+    ///
+    /// # Errors
+    /// A sentence cannot be [learned from](TrainError), or the model has no decoder.
+    pub fn evaluate(
+        &mut self,
+        pairs: &[Pair<'_>],
+        smoothing: Smoothing,
+    ) -> Result<Totals, TrainError> {
+        self.check(pairs)?;
+        let mut totals = Totals::default();
+        let mut rest = pairs;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(self.pass_len(rest));
+            self.batch.lay(self.model.config(), now);
+            let Self { model, plan, batch, losses, work, state, threads, .. } = self;
+            let values = &state.floats()[plan.values.clone()];
+            let memory = work.floats_mut();
+            let totals = &mut totals;
+            threads.run(|parallelism| {
+                let run = model.run(parallelism);
+                let write = Write::Store;
+                let pass = Pass { run, plan, batch, values, write, drops: None };
+                pass.evaluate(model, smoothing, memory, losses, totals)
+            })?;
+            rest = later;
+        }
+        Ok(totals)
+    }
+
+    /// Adds the gradients of the losses of `pairs`, each divided by `tokens`: the target tokens of all that will be
+    /// accumulated before the next update, so that the result is the gradient of the mean. Returns the sums since the
+    /// last update.
+    ///
+    /// # Errors
+    /// As [`Trainer::evaluate`]; nothing has been added. `tokens` is zero.
+    pub fn accumulate(
+        &mut self,
+        pairs: &[Pair<'_>],
+        smoothing: Smoothing,
+        tokens: u64,
+    ) -> Result<Totals, TrainError> {
+        self.check(pairs)?;
+        if self.model.decoder().is_none() {
+            return Err(TrainError::NoDecoder);
+        }
+        if tokens == 0 {
+            let (setting, expected) = ("tokens", "at least 1");
+            return Err(TrainError::Setting { setting, expected, found: 0.0 });
+        }
+        let scale = (1.0 / tokens as f64) as f32;
+        self.passes(pairs, |pass, both, memory, outcome| {
+            pass.learn(both, (smoothing, scale), memory, outcome)
+        })
+    }
+
+    /// As [`Trainer::accumulate`], for a model without a decoder, from a loss of the caller's: it reads the encoder's
+    /// output of some of the sentences laid end to end, `[tokens, d_model]`, and the numbers of these sentences, writes
+    /// the gradient of the output, of the same shape, and returns the loss.
+    ///
+    /// # Errors
+    /// As [`Trainer::evaluate`]; the model has a decoder.
+    pub fn accumulate_with(
+        &mut self,
+        sources: &[Pair<'_>],
+        loss: &mut EncoderLoss<'_>,
+    ) -> Result<Totals, TrainError> {
+        self.check(sources)?;
+        if self.model.decoder().is_some() {
+            return Err(TrainError::HasDecoder);
+        }
+        let mut first = 0;
+        self.passes(sources, |pass, both, memory, outcome| {
+            let sentences = first..first + pass.batch.source.lengths.len();
+            first = sentences.end;
+            let mut loss = |hidden: &[f32], d: &mut [f32]| loss(sentences.clone(), hidden, d);
+            pass.learn_encoder(both, &mut loss, memory, outcome)
+        })
+    }
+
+    /// Learns from all sentences, in as many passes as the plan needs.
+    fn passes(
+        &mut self,
+        pairs: &[Pair<'_>],
+        mut learn: impl FnMut(
+            &Pass<'_>,
+            (&Model, &flat::Network),
+            &mut [f32],
+            &mut Outcome<'_>,
+        ) -> Result<(), TrainError>
+        + Send,
+    ) -> Result<Totals, TrainError> {
+        let mut rest = pairs;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(self.pass_len(rest));
+            self.batch.lay(self.model.config(), now);
+            let first = self.passes == 0;
+            if first {
+                self.clear_lookups()?;
+                self.accumulated = Totals::default();
+            }
+            let Self {
+                model,
+                network,
+                plan,
+                batch,
+                losses,
+                work,
+                state,
+                order,
+                threads,
+                dropout,
+                steps,
+                ..
+            } = self;
+            let [values, gradients, lookups] =
+                cut(state, [&plan.values, &plan.gradients, &plan.lookups])?;
+            let memory = work.floats_mut();
+            let totals = &mut self.accumulated;
+            let learn = &mut learn;
+            let drops = Some(Drops { rates: *dropout, step: *steps });
+            threads.run(|parallelism| {
+                let run = model.run(parallelism);
+                let write = if first { Write::Store } else { Write::Add };
+                let pass = Pass { run, plan, batch, values, write, drops };
+                let mut outcome = Outcome { gradients, lookups, losses, order, totals };
+                learn(&pass, (model, network), memory, &mut outcome)
+            })?;
+            self.passes += 1;
+            rest = later;
+        }
+        Ok(self.accumulated)
+    }
+
+    fn check(&self, pairs: &[Pair<'_>]) -> Result<(), TrainError> {
+        batch::check(self.model.config(), &self.plan.limits, pairs)
+    }
+
+    /// How many of the first sentences go in one pass: whole groups, as many as are planned for.
+    fn pass_len(&self, pairs: &[Pair<'_>]) -> usize {
+        let limits = &self.plan.limits;
+        let (mut len, mut source, mut target) = (0, 0, 0);
+        while len < pairs.len() {
+            let group = &pairs[len..len + group_len(&pairs[len..])];
+            source += group.iter().map(|pair| pair.source.len()).sum::<usize>();
+            target += group.iter().map(|pair| pair.target.len()).sum::<usize>();
+            let fits = source <= limits.source_tokens
+                && target <= limits.target_tokens
+                && len + group.len() <= limits.sentences;
+            // A group alone always fits.
+            if !fits && len > 0 {
+                break;
+            }
+            len += group.len();
+        }
+        len
+    }
+
+    /// What lookups add to begins at zero; everything else is stored.
+    pub(super) fn clear_lookups(&mut self) -> Result<(), TrainError> {
+        let Self { network, plan, state, work, .. } = self;
+        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
+        lookups.fill(0.0);
+        let ties = self.model.config().ties;
+        let encoder = &network.encoder;
+        let decoder = network.decoder.as_ref();
+        let tied = ties.target_output && decoder.is_some();
+        if let Input::Table(table) = &encoder.input
+            && !(tied && ties.source_target)
+        {
+            gradients[table.range.clone()].fill(0.0);
+        }
+        if let Some(decoder) = decoder
+            && !tied
+        {
+            gradients[decoder.table.range.clone()].fill(0.0);
+        }
+        let positions = [
+            encoder.embedding.positions.as_ref(),
+            encoder.token_types.as_ref(),
+            decoder.and_then(|decoder| decoder.embedding.positions.as_ref()),
+        ];
+        for table in positions.into_iter().flatten() {
+            gradients[table.range.clone()].fill(0.0);
+        }
+        for stack in [Some(&plan.encoder), plan.decoder.as_ref()].into_iter().flatten() {
+            work.floats_mut()[stack.d_relative.clone()].fill(0.0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! The backward pass of the two kinds of attention: from the gradient of the sum that a block was added to, to that of
+//! what it read, of its four matrices and, of the source, of the memory.
+
+use super::backward::Gradients;
+use super::drops::Site;
+use super::error::TrainError;
+use super::flat;
+use super::forward::cross_operands;
+use super::limits::Keep;
+use super::pass::{Pass, cut};
+use super::plan::{AttentionSaved, StackSaved};
+use crate::config::Side;
+use crate::model::weights::{CrossAttention, SelfAttention};
+use core::ops::Range;
+use simdformer_kernels::train::{QkvMut, attention_backward};
+use simdformer_kernels::{Heads, HeadsMut, Qkv, Residual};
+
+impl Pass<'_> {
+    pub(super) fn self_attention_backward(
+        &self,
+        side: Side,
+        (block, flat): (&SelfAttention, &flat::SelfAttention),
+        (plan, index): (&StackSaved, usize),
+        before: Range<usize>,
+        memory: &mut [f32],
+        gradients: &mut Gradients<'_>,
+    ) -> Result<(), TrainError> {
+        let saved = &plan.layers[index].own;
+        let d = self.run.config.d_model;
+        let shape @ [rows, heads, head_dim] = self.run.heads(side, self.rows(side));
+        let (floats, width) = (rows * d, heads * head_dim);
+        let [
+            d_x,
+            branch,
+            input,
+            d_input,
+            standard,
+            scale,
+            qkv,
+            context,
+            sums,
+            tables,
+            d_tables,
+            d_context,
+            d_qkv,
+            d_attention,
+            scratch,
+            packed,
+        ] = cut(
+            memory,
+            [
+                &plan.d_x,
+                &self.plan.branch,
+                &before,
+                &self.plan.d_input,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.projected,
+                &saved.context,
+                &saved.sums,
+                &plan.relative.range,
+                &plan.d_relative,
+                &self.plan.d_context,
+                &self.plan.d_projected,
+                &self.plan.d_attention,
+                &self.plan.weight_gradient,
+                &self.plan.packed[0],
+            ],
+        )?;
+        let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
+        let (qkv, context) = (&mut qkv[..rows * 3 * width], &context[..rows * width]);
+        let (d_context, d_qkv) = (&mut d_context[..rows * width], &mut d_qkv[..rows * 3 * width]);
+        let sums = &sums[..rows * heads * 2];
+        let of = &mut *gradients.of_parameters;
+        let leaves = self.leaves(side)?;
+        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.enter(side, norms, kept, d_x, of)?;
+        if self.plan.limits.keep == Keep::Context {
+            self.linear(&block.query_key_value, input, Residual::None, qkv)?;
+        }
+        let made = self.of_branch((side, Site::Own(index)), d_x, branch)?.unwrap_or(d_x);
+        let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
+        self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
+        let output = self.packed(&flat.output, packed)?;
+        self.linear_input(&output, made, Residual::None, d_context)?;
+
+        let relative = plan.relative.of(tables);
+        let options = self.own_options(side, relative.of_layer(index));
+        let stride = plan.d_relative_stride;
+        let d_table = &mut d_tables[index * stride..(index + 1) * stride];
+        self.batch.own(side, |sequences| {
+            attention_backward(
+                self.run.isa(),
+                Qkv::fused(qkv, shape)?,
+                Heads::new(context, shape)?,
+                sums,
+                Heads::new(d_context, shape)?,
+                sequences,
+                &options,
+                QkvMut::fused(d_qkv, shape)?,
+                (stride > 0).then_some(&mut *d_table),
+                d_attention,
+                self.run.parallelism,
+            )?;
+            Ok::<_, TrainError>(())
+        })?;
+
+        let operands = (Self::matrix(d_qkv, 3 * width)?, Self::matrix(input, d)?);
+        self.linear_parameters(&flat.query_key_value, leaves, self.write, operands, of, scratch)?;
+        let projections = self.packed(&flat.query_key_value, packed)?;
+        match self.post_norm() {
+            true => self.linear_input(&projections, d_qkv, Residual::Output, d_x)?,
+            false => self.linear_input(&projections, d_qkv, Residual::None, d_input)?,
+        }
+        self.leave(side, norms, kept, (d_input, d_x), of)
+    }
+
+    /// `first`: no other layer has written to the gradient of the memory.
+    pub(super) fn cross_attention_backward(
+        &self,
+        (block, flat): (&CrossAttention, &flat::CrossAttention),
+        (plan, index): (&StackSaved, usize),
+        saved: &AttentionSaved,
+        (before, first): (Range<usize>, bool),
+        memory: &mut [f32],
+        gradients: &mut Gradients<'_>,
+    ) -> Result<(), TrainError> {
+        let side = Side::Decoder;
+        let d = self.run.config.d_model;
+        let keys = self.rows(Side::Encoder);
+        let shape @ [rows, heads, head_dim] = self.run.heads(side, self.rows(side));
+        let (floats, width) = (rows * d, heads * head_dim);
+        let [
+            d_x,
+            branch,
+            input,
+            d_input,
+            source,
+            d_source,
+            standard,
+            scale,
+            query,
+            key_value,
+            context,
+            sums,
+            d_context,
+            d_query,
+            d_key_value,
+            d_attention,
+            scratch,
+            packed,
+        ] = cut(
+            memory,
+            [
+                &plan.d_x,
+                &self.plan.branch,
+                &before,
+                &self.plan.d_input,
+                &self.plan.memory,
+                &self.plan.d_memory,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.projected,
+                &saved.key_value,
+                &saved.context,
+                &saved.sums,
+                &self.plan.d_context,
+                &self.plan.d_projected,
+                &self.plan.d_key_value,
+                &self.plan.d_attention,
+                &self.plan.weight_gradient,
+                &self.plan.packed[0],
+            ],
+        )?;
+        let (d_x, input, d_input) = (&mut d_x[..floats], &input[..floats], &mut d_input[..floats]);
+        let (source, d_source) = (&source[..keys * d], &mut d_source[..keys * d]);
+        let (query, context) = (&mut query[..rows * width], &context[..rows * width]);
+        let key_value = &mut key_value[..keys * 2 * width];
+        let (d_context, d_query) = (&mut d_context[..rows * width], &mut d_query[..rows * width]);
+        let d_key_value = &mut d_key_value[..keys * 2 * width];
+        let sums = &sums[..rows * heads * 2];
+        let of = &mut *gradients.of_parameters;
+        let leaves = self.leaves(side)?;
+        let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
+        self.enter(side, norms, kept, d_x, of)?;
+        if self.plan.limits.keep == Keep::Context {
+            self.linear(&block.query, input, Residual::None, query)?;
+            self.linear(&block.key_value, source, Residual::None, key_value)?;
+        }
+        let made = self.of_branch((side, Site::Cross(index)), d_x, branch)?.unwrap_or(d_x);
+        let operands = (Self::matrix(made, d)?, Self::matrix(context, width)?);
+        self.linear_parameters(&flat.output, leaves, self.write, operands, of, scratch)?;
+        let output = self.packed(&flat.output, packed)?;
+        self.linear_input(&output, made, Residual::None, d_context)?;
+
+        let options = self.run.attention_options(side);
+        self.batch.cross(|sequences| {
+            let d_query = HeadsMut::new(d_query, shape)?;
+            // Keys and values side by side, `[keys, (key, value), heads, head_dim]`.
+            let to = QkvMut::cross(d_query, d_key_value, [keys, heads, head_dim])?;
+            attention_backward(
+                self.run.isa(),
+                cross_operands(query, key_value, shape, keys)?,
+                Heads::new(context, shape)?,
+                sums,
+                Heads::new(d_context, shape)?,
+                sequences,
+                &options,
+                to,
+                None,
+                d_attention,
+                self.run.parallelism,
+            )?;
+            Ok::<_, TrainError>(())
+        })?;
+
+        let operands = (Self::matrix(d_key_value, 2 * width)?, Self::matrix(source, d)?);
+        let of_source = self.leaves(Side::Encoder)?;
+        self.linear_parameters(&flat.key_value, of_source, self.write, operands, of, scratch)?;
+        let key_value = self.packed(&flat.key_value, packed)?;
+        let residual = if first { Residual::None } else { Residual::Output };
+        self.linear_input(&key_value, d_key_value, residual, d_source)?;
+
+        let operands = (Self::matrix(d_query, width)?, Self::matrix(input, d)?);
+        self.linear_parameters(&flat.query, leaves, self.write, operands, of, scratch)?;
+        let query = self.packed(&flat.query, packed)?;
+        match self.post_norm() {
+            true => self.linear_input(&query, d_query, Residual::Output, d_x)?,
+            false => self.linear_input(&query, d_query, Residual::None, d_input)?,
+        }
+        self.leave(side, norms, kept, (d_input, d_x), of)
+    }
+}

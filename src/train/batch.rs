@@ -1,0 +1,310 @@
+//! Sentences of a pass laid end to end: ids, shifted targets, positions, and the leaves in which sums over
+//! tokens are added.
+
+use super::error::TrainError;
+use super::limits::TrainLimits;
+use crate::config::{Config, Side};
+use core::ops::Range;
+use simdformer_kernels::Sequence;
+
+/// Tokens of one side, at most, that a leaf of a sum over tokens holds: whole sentences, or a part of one that is
+/// longer. Gradients are sums of leaves in the order of the sentences, so a batch has the bits of the passes that it
+/// is cut into between leaves.
+pub const LEAF: usize = 512;
+
+/// Sentences whose descriptions fit on the stack for one call of an attention kernel.
+pub(super) const SENTENCES_PER_CALL: usize = 64;
+
+/// A source and what should be said of it: one sentence of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair<'a> {
+    /// Ids of the source, its end token included.
+    pub source: &'a [u32],
+    /// Ids of the target, its end token included and its start left out; empty for a model that only encodes.
+    /// The decoder is fed the start and all of it but the last.
+    pub target: &'a [u32],
+    /// Which sentence of the corpus it is. Dropout draws by it, so that a sentence is masked alike in any batch.
+    pub id: u32,
+}
+
+/// One side of the sentences of a pass.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// What the stack reads, end to end.
+    pub(super) ids: Vec<u32>,
+    /// Position of each token in its sentence.
+    pub(super) positions: Vec<u32>,
+    /// Type of each token: 0.
+    pub(super) types: Vec<u32>,
+    /// The sentence of the corpus that each token is of.
+    pub(super) sentences: Vec<u32>,
+    /// Tokens of each sentence.
+    pub(super) lengths: Vec<u32>,
+    /// Ends of leaves.
+    pub(super) leaves: Vec<u32>,
+}
+
+impl Lines {
+    fn with_capacity(tokens: usize, sentences: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(tokens),
+            positions: Vec::with_capacity(tokens),
+            types: Vec::with_capacity(tokens),
+            sentences: Vec::with_capacity(tokens),
+            lengths: Vec::with_capacity(sentences),
+            leaves: Vec::with_capacity(sentences + tokens / LEAF + 1),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.ids.clear();
+        self.positions.clear();
+        self.types.clear();
+        self.sentences.clear();
+        self.lengths.clear();
+        self.leaves.clear();
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn push(&mut self, ids: impl ExactSizeIterator<Item = u32>, id: u32) {
+        let len = ids.len() as u32;
+        self.ids.extend(ids);
+        self.positions.extend(0..len);
+        self.types.extend((0..len).map(|_| 0));
+        self.sentences.extend((0..len).map(|_| id));
+        self.lengths.push(len);
+    }
+
+    /// A group of sentences ends here. One sentence alone may be longer than a leaf.
+    fn end_group(&mut self) {
+        let mut start = self.leaves.last().copied().unwrap_or(0);
+        let end = self.ids.len() as u32;
+        while end > start {
+            start = end.min(start + LEAF as u32);
+            self.leaves.push(start);
+        }
+    }
+
+    /// The rows of each leaf.
+    pub(super) fn leaf_rows(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let starts = core::iter::once(0).chain(self.leaves.iter().copied());
+        starts.zip(&self.leaves).map(|(start, &end)| start as usize..end as usize)
+    }
+
+    /// Bytes of its capacity.
+    fn bytes(&self) -> usize {
+        4 * (self.ids.capacity()
+            + self.positions.capacity()
+            + self.types.capacity()
+            + self.lengths.capacity()
+            + self.sentences.capacity()
+            + self.leaves.capacity())
+    }
+}
+
+/// The sentences of a pass.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) source: Lines,
+    pub(super) target: Lines,
+    /// What the decoder should say at each of its tokens.
+    pub(super) labels: Vec<u32>,
+    /// For each group of sentences, the tokens of both sides before its end: where lookups change sides.
+    pub(super) groups: Vec<[u32; 2]>,
+}
+
+impl Batch {
+    pub(super) fn with_capacity(limits: &TrainLimits) -> Self {
+        let TrainLimits { sentences, source_tokens, target_tokens, .. } = *limits;
+        Self {
+            source: Lines::with_capacity(source_tokens, sentences),
+            target: Lines::with_capacity(target_tokens, sentences),
+            labels: Vec::with_capacity(target_tokens),
+            groups: Vec::with_capacity(sentences),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.source.bytes()
+            + self.target.bytes()
+            + 4 * self.labels.capacity()
+            + 8 * self.groups.capacity()
+    }
+
+    /// Lays out checked sentences.
+    pub(super) fn lay(&mut self, config: &Config, pairs: &[Pair<'_>]) {
+        self.source.clear();
+        self.target.clear();
+        self.labels.clear();
+        self.groups.clear();
+        let mut rest = pairs;
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(group_len(rest));
+            for pair in group {
+                self.source.push(pair.source.iter().copied(), pair.id);
+                if let Some((&last, before)) = pair.target.split_last() {
+                    // Where the configuration names no start, the last token, a language, is the first: mBART.
+                    let start = config.tokens.decoder_start.unwrap_or(last);
+                    let ids = (0..pair.target.len()).map(|i| match i {
+                        0 => start,
+                        i => before[i - 1],
+                    });
+                    self.target.push(ids, pair.id);
+                    self.labels.extend_from_slice(pair.target);
+                }
+            }
+            self.source.end_group();
+            self.target.end_group();
+            self.groups.push([self.source.rows() as u32, self.target.rows() as u32]);
+            rest = after;
+        }
+    }
+
+    /// Calls `each` with the sentences, some at a time, as self-attention of one side sees them.
+    pub(super) fn own<E>(
+        &self,
+        side: Side,
+        each: impl FnMut(&[Sequence]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let lengths = match side {
+            Side::Encoder => &self.source.lengths,
+            Side::Decoder => &self.target.lengths,
+        };
+        sequences(lengths, lengths, each)
+    }
+
+    /// As the target sees the source.
+    pub(super) fn cross<E>(&self, each: impl FnMut(&[Sequence]) -> Result<(), E>) -> Result<(), E> {
+        sequences(&self.target.lengths, &self.source.lengths, each)
+    }
+}
+
+/// How many of the first sentences are a group: as many as fill no leaf beyond its end on either side, one at least.
+pub(super) fn group_len(pairs: &[Pair<'_>]) -> usize {
+    let (mut source, mut target) = (0, 0);
+    let fits = pairs.iter().take_while(|pair| {
+        source += pair.source.len();
+        target += pair.target.len();
+        source <= LEAF && target <= LEAF
+    });
+    fits.count().max(1).min(pairs.len())
+}
+
+fn sequences<E>(
+    queries: &[u32],
+    keys: &[u32],
+    mut each: impl FnMut(&[Sequence]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut query_start, mut key_start) = (0, 0);
+    let chunks = queries.chunks(SENTENCES_PER_CALL).zip(keys.chunks(SENTENCES_PER_CALL));
+    for (queries, keys) in chunks {
+        let mut sequences = [Sequence::default(); SENTENCES_PER_CALL];
+        for ((sequence, &query_len), &key_len) in sequences.iter_mut().zip(queries).zip(keys) {
+            let (query_len, key_len) = (query_len as usize, key_len as usize);
+            *sequence =
+                Sequence { query_start, query_len, key_start, key_len, padded_len: key_len };
+            (query_start, key_start) = (query_start + query_len, key_start + key_len);
+        }
+        each(&sequences[..queries.len()])?;
+    }
+    Ok(())
+}
+
+/// Whether every sentence can be learned from.
+pub(super) fn check(
+    config: &Config,
+    limits: &TrainLimits,
+    pairs: &[Pair<'_>],
+) -> Result<(), TrainError> {
+    if pairs.is_empty() {
+        return Err(TrainError::NoSentences);
+    }
+    let decodes = config.decoder.is_some();
+    for (sentence, pair) in pairs.iter().enumerate() {
+        let sides = [
+            (Side::Encoder, pair.source, limits.source_length),
+            (Side::Decoder, pair.target, limits.target_length),
+        ];
+        for (side, ids, expected_at_most) in sides.into_iter().take(1 + usize::from(decodes)) {
+            let found = ids.len();
+            if found == 0 {
+                return Err(TrainError::Empty { sentence, side });
+            }
+            if found > expected_at_most {
+                return Err(TrainError::TooLong { sentence, side, expected_at_most, found });
+            }
+            let vocabulary = config.vocab(side);
+            if let Some(index) = ids.iter().position(|&id| id as usize >= vocabulary) {
+                let found = ids[index];
+                return Err(TrainError::Token { sentence, side, index, vocabulary, found });
+            }
+        }
+        if !decodes && !pair.target.is_empty() {
+            return Err(TrainError::NoDecoder);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Dimensions;
+
+    fn pair(source: &'static [u32], target: &'static [u32]) -> Pair<'static> {
+        Pair { source, target, id: 7 }
+    }
+
+    /// What the decoder is fed is the target, one to the right.
+    #[test]
+    fn targets_are_shifted_by_one() {
+        let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 8, vocabulary: 30 };
+        let mut config = Config::transformer(small);
+        config.tokens.decoder_start = Some(29);
+        let mut batch = Batch::with_capacity(&TrainLimits::new(64, 16));
+        let pairs = [pair(&[3, 4, 2], &[9, 8, 2]), pair(&[5], &[2])];
+        batch.lay(&config, &pairs);
+        assert_eq!(batch.target.ids, [29, 9, 8, 29]);
+        assert_eq!(batch.labels, [9, 8, 2, 2]);
+        assert_eq!(batch.source.ids, [3, 4, 2, 5]);
+        assert_eq!(batch.source.positions, [0, 1, 2, 0]);
+        assert_eq!(
+            (&batch.source.lengths[..], &batch.target.lengths[..]),
+            (&[3, 1][..], &[3, 1][..])
+        );
+        // Without a start the last token, a language, comes first.
+        config.tokens.decoder_start = None;
+        batch.lay(&config, &[pair(&[3], &[9, 8, 2, 17])]);
+        assert_eq!(
+            (&batch.target.ids[..], &batch.labels[..]),
+            (&[17, 9, 8, 2][..], &[9, 8, 2, 17][..])
+        );
+    }
+
+    /// Leaves end between sentences, and inside those that are longer than one.
+    #[test]
+    fn leaves_hold_whole_sentences() {
+        let (long, short): (Vec<u32>, Vec<u32>) = (vec![1; 1100], vec![1; 300]);
+        let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 8, vocabulary: 30 };
+        let mut config = Config::transformer(small);
+        config.tokens.decoder_start = Some(0);
+        let pairs = [
+            Pair { source: &short[..200], target: &short, id: 0 },
+            Pair { source: &short, target: &short[..10], id: 1 },
+            Pair { source: &short[..13], target: &short[..10], id: 2 },
+            Pair { source: &long, target: &short[..10], id: 3 },
+            Pair { source: &short, target: &short, id: 4 },
+        ];
+        let mut batch = Batch::with_capacity(&TrainLimits::new(4096, 2000));
+        batch.lay(&config, &pairs);
+        assert_eq!(batch.source.leaves, [500, 513, 1025, 1537, 1613, 1913]);
+        assert_eq!(batch.target.leaves, [310, 320, 330, 630]);
+        assert_eq!(batch.groups, [[500, 310], [513, 320], [1613, 330], [1913, 630]]);
+        // A pass of whole groups has the same leaves.
+        batch.lay(&config, &pairs[2..4]);
+        assert_eq!(batch.source.leaves, [13, 525, 1037, 1113]);
+    }
+}

@@ -1,0 +1,257 @@
+//! Which sentences a batch has: a function of the seed and of how many batches there were.
+
+use super::corpus::Corpus;
+use super::run_error::{RunError, about};
+use simdformer_kernels::train::{Philox, permutation};
+use std::fs;
+use std::path::Path;
+
+/// How large a batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// Of as many sentences.
+    Sentences(usize),
+    /// Of as many sentences as have this many tokens on the larger side together; one at least.
+    Tokens(usize),
+}
+
+/// How a corpus is cut into batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// In an order drawn anew for each epoch, all sentences once.
+    Shuffled {
+        /// Of each batch; the last of an epoch has what is left.
+        size: BatchSize,
+        /// As many sentences are sorted by length before they are cut, so that sentences of a batch are alike; the batches of
+        /// a pool come in an order of their own. 0 or 1 sorts none. Nothing is padded here, so it saves nothing; it is there
+        /// to learn in the order of trainers that pad.
+        pool: usize,
+    },
+    /// In the order of the corpus.
+    InOrder {
+        /// Of each batch; the last of an epoch has what is left.
+        size: BatchSize,
+    },
+    /// As listed: the numbers of the sentences of each batch. An epoch is the list.
+    Listed(Vec<Vec<u32>>),
+}
+
+impl Batching {
+    /// A file of batches: a line for each, the numbers of its sentences as a list in JSON.
+    ///
+    /// # Errors
+    /// The file cannot be read; a line is no list of numbers.
+    pub fn listed(file: &Path) -> Result<Self, RunError> {
+        let text = fs::read_to_string(file).map_err(about(file))?;
+        let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+        let batches = lines.map(|(text, line)| {
+            serde_json::from_str(text).map_err(|error| RunError::Line {
+                file: file.display().to_string(),
+                line,
+                problem: format!("expected a list of numbers of sentences, found: {error}"),
+            })
+        });
+        Ok(Self::Listed(batches.collect::<Result<_, _>>()?))
+    }
+
+    /// One line that differs where the batches of the same corpus and seed do.
+    pub(super) fn describe(&self) -> String {
+        let of = |size: &BatchSize| match size {
+            BatchSize::Sentences(n) => format!("{n} sentences"),
+            BatchSize::Tokens(n) => format!("{n} tokens"),
+        };
+        match self {
+            Self::Shuffled { size, pool } => format!("{}, sorted in pools of {pool}", of(size)),
+            Self::InOrder { size } => format!("{}, in order", of(size)),
+            Self::Listed(batches) => {
+                let mut hash = super::durable::Hash::default();
+                for batch in batches {
+                    hash.word(batch.len() as u64);
+                    batch.iter().for_each(|&number| hash.word(u64::from(number)));
+                }
+                format!("{} listed, {:016x}", batches.len(), hash.value())
+            }
+        }
+    }
+}
+
+/// The batches of one epoch after the other.
+#[derive(Debug)]
+pub(super) struct Batches {
+    batching: Batching,
+    seed: u64,
+    /// Numbers of sentences, batch after batch.
+    order: Vec<u32>,
+    /// Where the sentences of each batch are in `order`.
+    batches: Vec<[u32; 2]>,
+    epoch: u64,
+    /// Batches of this epoch that were taken.
+    position: usize,
+}
+
+impl Batches {
+    pub(super) fn new(corpus: &Corpus, batching: Batching, seed: u64) -> Result<Self, RunError> {
+        let too_many = |found: usize| RunError::Setting {
+            setting: "sentences",
+            expected: "fewer than 2^32",
+            found: found.to_string(),
+        };
+        let (order, batches) = match &batching {
+            Batching::Shuffled { size, .. } | Batching::InOrder { size } => {
+                if matches!(size, BatchSize::Sentences(0) | BatchSize::Tokens(0)) {
+                    let (setting, expected) = ("the size of a batch", "at least 1");
+                    return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+                }
+                (corpus.len(), corpus.len())
+            }
+            Batching::Listed(batches) => {
+                let wrong = |expected, found| RunError::Setting {
+                    setting: "a listed batch",
+                    expected,
+                    found,
+                };
+                for batch in batches {
+                    if batch.is_empty() {
+                        return Err(wrong("at least one sentence", "none".to_owned()));
+                    }
+                    let beyond = batch.iter().find(|&&number| number as usize >= corpus.len());
+                    if let Some(number) = beyond {
+                        let expected = "numbers of sentences of the corpus";
+                        return Err(wrong(expected, format!("{number} of {}", corpus.len())));
+                    }
+                }
+                if batches.is_empty() {
+                    return Err(wrong("in a list with another", "none".to_owned()));
+                }
+                (batches.iter().map(Vec::len).sum(), batches.len())
+            }
+        };
+        if order >= u32::MAX as usize {
+            return Err(too_many(order));
+        }
+        let mut made = Self {
+            batching,
+            seed,
+            order: Vec::with_capacity(order),
+            batches: Vec::with_capacity(batches),
+            epoch: 0,
+            position: 0,
+        };
+        made.begin(corpus, 0);
+        Ok(made)
+    }
+
+    /// Goes to batch `position` of `epoch`.
+    pub(super) fn seek(&mut self, corpus: &Corpus, epoch: u64, position: usize) {
+        self.begin(corpus, epoch);
+        self.position = position.min(self.batches.len());
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Batches of this epoch.
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    pub(super) fn epoch_is_over(&self) -> bool {
+        self.position >= self.batches.len()
+    }
+
+    /// The sentences of the next batch, of the next epoch if this one is over.
+    pub(super) fn next(&mut self, corpus: &Corpus) -> &[u32] {
+        if self.epoch_is_over() {
+            self.begin(corpus, self.epoch + 1);
+        }
+        let [start, end] = self.batches[self.position];
+        self.position += 1;
+        &self.order[start as usize..end as usize]
+    }
+
+    /// Lays out an epoch. Nothing is allocated: there is room for as many batches as sentences.
+    fn begin(&mut self, corpus: &Corpus, epoch: u64) {
+        let Self { batching, seed, order, batches, .. } = self;
+        (self.epoch, self.position) = (epoch, 0);
+        order.clear();
+        batches.clear();
+        match batching {
+            Batching::Listed(listed) => {
+                for batch in listed {
+                    let start = order.len() as u32;
+                    order.extend_from_slice(batch);
+                    batches.push([start, order.len() as u32]);
+                }
+            }
+            Batching::InOrder { size } => {
+                order.extend(0..corpus.len() as u32);
+                cut(corpus, *size, order, 0, batches);
+            }
+            Batching::Shuffled { size, pool } => {
+                order.resize(corpus.len(), 0);
+                permutation(*seed, epoch, order);
+                if *pool <= 1 {
+                    cut(corpus, *size, order, 0, batches);
+                    return;
+                }
+                for (number, sentences) in order.chunks_mut(*pool).enumerate() {
+                    sentences.sort_unstable_by_key(|&sentence| {
+                        let pair = corpus.pair(sentence as usize);
+                        let lengths = pair.map(|pair| (pair.source.len(), pair.target.len()));
+                        (lengths, sentence)
+                    });
+                    let first = batches.len();
+                    cut(corpus, *size, sentences, number * *pool, batches);
+                    shuffle(*seed, epoch, number as u32, &mut batches[first..]);
+                }
+            }
+        }
+    }
+}
+
+/// Puts the batches of pool `pool` in an order of their own: Fisher and Yates' shuffle, as [`permutation`] of sentences, under
+/// a key that no other use has.
+fn shuffle(seed: u64, epoch: u64, pool: u32, batches: &mut [[u32; 2]]) {
+    let philox = Philox::new(seed).branch([4, epoch as u32, (epoch >> 32) as u32, pool]);
+    for last in (1..batches.len()).rev() {
+        let [low, high, ..] = philox.block([last as u32, 0, 0, 0]);
+        let draw = u128::from(low) | u128::from(high) << 32;
+        batches.swap(last, ((draw * (last as u128 + 1)) >> 64) as usize);
+    }
+}
+
+/// Cuts `sentences`, the first of which is at `start`, into batches.
+fn cut(
+    corpus: &Corpus,
+    size: BatchSize,
+    sentences: &[u32],
+    start: usize,
+    batches: &mut Vec<[u32; 2]>,
+) {
+    let mut first = 0;
+    while first < sentences.len() {
+        let rest = &sentences[first..];
+        let len = match size {
+            BatchSize::Sentences(len) => len,
+            BatchSize::Tokens(most) => {
+                let mut sums = [0, 0];
+                let fitting = rest.iter().take_while(|&&sentence| {
+                    if let Some(pair) = corpus.pair(sentence as usize) {
+                        sums[0] += pair.source.len();
+                        sums[1] += pair.target.len();
+                    }
+                    sums[0].max(sums[1]) <= most
+                });
+                fitting.count()
+            }
+        };
+        let end = first + len.clamp(1, rest.len());
+        batches.push([(start + first) as u32, (start + end) as u32]);
+        first = end;
+    }
+}

@@ -1,0 +1,248 @@
+//! A corpus in memory: all ids end to end.
+
+use super::batch::Pair;
+use super::run_error::{RunError, about};
+use super::words::Words;
+use crate::config::{Config, Side};
+use crate::shown::shown;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// What a line of a corpus becomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'r> {
+    /// For lines of words; `None` if all lines are ids.
+    pub words: Option<&'r Words>,
+    /// Ends a sentence of words; nothing does if `None`.
+    pub end: Option<u32>,
+    /// Sources of more tokens, end included, are left out and counted.
+    pub source_length: usize,
+    /// Alike for targets.
+    pub target_length: usize,
+    /// Ids on each side are below this: source, target.
+    pub vocabularies: [usize; 2],
+}
+
+impl<'r> Reading<'r> {
+    /// For a model of `config`, with sentences of at most `length` tokens on each side.
+    pub fn of(config: &Config, words: Option<&'r Words>, length: usize) -> Self {
+        Self {
+            words,
+            end: config.tokens.eos.first().copied(),
+            source_length: length,
+            target_length: length,
+            vocabularies: [config.vocab(Side::Encoder), config.vocab(Side::Decoder)],
+        }
+    }
+}
+
+/// Sentences and their targets. The number of a sentence is its place among those that were kept, counted from 0.
+///
+/// ```
+/// use simdformer::train::{Corpus, Reading};
+///
+/// let lines = br#"{"source_ids": [5, 6, 7, 0], "target_ids": [8, 9, 0]}
+/// {"source_ids": [5, 5, 5, 5, 5, 0], "target_ids": [9, 0]}
+/// {"source_ids": [6, 0], "target_ids": [9, 8, 0], "comment": "other keys are left alone"}
+/// "#;
+/// let reading =
+///     Reading { words: None, end: Some(0), source_length: 4, target_length: 4, vocabularies: [10, 10] };
+/// let corpus = Corpus::from_lines(&lines[..], "lines", &reading)?;
+/// assert_eq!((corpus.len(), corpus.too_long()), (2, 1));
+/// assert_eq!(corpus.pair(1).map(|pair| pair.target), Some(&[9, 8, 0][..]));
+/// # Ok::<(), simdformer::train::RunError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Corpus {
+    /// Source and target of each sentence, one after the other.
+    ids: Vec<u32>,
+    /// Where each source, and where each target ends.
+    ends: Vec<[usize; 2]>,
+    too_long: u64,
+    longest: [usize; 2],
+}
+
+#[derive(Deserialize)]
+struct Line<'l> {
+    #[serde(borrow)]
+    source: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    target: Option<Cow<'l, str>>,
+    source_ids: Option<Vec<u32>>,
+    target_ids: Option<Vec<u32>>,
+}
+
+impl Corpus {
+    /// The lines of a file: see [`Corpus::from_lines`].
+    ///
+    /// # Errors
+    /// As there; the file cannot be read.
+    pub fn read(file: &Path, reading: &Reading<'_>) -> Result<Self, RunError> {
+        let opened = File::open(file).map_err(about(file))?;
+        Self::from_lines(BufReader::new(opened), &file.display().to_string(), reading)
+    }
+
+    /// Lines of JSON, `{"source_ids": [...], "target_ids": [...]}` with the end token in both, or
+    /// `{"source": "...", "target": "..."}`, tokens between spaces, to which the end is added; ids are taken where a
+    /// line has both. Blank lines are skipped. `name` is for errors.
+    ///
+    /// # Errors
+    /// A line is of another kind, has an empty side, an id outside the vocabulary or a word that is not in it; no line is
+    /// left.
+    pub fn from_lines(
+        mut lines: impl BufRead,
+        name: &str,
+        reading: &Reading<'_>,
+    ) -> Result<Self, RunError> {
+        let mut corpus = Self::default();
+        let (mut text, mut line) = (Vec::new(), 0);
+        let (mut source, mut target) = (Vec::new(), Vec::new());
+        loop {
+            text.clear();
+            let read = lines.read_until(b'\n', &mut text).map_err(about(Path::new(name)))?;
+            if read == 0 {
+                break;
+            }
+            line += 1;
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            source.clear();
+            target.clear();
+            read_line(&text, reading, &mut source, &mut target)
+                .map_err(|problem| RunError::Line { file: name.to_owned(), line, problem })?;
+            if source.len() > reading.source_length || target.len() > reading.target_length {
+                corpus.too_long += 1;
+            } else {
+                corpus.push(&source, &target);
+            }
+        }
+        if corpus.is_empty() {
+            let (file, too_long) = (name.to_owned(), corpus.too_long);
+            return Err(RunError::NoSentences { file, too_long });
+        }
+        Ok(corpus)
+    }
+
+    /// Appends a sentence, end tokens included. Nothing is checked: the trainer does.
+    pub fn push(&mut self, source: &[u32], target: &[u32]) {
+        self.ids.extend_from_slice(source);
+        let middle = self.ids.len();
+        self.ids.extend_from_slice(target);
+        self.ends.push([middle, self.ids.len()]);
+        let [longest_source, longest_target] = self.longest;
+        self.longest = [longest_source.max(source.len()), longest_target.max(target.len())];
+    }
+
+    /// How many sentences there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// How many were left out.
+    pub fn too_long(&self) -> u64 {
+        self.too_long
+    }
+
+    /// Tokens of the longest source and of the longest target.
+    pub fn longest(&self) -> [usize; 2] {
+        self.longest
+    }
+
+    /// Tokens of all sources and targets.
+    pub fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Sentence `number`.
+    pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
+        let &[middle, end] = self.ends.get(number)?;
+        let start = match number {
+            0 => 0,
+            _ => self.ends[number - 1][1],
+        };
+        let (source, target) = (&self.ids[start..middle], &self.ids[middle..end]);
+        Some(Pair { source, target, id: number as u32 })
+    }
+
+    /// All sentences in order.
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = Pair<'_>> {
+        (0..self.len()).map(|number| {
+            self.pair(number).unwrap_or(Pair { source: &[], target: &[], id: number as u32 })
+        })
+    }
+
+    /// A number that another corpus has only by chance: of all ids and ends, in order.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = super::durable::Hash::default();
+        for pair in self.pairs() {
+            hash.word(pair.source.len() as u64);
+            hash.word(pair.target.len() as u64);
+            for id in pair.source.iter().chain(pair.target) {
+                hash.word(u64::from(*id));
+            }
+        }
+        hash.value()
+    }
+}
+
+fn read_line(
+    text: &[u8],
+    reading: &Reading<'_>,
+    source: &mut Vec<u32>,
+    target: &mut Vec<u32>,
+) -> Result<(), String> {
+    const KINDS: &str = r#"expected {"source_ids": [...], "target_ids": [...]} or {"source": "...", "target": "..."}"#;
+    let line: Line<'_> =
+        serde_json::from_slice(text).map_err(|error| format!("{KINDS}, found: {error}"))?;
+    let sides = [
+        (Side::Encoder, line.source, line.source_ids, source),
+        (Side::Decoder, line.target, line.target_ids, target),
+    ];
+    for (side, words, ids, to) in sides {
+        let (name, index) = match side {
+            Side::Encoder => ("source", 0),
+            Side::Decoder => ("target", 1),
+        };
+        match (ids, words) {
+            (Some(ids), _) => to.extend(ids),
+            (None, Some(text)) => {
+                let Some(known) = reading.words else {
+                    return Err(format!(
+                        "\"{name}\" is words, and the model's directory has no vocab.json: expected \"{name}_ids\""
+                    ));
+                };
+                let unknown = match side {
+                    Side::Encoder => known.source(&text, to),
+                    Side::Decoder => known.target(&text, to),
+                };
+                unknown.map_err(|word| {
+                    format!(
+                        "\"{name}\" has a word that is not in the vocabulary: \"{}\"",
+                        shown(word, 40)
+                    )
+                })?;
+                to.extend(reading.end);
+            }
+            (None, None) => {
+                return Err(format!("{KINDS}, found neither \"{name}_ids\" nor \"{name}\""));
+            }
+        }
+        let vocabulary = reading.vocabularies[index];
+        if to.is_empty() {
+            return Err(format!("expected at least one token on each side, found no {name}"));
+        }
+        if let Some(id) = to.iter().find(|&&id| id as usize >= vocabulary) {
+            return Err(format!("expected ids below {vocabulary} in the {name}, found {id}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Files that are there as a whole or not at all, and known again.
+//!
+//! A file is written beside its place, brought to the disk, and then renamed: whoever dies in between leaves what was there
+//! before. A directory alike.
+
+use super::run_error::{RunError, about};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+const BLOCK: usize = 1 << 16;
+
+/// A checksum of words: every step is a bijection of what came before, so any one word that changes changes the
+/// result. It guards against accidents, not against people.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hash(u64);
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+impl Hash {
+    pub(super) fn word(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        self.0 = mixed ^ mixed >> 29;
+    }
+
+    /// Bytes, eight a word, zeros after the last.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|&word| self.word(u64::from_le_bytes(word)));
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            self.word(u64::from_le_bytes(word));
+        }
+    }
+
+    pub(super) fn value(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a file holds, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digest {
+    pub(super) bytes: u64,
+    pub(super) hash: u64,
+}
+
+/// A file that is being written.
+pub(super) struct Sink {
+    file: File,
+    path: PathBuf,
+    /// Less than a block, a multiple of a word before each write but the last.
+    waiting: Vec<u8>,
+    digest: Digest,
+    hash: Hash,
+}
+
+impl Sink {
+    fn create(path: &Path) -> Result<Self, RunError> {
+        Ok(Self {
+            file: File::create(path).map_err(about(path))?,
+            path: path.to_owned(),
+            waiting: Vec::with_capacity(BLOCK),
+            digest: Digest { bytes: 0, hash: 0 },
+            hash: Hash::default(),
+        })
+    }
+
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), RunError> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.waiting.len()));
+            self.waiting.extend_from_slice(now);
+            if self.waiting.len() == BLOCK {
+                self.flush()?;
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Least significant byte first.
+    pub(super) fn write_f32(&mut self, numbers: &[f32]) -> Result<(), RunError> {
+        numbers.iter().try_for_each(|x| self.write(&x.to_le_bytes()))
+    }
+
+    fn flush(&mut self) -> Result<(), RunError> {
+        self.hash.bytes(&self.waiting);
+        self.digest.bytes += self.waiting.len() as u64;
+        self.file.write_all(&self.waiting).map_err(about(&self.path))?;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Digest, RunError> {
+        self.flush()?;
+        self.file.sync_all().map_err(about(&self.path))?;
+        self.digest.hash = self.hash.value();
+        Ok(self.digest)
+    }
+}
+
+/// Writes a file of which nobody knows yet.
+pub(super) fn write(
+    path: &Path,
+    fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
+) -> Result<Digest, RunError> {
+    let mut sink = Sink::create(path)?;
+    fill(&mut sink)?;
+    sink.finish()
+}
+
+/// Puts a file in the place of another, or of none, at once.
+pub(super) fn replace(
+    path: &Path,
+    fill: impl FnOnce(&mut Sink) -> Result<(), RunError>,
+) -> Result<Digest, RunError> {
+    let beside = beside(path);
+    let digest = write(&beside, fill)?;
+    rename(&beside, path)?;
+    Ok(digest)
+}
+
+/// `path` with `.tmp` after its name.
+pub(super) fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    path.with_file_name(name)
+}
+
+/// Renames a file or a directory, and brings the new name to the disk.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), RunError> {
+    fs::rename(from, to).map_err(about(to))?;
+    to.parent().map_or(Ok(()), sync)
+}
+
+/// Brings the names in a directory to the disk, where the system can.
+pub(super) fn sync(directory: &Path) -> Result<(), RunError> {
+    // An empty path is the working directory. Windows opens no directory.
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    if cfg!(unix) {
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        return synced.map_err(about(directory));
+    }
+    Ok(())
+}
+
+/// What a file holds now.
+pub(super) fn digest(path: &Path) -> Result<Digest, RunError> {
+    let mut file = File::open(path).map_err(about(path))?;
+    let mut block = vec![0; BLOCK];
+    let mut hash = Hash::default();
+    let mut bytes = 0;
+    loop {
+        let filled = fill(&mut file, &mut block).map_err(about(path))?;
+        hash.bytes(&block[..filled]);
+        bytes += filled as u64;
+        if filled < BLOCK {
+            return Ok(Digest { bytes, hash: hash.value() });
+        }
+    }
+}
+
+/// Fills `block` up to the end of the file.
+fn fill(file: &mut File, block: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match file.read(&mut block[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

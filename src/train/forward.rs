@@ -1,0 +1,474 @@
+//! The forward pass, which keeps what the backward pass needs. The same kernels on the same operands as
+//! [`Session`](crate::Session)'s, so a loss here is the score there, to the last bit.
+
+use super::drops::Site;
+use super::error::TrainError;
+use super::pass::{Pass, cut};
+use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
+use crate::config::{EmbeddingNorm, Side};
+use crate::model::weights::{
+    CrossAttention, Decoder, Embedding, Encoder, FeedForward, Input, Norm, SelfAttention, Table,
+};
+use core::ops::Range;
+use simdformer_kernels::embedding::{self, Positions};
+use simdformer_kernels::train::{activation_again, attention_kept, gate};
+use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
+
+impl Pass<'_> {
+    /// Leaves the encoder's output in `plan.memory`.
+    pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
+        let plan = &self.plan.encoder;
+        let Input::Table(table) = &encoder.input else {
+            return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
+        };
+        self.embed(Side::Encoder, table, &encoder.embedding, plan, memory)?;
+        for (index, layer) in encoder.layers.iter().enumerate() {
+            self.keep_input(Side::Encoder, plan, index, memory)?;
+            self.encoder_layer(
+                (&layer.self_attention, &layer.feed_forward),
+                (plan, index),
+                memory,
+            )?;
+        }
+        let to = self.plan.memory.clone();
+        self.finish(Side::Encoder, encoder.final_norm.as_ref(), plan, to, memory)
+    }
+
+    /// Leaves the decoder's output in its `x`.
+    pub(super) fn decode(&self, decoder: &Decoder, memory: &mut [f32]) -> Result<(), TrainError> {
+        let plan = self.plan.decoder.as_ref().ok_or(TrainError::NoDecoder)?;
+        self.embed(Side::Decoder, &decoder.table, &decoder.embedding, plan, memory)?;
+        for (index, layer) in decoder.layers.iter().enumerate() {
+            self.keep_input(Side::Decoder, plan, index, memory)?;
+            self.decoder_layer(
+                (&layer.self_attention, &layer.cross_attention, &layer.feed_forward),
+                (plan, index),
+                memory,
+            )?;
+        }
+        let to = self.plan.branch.clone();
+        self.finish(Side::Decoder, decoder.final_norm.as_ref(), plan, to, memory)?;
+        // Where `finish` has left it, next to the stream that the norm read.
+        let rows = self.rows(Side::Decoder) * self.run.config.d_model;
+        let [x, branch] = cut(memory, [&plan.x, &self.plan.branch])?;
+        let scale = self.run.config.logit_scale;
+        for (x, &y) in x[..rows].iter_mut().zip(&branch[..rows]) {
+            *x = y;
+        }
+        if scale != 1.0 {
+            x[..rows].iter_mut().for_each(|x| *x *= scale);
+        }
+        Ok(())
+    }
+
+    /// One layer of the encoder on its `x`.
+    pub(super) fn encoder_layer(
+        &self,
+        (own, feed_forward): (&SelfAttention, &FeedForward),
+        (plan, index): (&StackSaved, usize),
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let saved = &plan.layers[index];
+        self.self_attention(Side::Encoder, own, (plan, index), &saved.own, memory)?;
+        self.feed_forward(Side::Encoder, feed_forward, (plan, index), &saved.feed_forward, memory)
+    }
+
+    /// One layer of the decoder on its `x`.
+    pub(super) fn decoder_layer(
+        &self,
+        (own, cross, feed_forward): (&SelfAttention, &CrossAttention, &FeedForward),
+        (plan, index): (&StackSaved, usize),
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let saved = &plan.layers[index];
+        self.self_attention(Side::Decoder, own, (plan, index), &saved.own, memory)?;
+        if let Some(saved) = &saved.cross {
+            self.cross_attention(cross, (plan, index), saved, memory)?;
+        }
+        self.feed_forward(Side::Decoder, feed_forward, (plan, index), &saved.feed_forward, memory)
+    }
+
+    fn keep_input(
+        &self,
+        side: Side,
+        plan: &StackSaved,
+        index: usize,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let LayerSaved { input, .. } = &plan.layers[index];
+        if !input.is_empty() {
+            let floats = self.rows(side) * self.run.config.d_model;
+            let [x, input] = cut(memory, [&plan.x, input])?;
+            input[..floats].copy_from_slice(&x[..floats]);
+        }
+        Ok(())
+    }
+
+    /// Embeds the tokens of one side into its `x`, and keeps what the first layer reads.
+    fn embed(
+        &self,
+        side: Side,
+        table: &Table,
+        block: &Embedding,
+        plan: &StackSaved,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (d, rows) = (self.run.config.d_model, self.rows(side));
+        let lines = self.lines(side);
+        let norm = &plan.embedding_norm;
+        let [table_of_positions, embedded, x, standard, scale] =
+            cut(memory, [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale])?;
+        let (embedded, x) = (&mut embedded[..rows * d], &mut x[..rows * d]);
+        let late = self.positions_come_late(side);
+        let now = !late && !table_of_positions.is_empty();
+        let positions = match now {
+            true => Some(Positions {
+                table: Self::matrix(table_of_positions, d)?,
+                rows: &lines.positions,
+            }),
+            false => None,
+        };
+        let to = if block.norm.is_some() { &mut *x } else { &mut *embedded };
+        embedding::embed(
+            self.run.isa(),
+            self.run.weights.table(table)?,
+            &lines.ids,
+            self.run.config.embedding_scale,
+            positions,
+            Self::matrix_mut(to, d)?,
+            self.run.parallelism,
+        )?;
+        if let Some(block) = &block.norm {
+            self.norm(block, x, standard, scale, embedded)?;
+        }
+        if late && !table_of_positions.is_empty() {
+            for (x, &row) in embedded.chunks_mut(d).zip(&lines.positions) {
+                let position = &table_of_positions[row as usize * d..];
+                x.iter_mut().zip(position).for_each(|(x, position)| *x += position);
+            }
+        }
+        if let Some(dropout) = self.drops(side, Site::Embedding) {
+            self.drop_in_place(&dropout, (side, 0..rows), Self::matrix_mut(embedded, d)?)?;
+        }
+        x.copy_from_slice(embedded);
+        Ok(())
+    }
+
+    /// Whether positions are added after the embedding's norm.
+    pub(super) fn positions_come_late(&self, side: Side) -> bool {
+        let stack = self.run.config.stack(side);
+        stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
+    }
+
+    /// The stack's output, from its `x` to `to`.
+    fn finish(
+        &self,
+        side: Side,
+        norm: Option<&Norm>,
+        plan: &StackSaved,
+        to: Range<usize>,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let floats = self.rows(side) * self.run.config.d_model;
+        let NormSaved { standard, scale } = &plan.final_norm;
+        let [x, to, standard, scale] = cut(memory, [&plan.x, &to, standard, scale])?;
+        let (x, to) = (&x[..floats], &mut to[..floats]);
+        match norm {
+            Some(norm) => self.norm(norm, x, standard, scale, to)?,
+            None => to.copy_from_slice(x),
+        }
+        Ok(())
+    }
+
+    /// The paper's "Add & Norm" around `f`, which sets `out = residual + f(input)`.
+    fn add_and_norm(
+        &self,
+        norm: &Norm,
+        (side, site): (Side, Site),
+        Streams { x, h, branch, standard, scale }: Streams<'_>,
+        f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let d = self.run.config.d_model;
+        let dropout = self.drops(side, site);
+        if self.post_norm() {
+            match dropout {
+                None => f(x, Residual::Matrix(Self::matrix(x, d)?), h)?,
+                Some(dropout) => {
+                    f(x, Residual::None, branch)?;
+                    h.copy_from_slice(x);
+                    let (branch, h) = (Self::matrix(branch, d)?, Self::matrix_mut(h, d)?);
+                    self.drop_and_add(&dropout, side, branch, h)?;
+                }
+            }
+            self.norm(norm, h, standard, scale, x)
+        } else {
+            self.norm(norm, x, standard, scale, h)?;
+            match dropout {
+                None => f(h, Residual::Output, x),
+                Some(dropout) => {
+                    f(h, Residual::None, branch)?;
+                    let (branch, x) = (Self::matrix(branch, d)?, Self::matrix_mut(x, d)?);
+                    self.drop_and_add(&dropout, side, branch, x)
+                }
+            }
+        }
+    }
+
+    fn self_attention(
+        &self,
+        side: Side,
+        block: &SelfAttention,
+        (plan, index): (&StackSaved, usize),
+        saved: &AttentionSaved,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let floats = self.rows(side) * self.run.config.d_model;
+        let shape = self.run.heads(side, self.rows(side));
+        let [x, h, branch, standard, scale, qkv, context, sums, tables, scratch] = cut(
+            memory,
+            [
+                &plan.x,
+                &self.plan.h,
+                &self.plan.branch,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.projected,
+                &saved.context,
+                &saved.sums,
+                &plan.relative.range,
+                &self.plan.attention,
+            ],
+        )?;
+        let width = shape[1] * shape[2];
+        let qkv = &mut qkv[..shape[0] * 3 * width];
+        let context = &mut context[..shape[0] * width];
+        let sums = &mut sums[..shape[0] * shape[1] * 2];
+        let relative = plan.relative.of(tables);
+        let streams = Streams::of(floats, [x, h, branch], [standard, scale]);
+        self.add_and_norm(&block.norm, (side, Site::Own(index)), streams, |input, residual, out| {
+            self.linear(&block.query_key_value, input, Residual::None, qkv)?;
+            let options = self.own_options(side, relative.of_layer(index));
+            self.batch.own(side, |sequences| {
+                attention_kept(
+                    self.run.isa(),
+                    Qkv::fused(qkv, shape)?,
+                    sequences,
+                    &options,
+                    HeadsMut::new(context, shape)?,
+                    sums,
+                    scratch,
+                    self.run.parallelism,
+                )?;
+                Ok::<_, TrainError>(())
+            })?;
+            self.linear(&block.output, context, residual, out)
+        })
+    }
+
+    /// How the tokens of one side see each other.
+    pub(super) fn own_options<'b>(
+        &self,
+        side: Side,
+        bias: Option<simdformer_kernels::Bias<'b>>,
+    ) -> AttentionOptions<'b> {
+        AttentionOptions { causal: side == Side::Decoder, bias, ..self.run.attention_options(side) }
+    }
+
+    fn cross_attention(
+        &self,
+        block: &CrossAttention,
+        (plan, index): (&StackSaved, usize),
+        saved: &AttentionSaved,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let side = Side::Decoder;
+        let d = self.run.config.d_model;
+        let (rows, keys) = (self.rows(side), self.rows(Side::Encoder));
+        let shape = self.run.heads(side, rows);
+        let width = shape[1] * shape[2];
+        let [x, h, branch, source, standard, scale, query, key_value, context, sums, scratch] =
+            cut(
+                memory,
+                [
+                    &plan.x,
+                    &self.plan.h,
+                    &self.plan.branch,
+                    &self.plan.memory,
+                    &saved.norm.standard,
+                    &saved.norm.scale,
+                    &saved.projected,
+                    &saved.key_value,
+                    &saved.context,
+                    &saved.sums,
+                    &self.plan.attention,
+                ],
+            )?;
+        let query = &mut query[..rows * width];
+        let key_value = &mut key_value[..keys * 2 * width];
+        let context = &mut context[..rows * width];
+        let sums = &mut sums[..rows * shape[1] * 2];
+        self.linear(&block.key_value, &source[..keys * d], Residual::None, key_value)?;
+        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
+        self.add_and_norm(
+            &block.norm,
+            (side, Site::Cross(index)),
+            streams,
+            |input, residual, out| {
+                self.linear(&block.query, input, Residual::None, query)?;
+                let options = self.run.attention_options(side);
+                self.batch.cross(|sequences| {
+                    attention_kept(
+                        self.run.isa(),
+                        cross_operands(query, key_value, shape, keys)?,
+                        sequences,
+                        &options,
+                        HeadsMut::new(context, shape)?,
+                        sums,
+                        scratch,
+                        self.run.parallelism,
+                    )?;
+                    Ok::<_, TrainError>(())
+                })?;
+                self.linear(&block.output, context, residual, out)
+            },
+        )
+    }
+
+    fn feed_forward(
+        &self,
+        side: Side,
+        block: &FeedForward,
+        (plan, index): (&StackSaved, usize),
+        saved: &FeedForwardSaved,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let d = self.run.config.d_model;
+        let rows = self.rows(side);
+        let width = block.inner.columns();
+        let [x, h, branch, standard, scale, gates, inner, hidden] = cut(
+            memory,
+            [
+                &plan.x,
+                &self.plan.h,
+                &self.plan.branch,
+                &saved.norm.standard,
+                &saved.norm.scale,
+                &saved.gate,
+                &saved.inner,
+                &self.plan.hidden,
+            ],
+        )?;
+        let streams = Streams::of(rows * d, [x, h, branch], [standard, scale]);
+        self.add_and_norm(
+            &block.norm,
+            (side, Site::FeedForward(index)),
+            streams,
+            |input, residual, out| {
+                for leaf in self.leaf_rows(side) {
+                    let within = |width: usize| leaf.start * width..leaf.end * width;
+                    let (input, out) = (&input[within(d)], &mut out[within(d)]);
+                    let inner = &mut inner[within(width)];
+                    let hidden = &mut hidden[..leaf.len() * width];
+                    self.linear(&block.inner, input, Residual::None, inner)?;
+                    if let Some(gate) = &block.gate {
+                        self.linear(gate, input, Residual::None, &mut gates[within(width)])?;
+                    }
+                    let gates = block.gate.as_ref().map(|_| &gates[within(width)]);
+                    self.hidden(
+                        (side, Site::Hidden(index)),
+                        leaf.clone(),
+                        (gates, inner),
+                        width,
+                        hidden,
+                    )?;
+                    let residual = match residual {
+                        Residual::Matrix(all) => {
+                            Residual::Matrix(all.block(leaf.start, leaf.len())?)
+                        }
+                        other => other,
+                    };
+                    self.linear(&block.outer, hidden, residual, out)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// What the second map of a feed-forward block reads, of the rows of a leaf.
+    pub(super) fn hidden(
+        &self,
+        (side, site): (Side, Site),
+        rows: Range<usize>,
+        (gates, inner): (Option<&[f32]>, &[f32]),
+        width: usize,
+        hidden: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let (activation, inner) = (self.run.config.activation, Self::matrix(inner, width)?);
+        let mut hidden = Self::matrix_mut(hidden, width)?;
+        let out = hidden.reborrow();
+        match gates {
+            Some(gates) => {
+                gate(isa, activation, Self::matrix(gates, width)?, inner, out, parallelism)?;
+            }
+            None => activation_again(isa, activation, inner, out, parallelism)?,
+        }
+        match self.drops(side, site) {
+            Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),
+            None => Ok(()),
+        }
+    }
+
+    /// The rows of each leaf of one side.
+    pub(super) fn leaf_rows(&self, side: Side) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.lines(side).leaf_rows()
+    }
+}
+
+/// What "Add & Norm" reads and writes, `[rows, d_model]` each but for the scales.
+struct Streams<'m> {
+    /// The residual stream.
+    x: &'m mut [f32],
+    /// The sum, or what the norm made.
+    h: &'m mut [f32],
+    /// What a block made, where numbers of it are dropped before it is added.
+    branch: &'m mut [f32],
+    standard: &'m mut [f32],
+    scale: &'m mut [f32],
+}
+
+impl<'m> Streams<'m> {
+    fn of(
+        floats: usize,
+        [x, h, branch]: [&'m mut [f32]; 3],
+        [standard, scale]: [&'m mut [f32]; 2],
+    ) -> Self {
+        let [x, h, branch] = [x, h, branch].map(|part| &mut part[..floats]);
+        Self { x, h, branch, standard, scale }
+    }
+}
+
+/// Queries of the target, keys and values of the source, `[keys, (key, value), heads, head_dim]`.
+pub(super) fn cross_operands<'m>(
+    query: &'m [f32],
+    key_value: &'m [f32],
+    shape @ [_, heads, head_dim]: [usize; 3],
+    keys: usize,
+) -> Result<Qkv<'m>, TrainError> {
+    let width = heads * head_dim;
+    let part = |first: usize| {
+        let from = key_value.get(first..).unwrap_or(&[]);
+        Heads::strided(from, [keys, heads, head_dim], 2 * width, head_dim)
+    };
+    Ok(Qkv { query: Heads::new(query, shape)?, key: part(0)?, value: part(width)? })
+}
+
+/// Logits of some rows: `x` is `[rows, d_model]`.
+pub(super) fn logits(
+    pass: &Pass<'_>,
+    decoder: &Decoder,
+    x: &[f32],
+    out: &mut [f32],
+) -> Result<(), TrainError> {
+    pass.linear(&decoder.output.linear, x, Residual::None, out)
+}

@@ -1,0 +1,71 @@
+//! How much a trainer takes at a time, and what it keeps of the forward pass.
+
+/// What the forward pass keeps for the backward pass; what it does not keep is computed again, from the same
+/// operands in the same order, so all four give the same bits.
+///
+/// Per token and layer of Transformer-base (d_model 512, feed-forward 2048), floats kept and work added:
+///
+/// | | encoder | decoder | more work |
+/// |---|---|---|---|
+/// | [`Everything`](Keep::Everything) | 5,130 | 6,680 and 1,024 for each source token | under 1 % |
+/// | [`Projections`](Keep::Projections) | 3,082 | 4,632 and 1,024 | 7 % |
+/// | [`Context`](Keep::Context) | 1,546 | 2,584 | 15 % |
+/// | [`Inputs`](Keep::Inputs) | 512 | 512 | 24 % to 33 % |
+///
+/// Source: Chen et al. 2016 (arXiv 1604.06174) for the last, Korthikanti et al. 2022 (2205.05198) for those between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// Norms' standard scores, projections, contexts and what activations are applied to. Their results are
+    /// made again, elementwise.
+    #[default]
+    Everything,
+    /// As `Everything` but for the hidden layers of the feed-forward blocks, whose first product is computed
+    /// again.
+    Projections,
+    /// Norms' standard scores and contexts: queries, keys and values are projected again too.
+    Context,
+    /// The input of each layer: the layer runs again.
+    Inputs,
+}
+
+/// The largest pass of a trainer, forward and backward: counts of sentences and tokens, each at least 1. A larger
+/// batch goes in several passes, with the same result to the last bit ([`Trainer::step`](super::Trainer::step)).
+///
+/// ```
+/// use simdformer::train::{Keep, TrainLimits};
+///
+/// let limits = TrainLimits { keep: Keep::Projections, ..TrainLimits::new(4096, 128) };
+/// assert_eq!((limits.source_tokens, limits.target_length), (4096, 128));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrainLimits {
+    /// Sentences of a pass. There is always room for a [leaf](super::LEAF) of the shortest.
+    pub sentences: usize,
+    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::LEAF).
+    pub source_tokens: usize,
+    /// Target tokens of a pass, alike.
+    pub target_tokens: usize,
+    /// Tokens of one source.
+    pub source_length: usize,
+    /// Tokens of one target, its end token included.
+    pub target_length: usize,
+    /// What is kept from forward to backward.
+    pub keep: Keep,
+    /// Whether an exponential average of the parameters is kept.
+    pub average: bool,
+}
+
+impl TrainLimits {
+    /// `tokens` of each side in a pass, in sentences of at most `length` on each side.
+    pub const fn new(tokens: usize, length: usize) -> Self {
+        Self {
+            sentences: tokens,
+            source_tokens: tokens,
+            target_tokens: tokens,
+            source_length: length,
+            target_length: length,
+            keep: Keep::Everything,
+            average: false,
+        }
+    }
+}

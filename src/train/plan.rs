@@ -1,0 +1,497 @@
+//! From limits to bytes: all the memory that a trainer will ever use beside its model, before the first batch.
+
+use super::batch::{Batch, LEAF, SENTENCES_PER_CALL};
+use super::error::TrainError;
+use super::flat;
+use super::limits::{Keep, TrainLimits};
+use crate::config::{Config, Side, Stack};
+use crate::memory::{ByteTable, Planner};
+use crate::model::relative::RelativePlan;
+use crate::model::weights::Backward;
+use core::fmt;
+use core::ops::Range;
+use simdformer_kernels::train::{
+    RowLoss, attention_backward_scratch_bound, embedding_gradient_scratch, sum_of_squares_scratch,
+    weight_gradient_scratch,
+};
+use simdformer_kernels::{Isa, attention_scratch_bound};
+
+/// What a norm keeps: standard scores, `[rows, d_model]`, and one over each row's deviation.
+#[derive(Clone, Debug)]
+pub(super) struct NormSaved {
+    pub(super) standard: Range<usize>,
+    pub(super) scale: Range<usize>,
+}
+
+/// What a block of attention keeps.
+#[derive(Clone, Debug)]
+pub(super) struct AttentionSaved {
+    pub(super) norm: NormSaved,
+    /// Query, key and value side by side, or the query alone.
+    pub(super) projected: Range<usize>,
+    /// Key and value of the memory; empty in self-attention.
+    pub(super) key_value: Range<usize>,
+    pub(super) context: Range<usize>,
+    /// `[rows, heads, 2]`: see [`simdformer_kernels::train::attention_kept`].
+    pub(super) sums: Range<usize>,
+}
+
+/// What a feed-forward block keeps.
+#[derive(Clone, Debug)]
+pub(super) struct FeedForwardSaved {
+    pub(super) norm: NormSaved,
+    /// Of a gated block: what the activation is applied to; else empty.
+    pub(super) gate: Range<usize>,
+    /// What the activation is applied to, or of a gated block, what the gate multiplies.
+    pub(super) inner: Range<usize>,
+}
+
+/// What a layer keeps. Ranges that are computed again are those of all layers.
+#[derive(Clone, Debug)]
+pub(super) struct LayerSaved {
+    /// Of [`Keep::Inputs`]; else empty.
+    pub(super) input: Range<usize>,
+    pub(super) own: AttentionSaved,
+    pub(super) cross: Option<AttentionSaved>,
+    pub(super) feed_forward: FeedForwardSaved,
+}
+
+/// What a stack keeps, and the gradient that runs through it.
+#[derive(Clone, Debug)]
+pub(super) struct StackSaved {
+    /// What is added to embeddings at each position.
+    pub(super) positions: Range<usize>,
+    pub(super) relative: RelativePlan,
+    /// Gradients of the relative tables, layer by layer.
+    pub(super) d_relative: Range<usize>,
+    /// Floats of one of them.
+    pub(super) d_relative_stride: usize,
+    /// What the first layer reads.
+    pub(super) embedded: Range<usize>,
+    pub(super) embedding_norm: NormSaved,
+    pub(super) layers: Vec<LayerSaved>,
+    pub(super) final_norm: NormSaved,
+    /// `[rows, d_model]`: the residual stream, then the stack's output.
+    pub(super) x: Range<usize>,
+    /// `[rows, d_model]`: the gradient of the residual stream, then of the embeddings.
+    pub(super) d_x: Range<usize>,
+}
+
+/// Where everything lies in a trainer's memory. It prints what takes how many bytes.
+///
+/// ```
+/// use simdformer::config::{Config, Dimensions};
+/// use simdformer::kernels::Isa;
+/// use simdformer::train::{Keep, TrainLimits, TrainPlan};
+///
+/// let config = Config::base(32_000);
+/// let limits = TrainLimits::new(4096, 128);
+/// let all = TrainPlan::new(&config, Isa::best(), limits)?;
+/// let least = TrainPlan::new(&config, Isa::best(), TrainLimits { keep: Keep::Inputs, ..limits })?;
+/// assert!(least.bytes() < all.bytes());
+/// println!("{all}");
+/// # Ok::<(), simdformer::train::TrainError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TrainPlan {
+    pub(super) limits: TrainLimits,
+    pub(super) parameters: usize,
+    /// Floats of parameters, gradients and moments.
+    pub(super) state_floats: usize,
+    pub(super) work_floats: usize,
+    /// Bytes of ids, positions and leaves.
+    pub(super) batch_bytes: usize,
+    /// Bytes of losses and of partial sums.
+    pub(super) sums_bytes: usize,
+    pub(super) partials: usize,
+    pub(super) order: usize,
+
+    // Of the state.
+    pub(super) values: Range<usize>,
+    pub(super) gradients: Range<usize>,
+    pub(super) first: Range<usize>,
+    pub(super) second: Range<usize>,
+    pub(super) average: Range<usize>,
+    /// What lookups add to the table that is also the output's matrix.
+    pub(super) lookups: Range<usize>,
+
+    // Of the workspace.
+    pub(super) encoder: StackSaved,
+    pub(super) decoder: Option<StackSaved>,
+    /// `[source tokens, d_model]`: the encoder's output, and its gradient.
+    pub(super) memory: Range<usize>,
+    pub(super) d_memory: Range<usize>,
+    /// `[tokens, d_model]`, of the longer side: the other half of "Add & Norm", a sublayer's output, the
+    /// input of a sublayer made again, and its gradient.
+    pub(super) h: Range<usize>,
+    pub(super) branch: Range<usize>,
+    pub(super) input: Range<usize>,
+    pub(super) d_input: Range<usize>,
+    pub(super) d_projected: Range<usize>,
+    pub(super) d_key_value: Range<usize>,
+    pub(super) d_context: Range<usize>,
+    /// `[leaf, ffn_dim]`.
+    pub(super) hidden: Range<usize>,
+    pub(super) d_hidden: Range<usize>,
+    /// `[leaf, vocabulary]`.
+    pub(super) logits: Range<usize>,
+    pub(super) attention: Range<usize>,
+    pub(super) d_attention: Range<usize>,
+    pub(super) weight_gradient: Range<usize>,
+    /// Matrices packed for the gradients of their inputs: a feed-forward block has up to three.
+    pub(super) packed: [Range<usize>; 3],
+}
+
+impl TrainPlan {
+    /// The memory of a trainer of `config` within `limits`. Reserves none.
+    ///
+    /// # Errors
+    /// A limit is zero or beyond the model's positions; the architecture has a part without a backward pass;
+    /// the memory does not fit the address space.
+    pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, TrainError> {
+        config.validate()?;
+        let placed = flat::place(config)?;
+        Self::of(config, isa, limits, &placed)
+    }
+
+    pub(super) fn of(
+        config: &Config,
+        isa: Isa,
+        limits: TrainLimits,
+        placed: &flat::Placed,
+    ) -> Result<Self, TrainError> {
+        if config.stem.is_some() {
+            return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
+        }
+        let limits = checked(config, limits)?;
+        let decodes = config.decoder.is_some();
+        let [source, target] =
+            [limits.source_tokens, if decodes { limits.target_tokens } else { 0 }];
+        let rows = source.max(target);
+        let d = config.d_model;
+        let decoder = config.decoder.unwrap_or(Stack::new(0, 1, 0));
+        let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
+        let inner = config.attention_dim(Side::Encoder).max(config.attention_dim(Side::Decoder));
+        let vocabulary = if decodes { config.target_vocab } else { 0 };
+
+        let mut state = Planner::default();
+        let n = placed.floats;
+        let values = state.take(n)?;
+        let gradients = state.take(n)?;
+        let first = state.take(n)?;
+        let second = state.take(n)?;
+        let average = state.take(if limits.average { n } else { 0 })?;
+        let tied = decodes && config.ties.target_output;
+        let lookups = state.take_product(if tied { vocabulary } else { 0 }, d)?;
+
+        let mut work = Planner::default();
+        let encoder = stack(config, Side::Encoder, source, 0, &limits, &mut work)?;
+        let decoder_saved = match config.decoder {
+            Some(_) => Some(stack(config, Side::Decoder, target, source, &limits, &mut work)?),
+            None => None,
+        };
+        // Of the sentences that a kernel is called with.
+        let sentences = limits.sentences.min(SENTENCES_PER_CALL);
+        let (mut attention, mut d_attention) = (0, 0);
+        for (side, queries, keys) in [
+            (Side::Encoder, source, source),
+            (Side::Decoder, target, target),
+            (Side::Decoder, target, source),
+        ] {
+            let Some(stack) = config.stack(side) else { continue };
+            let (heads, width) = (stack.heads, config.head_dim(side));
+            let longest = match side {
+                Side::Encoder => limits.source_length,
+                Side::Decoder => limits.target_length.max(limits.source_length),
+            };
+            attention = attention.max(attention_scratch_bound(isa, sentences, keys, heads, width)?);
+            d_attention = d_attention.max(attention_backward_scratch_bound(
+                isa,
+                sentences,
+                [queries, keys],
+                longest,
+                [heads, heads],
+                width,
+            )?);
+        }
+        // The matrices that gradients of inputs are multiplied with, and the products that gradients of
+        // weights are.
+        let shapes = [(3 * inner, d), (d, inner), (ffn, d), (d, ffn), (vocabulary, d)];
+        let mut packed = 0;
+        let mut weight_gradient = 0;
+        for (outputs, inputs) in shapes {
+            packed = packed.max(Backward::floats(isa, outputs, inputs)?);
+            weight_gradient =
+                weight_gradient.max(weight_gradient_scratch(isa, LEAF, outputs, inputs)?);
+        }
+        let packed_ffn = Backward::floats(isa, ffn, d)?;
+        let partials = sum_of_squares_scratch(n);
+        let tables =
+            [config.source_vocab, config.target_vocab, limits.source_length, limits.target_length];
+        let order = embedding_gradient_scratch(tables.into_iter().max().unwrap_or(0), rows);
+        let order = order.ok_or(TrainError::TooLarge)?;
+        let batch_bytes = Batch::with_capacity(&limits).bytes();
+        let sums_bytes = target * size_of::<RowLoss>() + partials * 8 + order * 4;
+        Ok(Self {
+            limits,
+            parameters: n,
+            state_floats: state.floats(),
+            batch_bytes,
+            sums_bytes,
+            partials,
+            order,
+            values,
+            gradients,
+            first,
+            second,
+            average,
+            lookups,
+            encoder,
+            decoder: decoder_saved,
+            memory: work.take_product(source, d)?,
+            d_memory: work.take_product(if decodes { source } else { 0 }, d)?,
+            h: work.take_product(rows, d)?,
+            branch: work.take_product(rows, d)?,
+            input: work.take_product(rows, d)?,
+            d_input: work.take_product(rows, d)?,
+            d_projected: work.take_product(rows, 3 * inner)?,
+            d_key_value: work.take_product(if decodes { source } else { 0 }, 2 * inner)?,
+            d_context: work.take_product(rows, inner)?,
+            hidden: work.take_product(LEAF, ffn)?,
+            d_hidden: work.take_product(LEAF, ffn)?,
+            logits: work.take_product(if decodes { LEAF } else { 0 }, vocabulary)?,
+            attention: work.take(attention)?,
+            d_attention: work.take(d_attention)?,
+            weight_gradient: work.take(weight_gradient)?,
+            packed: [
+                work.take(packed)?,
+                work.take(packed_ffn)?,
+                work.take(if config.gated { packed_ffn } else { 0 })?,
+            ],
+            work_floats: work.floats(),
+        })
+    }
+
+    /// The limits it was made for, raised to those of a leaf.
+    pub const fn limits(&self) -> TrainLimits {
+        self.limits
+    }
+
+    /// Bytes of all memory beside the [`Model`](crate::Model) that a trainer holds.
+    pub const fn bytes(&self) -> usize {
+        4 * (self.state_floats + self.work_floats) + self.batch_bytes + self.sums_bytes
+    }
+
+    /// Floats of all parameters, frozen ones and padding between them included.
+    pub const fn parameters(&self) -> usize {
+        self.parameters
+    }
+}
+
+fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainError> {
+    let decodes = config.decoder.is_some();
+    let TrainLimits {
+        sentences, source_tokens, target_tokens, source_length, target_length, ..
+    } = limits;
+    for (limit, value) in [
+        ("sentences", sentences),
+        ("source_tokens", source_tokens),
+        ("target_tokens", target_tokens),
+        ("source_length", source_length),
+        ("target_length", target_length),
+    ] {
+        if value == 0 {
+            return Err(TrainError::ZeroLimit { limit });
+        }
+        if value >= u32::MAX as usize / 2 {
+            return Err(TrainError::TooLarge);
+        }
+    }
+    for (limit, found, side) in [
+        ("source_length", source_length, Side::Encoder),
+        ("target_length", target_length, Side::Decoder),
+    ] {
+        let most =
+            if side == Side::Decoder && !decodes { None } else { config.max_positions(side) };
+        if let Some(expected_at_most) = most
+            && found > expected_at_most
+        {
+            return Err(TrainError::LimitBeyondModel { limit, expected_at_most, found });
+        }
+    }
+    Ok(TrainLimits {
+        sentences: sentences.max(LEAF),
+        source_tokens: source_tokens.max(LEAF).max(source_length),
+        target_tokens: target_tokens.max(LEAF).max(target_length),
+        ..limits
+    })
+}
+
+/// A stack of `rows` tokens, whose cross-attention, if any, sees `keys`.
+fn stack(
+    config: &Config,
+    side: Side,
+    rows: usize,
+    keys: usize,
+    limits: &TrainLimits,
+    work: &mut Planner,
+) -> Result<StackSaved, TrainError> {
+    let d = config.d_model;
+    let Some(shape) = config.stack(side).copied() else { return Err(TrainError::NoDecoder) };
+    let (length, types) = match side {
+        Side::Encoder => (limits.source_length, config.token_types.max(1)),
+        Side::Decoder => (limits.target_length, 1),
+    };
+    let norm = |work: &mut Planner, there: bool| {
+        let rows = if there { rows } else { 0 };
+        Ok::<_, TrainError>(NormSaved {
+            standard: work.take_product(rows, d)?,
+            scale: work.take(rows)?,
+        })
+    };
+    let positions = work.take_product(types * length, d)?;
+    let relative = RelativePlan::new(config, side, length, work)?;
+    let d_relative_stride = match relative.buckets {
+        Some((buckets, positions)) => buckets.table_len(shape.heads, positions)?,
+        None => 0,
+    };
+    let d_relative = work.take_product(d_relative_stride, shape.layers)?;
+    let embedded = work.take_product(rows, d)?;
+    let embedding_norm = norm(work, shape.embedding_norm.is_some())?;
+
+    let keep = limits.keep;
+    let inner = config.attention_dim(side);
+    let sums = shape.heads * 2;
+    let attention = |work: &mut Planner, width: usize, keys: usize| {
+        Ok::<_, TrainError>(AttentionSaved {
+            norm: norm(work, true)?,
+            projected: work.take_product(rows, width * inner)?,
+            key_value: work.take_product(keys, 2 * inner)?,
+            context: work.take_product(rows, inner)?,
+            sums: work.take_product(rows, sums)?,
+        })
+    };
+    let layer = |work: &mut Planner| {
+        Ok::<_, TrainError>(LayerSaved {
+            input: 0..0,
+            own: attention(work, 3, 0)?,
+            cross: match side {
+                Side::Encoder => None,
+                Side::Decoder => Some(attention(work, 1, keys)?),
+            },
+            feed_forward: FeedForwardSaved {
+                norm: norm(work, true)?,
+                gate: work.take_product(if config.gated { rows } else { 0 }, shape.ffn_dim)?,
+                inner: work.take_product(rows, shape.ffn_dim)?,
+            },
+        })
+    };
+    let mut layers: Vec<LayerSaved> = Vec::with_capacity(shape.layers);
+    match keep {
+        Keep::Everything => {
+            for _ in 0..shape.layers {
+                layers.push(layer(work)?);
+            }
+        }
+        Keep::Inputs => {
+            let shared = layer(work)?;
+            for _ in 0..shape.layers {
+                layers.push(LayerSaved { input: work.take_product(rows, d)?, ..shared.clone() });
+            }
+        }
+        Keep::Projections | Keep::Context => {
+            let shared = shared_of(config, side, rows, keys, keep, work)?;
+            for _ in 0..shape.layers {
+                let mut saved = shared.clone();
+                let norms = [Some(&mut saved.own), saved.cross.as_mut()];
+                for attention in norms.into_iter().flatten() {
+                    attention.norm = norm(work, true)?;
+                    attention.context = work.take_product(rows, inner)?;
+                    attention.sums = work.take_product(rows, sums)?;
+                }
+                saved.feed_forward.norm = norm(work, true)?;
+                if keep == Keep::Projections {
+                    saved.own.projected = work.take_product(rows, 3 * inner)?;
+                    if let Some(cross) = &mut saved.cross {
+                        cross.projected = work.take_product(rows, inner)?;
+                        cross.key_value = work.take_product(keys, 2 * inner)?;
+                    }
+                }
+                layers.push(saved);
+            }
+        }
+    }
+    Ok(StackSaved {
+        positions,
+        relative,
+        d_relative,
+        d_relative_stride,
+        embedded,
+        embedding_norm,
+        layers,
+        final_norm: norm(work, shape.final_norm)?,
+        x: work.take_product(rows, d)?,
+        d_x: work.take_product(rows, d)?,
+    })
+}
+
+/// What all layers write to and none keeps; the rest is empty.
+fn shared_of(
+    config: &Config,
+    side: Side,
+    rows: usize,
+    keys: usize,
+    keep: Keep,
+    work: &mut Planner,
+) -> Result<LayerSaved, TrainError> {
+    let inner = config.attention_dim(side);
+    let ffn = config.stack(side).map_or(0, |stack| stack.ffn_dim);
+    let nothing = NormSaved { standard: 0..0, scale: 0..0 };
+    let projections = keep == Keep::Context;
+    let mut attention = |width: usize, keys: usize| {
+        let (rows, keys) = if projections { (rows, keys) } else { (0, 0) };
+        Ok::<_, TrainError>(AttentionSaved {
+            norm: nothing.clone(),
+            projected: work.take_product(rows, width * inner)?,
+            key_value: work.take_product(keys, 2 * inner)?,
+            context: 0..0,
+            sums: 0..0,
+        })
+    };
+    let own = attention(3, 0)?;
+    let cross = match side {
+        Side::Encoder => None,
+        Side::Decoder => Some(attention(1, keys)?),
+    };
+    Ok(LayerSaved {
+        input: 0..0,
+        own,
+        cross,
+        feed_forward: FeedForwardSaved {
+            norm: nothing.clone(),
+            gate: work.take_product(if config.gated { rows } else { 0 }, ffn)?,
+            inner: work.take_product(rows, ffn)?,
+        },
+    })
+}
+
+impl fmt::Display for TrainPlan {
+    /// A line for each part that takes memory, and the sum.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = |range: &Range<usize>| 4 * range.len();
+        let stacks = [Some(&self.encoder), self.decoder.as_ref()];
+        let kept = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start)).sum();
+        let state = [
+            ("parameters", bytes(&self.values)),
+            ("gradients", bytes(&self.gradients) + bytes(&self.lookups)),
+            ("moments", bytes(&self.first) + bytes(&self.second)),
+            ("average", bytes(&self.average)),
+            ("kept for the backward pass", kept),
+            ("logits of a leaf", bytes(&self.logits)),
+        ];
+        let counted: usize = state.iter().map(|(_, bytes)| bytes).sum();
+        let mut lines = [("gradients on their way, scratch, ids", self.bytes() - counted); 7];
+        lines[..6].copy_from_slice(&state);
+        ByteTable { lines: &lines }.fmt(f)
+    }
+}

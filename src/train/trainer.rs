@@ -1,0 +1,340 @@
+//! A model that learns: parameters, gradients and moments, and the passes that change them.
+
+use super::batch::Batch;
+use super::drops::DropoutRates;
+use super::error::TrainError;
+use super::flat::{self, FlatTensor};
+use super::frozen;
+use super::limits::TrainLimits;
+use super::plan::TrainPlan;
+use super::totals::Totals;
+use crate::checkpoint::{Checkpoint, Role};
+use crate::config::Config;
+use crate::memory::{Buffer, cut};
+use crate::model::{Model, ModelError};
+use crate::session::Threads;
+use core::error::Error;
+use core::fmt;
+use core::ops::Range;
+use simdformer_kernels::Isa;
+use simdformer_kernels::train::RowLoss;
+
+/// A loss of the caller's: the numbers of some sentences, the encoder's output of their tokens laid end to end,
+/// `[tokens, d_model]`, and where the gradient of that goes, of the same shape; returns the loss.
+pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + Send + 'l;
+
+/// A model that learns, on planned memory: after [`Trainer::new`] no step allocates.
+///
+/// A step is one call, [`Trainer::step`]. Whoever wants the parts calls [`accumulate`](Trainer::accumulate) for any
+/// number of passes, looks at the [gradients](Trainer::gradients), and [updates](Trainer::update).
+///
+/// The result is the same bits on any number of threads, for any limits and whatever is
+/// [kept](super::Keep) of the forward pass, and when a batch goes in one pass or in several.
+///
+/// ```
+/// use simdformer::config::{Config, Dimensions};
+/// use simdformer::train::{Pair, StepOptions, TrainLimits, Trainer};
+///
+/// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
+/// let mut config = Config::transformer(small);
+/// config.tokens.decoder_start = Some(1);
+/// // Numbers that look random; norms begin as the identity.
+/// let mut seed = 1u32;
+/// let mut random = || {
+///     seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+///     (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+/// };
+/// let mut trainer = Trainer::new(config, TrainLimits::new(64, 16), |role, shape, out| {
+///     match *shape {
+///         [_] if role.to_string().ends_with("norm.weight") => out.fill(1.0),
+///         [_, inputs] => out.fill_with(|| random() / (inputs as f32).sqrt()),
+///         _ => {}
+///     }
+///     Ok(())
+/// })?;
+///
+/// // Learn by heart that 5 6 7 is 8 9.
+/// let pair = Pair { source: &[5, 6, 7, 0], target: &[8, 9, 0], id: 0 };
+/// let mut options = StepOptions::default();
+/// options.adam.rate = 3e-3;
+/// let first = trainer.step(&[pair], &options)?;
+/// for _ in 0..100 {
+///     trainer.step(&[pair], &options)?;
+/// }
+/// let last = trainer.evaluate(&[pair], options.smoothing)?;
+/// assert!(last.mean_loss() < 0.1 * first.totals.mean_loss());
+/// # Ok::<(), simdformer::train::TrainError>(())
+/// ```
+pub struct Trainer<'a> {
+    pub(super) model: Model,
+    pub(super) network: flat::Network,
+    pub(super) tensors: Vec<FlatTensor>,
+    /// What is updated: ranges of parameters, side by side.
+    pub(super) learned: Vec<Range<usize>>,
+    /// The same, and whether weights decay there: not those of norms, nor biases.
+    pub(super) decays: Vec<(Range<usize>, bool)>,
+    /// Of the average of parameters.
+    pub(super) average_decay: Option<f32>,
+    pub(super) plan: TrainPlan,
+    pub(super) state: Buffer<'static>,
+    pub(super) work: Buffer<'static>,
+    pub(super) batch: Batch,
+    pub(super) losses: Vec<RowLoss>,
+    pub(super) partials: Vec<f64>,
+    pub(super) order: Vec<u32>,
+    pub(super) threads: Threads<'a>,
+    pub(super) dropout: DropoutRates,
+    /// Since the last update.
+    pub(super) accumulated: Totals,
+    pub(super) passes: u64,
+    /// Updates made, and refused for gradients that were not finite.
+    pub(super) steps: u64,
+    pub(super) skipped: u64,
+}
+
+/// Writes the weights of a role.
+type Fill<'f> =
+    dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
+
+impl<'a> Trainer<'a> {
+    /// A trainer of a model whose first weights `fill` writes, as [`Model::from_fn`] asks for them, on the best
+    /// instruction set of this machine or the one that the environment names.
+    ///
+    /// # Errors
+    /// All that [`Model::from_fn`] and [`TrainPlan::new`] refuse; there is no memory.
+    pub fn new<F>(config: Config, limits: TrainLimits, fill: F) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
+    }
+
+    /// As [`Trainer::new`], on `isa`, whatever the environment names.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn new_on<F>(
+        isa: Isa,
+        config: Config,
+        limits: TrainLimits,
+        fill: F,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, limits, fill, |config, fill| Model::from_fn_on(isa, config, fill))
+    }
+
+    fn filled<F>(
+        config: Config,
+        limits: TrainLimits,
+        mut fill: F,
+        make: impl FnOnce(Config, &mut Fill<'_>) -> Result<Model, ModelError>,
+    ) -> Result<Self, TrainError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        let placed = flat::place(&config)?;
+        let mut values = vec![0.0; placed.floats];
+        let model = make(config, &mut |role, shape, out| {
+            fill(role, shape, out)?;
+            if let Some(tensor) = placed.tensors.iter().find(|tensor| tensor.role == role) {
+                values[tensor.range.clone()].copy_from_slice(out);
+            }
+            Ok(())
+        })?;
+        let mut trainer = Self::of(model, limits)?;
+        trainer.state.floats_mut()[trainer.plan.values.clone()].copy_from_slice(&values);
+        trainer.refresh()?;
+        Ok(trainer)
+    }
+
+    /// A trainer that goes on from the weights of `checkpoint`, on `isa`.
+    ///
+    /// # Errors
+    /// All that [`Model::load`] and [`TrainPlan::new`] refuse; there is no memory.
+    pub fn open(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        limits: TrainLimits,
+    ) -> Result<Self, TrainError> {
+        let mut trainer = Self::of(Model::load(checkpoint, isa)?, limits)?;
+        let values = &mut trainer.state.floats_mut()[trainer.plan.values.clone()];
+        for tensor in trainer.tensors.iter().filter(|tensor| !tensor.shared) {
+            let found = match tensor.role.may_be_absent() {
+                true => checkpoint.optional(tensor.role)?,
+                false => Some(checkpoint.tensor(tensor.role)?),
+            };
+            if let Some(found) = found {
+                found.read_into(&mut values[tensor.range.clone()])?;
+            }
+        }
+        trainer.refresh()?;
+        Ok(trainer)
+    }
+
+    fn of(model: Model, limits: TrainLimits) -> Result<Self, TrainError> {
+        let placed = flat::place(model.config())?;
+        let plan = TrainPlan::of(model.config(), model.isa(), limits, &placed)?;
+        let flat::Placed { network, tensors, .. } = placed;
+        let limits = plan.limits();
+        let state = Buffer::owned(plan.state_floats)?;
+        let work = Buffer::owned(plan.work_floats)?;
+        let targets = if model.decoder().is_some() { limits.target_tokens } else { 0 };
+        let mut trainer = Self {
+            model,
+            network,
+            learned: Vec::new(),
+            decays: Vec::new(),
+            average_decay: None,
+            tensors,
+            batch: Batch::with_capacity(&limits),
+            losses: vec![RowLoss::default(); targets],
+            partials: vec![0.0; plan.partials],
+            order: vec![0; plan.order],
+            plan,
+            state,
+            work,
+            threads: Threads::default(),
+            dropout: DropoutRates::default(),
+            accumulated: Totals::default(),
+            passes: 0,
+            steps: 0,
+            skipped: 0,
+        };
+        trainer.learn_all();
+        trainer.write_positions()?;
+        Ok(trainer)
+    }
+
+    /// Learns everything that the architecture's own library learns.
+    fn learn_all(&mut self) {
+        let learned = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
+        let kinds = learned.map(|tensor| (tensor.range.clone(), frozen::decays(tensor.role)));
+        let mut kinds: Vec<_> = kinds.collect();
+        kinds.sort_by_key(|(range, _)| range.start);
+        self.learned.clear();
+        self.decays.clear();
+        // What lies between neighbours is padding, which stays zero.
+        let next_to = |last: &Range<usize>, start| last.end.next_multiple_of(16) >= start;
+        for (range, decays) in kinds {
+            match self.learned.last_mut() {
+                Some(last) if next_to(last, range.start) => last.end = range.end,
+                _ => self.learned.push(range.clone()),
+            }
+            match self.decays.last_mut() {
+                Some((last, same)) if *same == decays && next_to(last, range.start) => {
+                    last.end = range.end;
+                }
+                _ => self.decays.push((range, decays)),
+            }
+        }
+    }
+
+    /// Chooses what is learned: of the tensors that the architecture's own library learns, those for which `learns` says
+    /// so. A tied tensor is asked for under the role that comes first. The others keep their bits.
+    pub fn set_learned(&mut self, learns: impl Fn(Role) -> bool) {
+        for tensor in &mut self.tensors {
+            let frozen = frozen::is_frozen(self.model.config(), tensor.role);
+            tensor.learned = !frozen && learns(tensor.role);
+        }
+        self.learn_all();
+    }
+
+    /// What is dropped while learning, until it is set again; nothing at first.
+    ///
+    /// # Errors
+    /// A rate is not at least 0 and below 1.
+    pub fn set_dropout(&mut self, rates: DropoutRates) -> Result<(), TrainError> {
+        rates.check()?;
+        self.dropout = rates;
+        Ok(())
+    }
+
+    /// Keeps an exponential average of the parameters from now on, that begins as they are: after each update
+    /// `average += (1 - decay) (parameter - average)`. `None` stops.
+    ///
+    /// # Errors
+    /// The [limits](TrainLimits::average) have no room for one; `decay` is not between 0 and 1.
+    pub fn set_average(&mut self, decay: Option<f32>) -> Result<(), TrainError> {
+        if let Some(decay) = decay {
+            if self.plan.average.is_empty() {
+                let (setting, expected) = ("average", "planned for in the limits");
+                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+            }
+            if !(0.0..=1.0).contains(&decay) {
+                let (setting, expected) = ("the decay of the average", "from 0 to 1");
+                return Err(TrainError::Setting { setting, expected, found: f64::from(decay) });
+            }
+            if self.average_decay.is_none() {
+                let [values, average] =
+                    cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+                average.copy_from_slice(values);
+            }
+        }
+        self.average_decay = decay;
+        Ok(())
+    }
+
+    /// Exchanges parameters and average, in the model too: once to look at the average, to validate or to save it, and
+    /// once more to go on. Does nothing where there is none.
+    ///
+    /// # Errors
+    /// None that the caller could cause.
+    pub fn swap_average(&mut self) -> Result<(), TrainError> {
+        if self.average_decay.is_none() {
+            return Ok(());
+        }
+        let [values, average] = cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
+        values.swap_with_slice(average);
+        self.refresh()
+    }
+
+    /// Who computes; the results are the same bits.
+    pub fn set_threads(&mut self, threads: Threads<'a>) {
+        self.threads = threads;
+    }
+
+    /// The model as it is after the last update: for [sessions](crate::Session) that validate it.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where its memory is.
+    pub fn plan(&self) -> &TrainPlan {
+        &self.plan
+    }
+
+    /// Bytes of all memory: the model's and the plan's.
+    pub fn bytes(&self) -> usize {
+        self.model.bytes() + self.plan.bytes()
+    }
+
+    /// Updates made so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Updates that were not made, since their gradients were not finite.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Every tensor, learned or not, in the order of [`Role::all`], each once.
+    pub fn parameters(&self) -> impl Iterator<Item = (Role, &[usize], &[f32])> {
+        let all = &self.state.floats()[self.plan.values.clone()];
+        let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);
+        tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()]))
+    }
+}
+
+impl fmt::Debug for Trainer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer")
+            .field("model", &self.model)
+            .field("steps", &self.steps)
+            .field("skipped", &self.skipped)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! The demo's sentences: the grammar in Rust against the one in Python, and what a corpus must not hold.
+
+#[path = "../examples/train/grammar/mod.rs"]
+mod example;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+
+use example::{Pair, bare, corpus, fixed, pairs, sentence, vocabulary};
+
+/// Of the golden.
+const SEED: u64 = 2017;
+
+fn read(path: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn held_out() -> Vec<Pair> {
+    let pair = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| value[key].as_str().unwrap().to_string();
+        Pair { source: text("source"), target: text("target") }
+    };
+    read("models/fr-en/held_out.jsonl").lines().map(pair).collect()
+}
+
+fn known() -> BTreeMap<String, u32> {
+    serde_json::from_str(&read("models/fr-en/vocab.json")).unwrap()
+}
+
+#[test]
+fn sentences_are_those_of_the_python() {
+    let golden = read("tests/golden/grammar.tsv");
+    let always = fixed();
+    assert_eq!(golden.lines().count(), always.len() + 2000);
+    let made = always.into_iter().chain((0..2000).map(|number| sentence(SEED, number)));
+    for (number, (line, pair)) in golden.lines().zip(made).enumerate() {
+        assert_eq!(format!("{}\t{}", pair.source, pair.target), line, "line {}", number + 1);
+    }
+}
+
+#[test]
+fn a_source_has_one_translation() {
+    let mut said: HashMap<String, String> =
+        fixed().into_iter().map(|pair| (pair.source, pair.target)).collect();
+    assert_eq!(said.len(), fixed().len());
+    for number in 0..40_000 {
+        let pair = sentence(SEED + 1, number);
+        let target = said.entry(pair.source.clone()).or_insert_with(|| pair.target.clone());
+        assert_eq!(*target, pair.target, "{}", pair.source);
+    }
+}
+
+#[test]
+fn a_corpus_holds_nothing_that_is_held_out() {
+    // Some of what was made is held out, too, with the full stop that it lacks.
+    let made = pairs(3000, 5);
+    let mut held: Vec<String> = held_out().into_iter().map(|pair| pair.source).collect();
+    let more = made.iter().skip(1000).step_by(7).map(|pair| &pair.source);
+    held.extend(more.map(|source| match bare(source) {
+        bare if bare == source => format!("{bare} ."),
+        bare => bare.to_string(),
+    }));
+    let corpus = corpus(3000, 5, 200, held.iter().map(String::as_str));
+    let keys = |pairs: &[Pair]| -> HashSet<String> {
+        pairs.iter().map(|pair| bare(&pair.source).to_string()).collect()
+    };
+    let (training, development) = (keys(&corpus.training), keys(&corpus.development));
+    let held: HashSet<String> = held.iter().map(|source| bare(source).to_string()).collect();
+    assert!(held.len() > 1200);
+    assert_eq!(corpus.development.len(), 200);
+    assert_eq!(development.len(), 200);
+    assert!(training.is_disjoint(&held));
+    assert!(development.is_disjoint(&held));
+    assert!(training.is_disjoint(&development));
+    for pair in fixed() {
+        let times = corpus.training.iter().filter(|other| **other == pair).count();
+        assert_eq!(times, 12, "{}", pair.source);
+    }
+    // Everything else that was made is there.
+    let whole = keys(&made);
+    let gone = whole.iter().filter(|key| held.contains(*key)).count();
+    assert_eq!(training.len() + development.len() + gone, whole.len());
+}
+
+#[test]
+fn a_corpus_is_the_same_every_time_and_longer_ones_begin_with_it() {
+    assert_eq!(pairs(700, 3), pairs(700, 3));
+    assert_eq!(pairs(700, 3), pairs(900, 3)[..700]);
+    assert_ne!(pairs(700, 3), pairs(700, 4));
+    let made = pairs(5000, 3);
+    let sources: HashSet<_> = made.iter().map(|pair| &pair.source).collect();
+    assert_eq!(sources.len(), 5000);
+    assert!(made.iter().all(|pair| pair.source.split(' ').count() <= 22));
+}
+
+#[test]
+fn every_word_is_one_of_the_models() {
+    let known = known();
+    let made = vocabulary(&pairs(40_000, SEED));
+    for (word, id) in &made {
+        assert!(known.contains_key(word), "{word} ({id})");
+    }
+    // Enough of them for the largest corpus to have all.
+    assert!(made.len() * 100 >= known.len() * 97, "{} of {}", made.len(), known.len());
+    for pair in held_out() {
+        for word in pair.source.split(' ').chain(pair.target.split(' ')) {
+            assert!(known.contains_key(word), "{word}");
+        }
+    }
+    assert_eq!([made["</s>"], made["<unk>"], made["<pad>"]], [0, 1, made.len() as u32 - 1]);
+}

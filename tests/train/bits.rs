@@ -1,0 +1,124 @@
+//! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
+
+use super::support::{Golden, Sentence, goldens, limits, pairs};
+use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
+use simdformer::kernels::{Isa, Matrix, Parallelism};
+use simdformer::train::{Keep, Smoothing, StepOptions, TrainLimits, Trainer};
+use simdformer::{Limits, Session, Threads};
+
+/// Sentences for several leaves.
+fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
+    let mut seed = 11u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let each = &golden.sentences;
+    (0..count)
+        .map(|id| {
+            let source = each[random(each.len())].source.clone();
+            let target = each[random(each.len())].target.clone();
+            Sentence { source, target, id: id as u32 }
+        })
+        .collect()
+}
+
+fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
+    trainer.parameters().flat_map(|(_, _, x)| x.iter().map(|x| x.to_bits())).collect()
+}
+
+/// Three steps over `sentences`: the losses and the parameters.
+fn run(trainer: &mut Trainer<'_>, sentences: &[Sentence]) -> (Vec<u64>, Vec<u32>) {
+    let options = StepOptions {
+        smoothing: Smoothing { epsilon: 0.1, ..Smoothing::default() },
+        ..StepOptions::default()
+    };
+    let third = sentences.len() / 3;
+    let mut losses = Vec::new();
+    for part in sentences.chunks(third) {
+        let step = trainer.step(&pairs(part), &options).expect("a step");
+        losses.push(step.totals.loss.to_bits());
+        losses.push(step.update.norm.to_bits());
+    }
+    (losses, bits(trainer))
+}
+
+#[test]
+fn trap_19_threads_do_not_change_a_bit() {
+    for golden in goldens().iter().step_by(2) {
+        let sentences = corpus(golden, 60);
+        let expected = run(&mut golden.trainer(Isa::best(), limits()), &sentences);
+        for threads in [1, 2, 3, 7] {
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let mut trainer = golden.trainer(Isa::best(), limits());
+            trainer.set_threads(Threads::Rayon);
+            let found = pool.install(|| run(&mut trainer, &sentences));
+            assert!(found == expected, "{} on {threads} threads", golden.name);
+        }
+    }
+}
+
+/// All goldens, all instruction sets: one pass, or as many as there are groups; all of what may be kept.
+#[test]
+fn passes_and_what_is_kept_do_not_change_a_bit() {
+    for golden in goldens() {
+        let sentences = corpus(&golden, 270);
+        for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
+            let large = TrainLimits::new(4096, 24);
+            let expected = run(&mut golden.trainer(isa, large), &sentences);
+            for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+                for limits in [limits(), TrainLimits::new(1100, 24), large] {
+                    let limits = TrainLimits { keep, ..limits };
+                    let found = run(&mut golden.trainer(isa, limits), &sentences);
+                    assert!(found == expected, "{} {isa} {limits:?}", golden.name);
+                }
+            }
+        }
+    }
+}
+
+/// The losses are those of the logits that a session computes, each sentence alone, with its cache: after some
+/// steps, on every instruction set.
+#[test]
+fn the_forward_pass_is_a_sessions() {
+    for golden in goldens() {
+        for isa in Isa::available() {
+            let mut trainer = golden.trainer(isa, limits());
+            trainer.step(&pairs(&golden.sentences), &StepOptions::default()).expect("a step");
+            let smoothing = Smoothing { epsilon: 0.1, ..Smoothing::default() };
+            let found = trainer.evaluate(&pairs(&golden.sentences), smoothing).expect("losses");
+
+            let model = trainer.model();
+            let (start, vocabulary) =
+                (model.config().tokens.decoder_start, model.config().target_vocab);
+            let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
+            let (mut loss, mut nll) = (0.0, 0.0);
+            for Sentence { source, target, .. } in &golden.sentences {
+                let mut sentence = [simdformer::Sentence::default()];
+                session.encode(&[source], &mut sentence).expect("encoded");
+                let row = session.start(sentence[0]).expect("a row");
+                let last = target[target.len() - 1];
+                let mut fed = vec![start.unwrap_or(last)];
+                fed.extend(&target[..target.len() - 1]);
+                let mut logits = Vec::new();
+                let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
+                session.prefill(row, &fed, Some(&mut each)).expect("logits");
+                session.release(row).expect("released");
+                session.release_sentence(sentence[0]).expect("released");
+                let mut losses = vec![RowLoss::default(); target.len()];
+                let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
+                let serial = Parallelism::Serial;
+                cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial)
+                    .expect("losses");
+                for of_token in losses {
+                    loss += of_token.loss;
+                    nll += of_token.nll;
+                }
+            }
+            let (expected, found) = ((loss, nll), (found.loss, found.nll));
+            assert_eq!(found.0.to_bits(), expected.0.to_bits(), "{} {isa}", golden.name);
+            assert_eq!(found.1.to_bits(), expected.1.to_bits(), "{} {isa}", golden.name);
+        }
+    }
+}

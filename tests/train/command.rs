@@ -1,0 +1,218 @@
+//! What the example `train` is told, writes and goes on from.
+
+#[allow(dead_code, reason = "tests call what `main` calls")]
+#[path = "../../examples/train/main.rs"]
+mod example;
+
+use super::runs::Folder;
+use super::support::goldens;
+use example::arguments::{Command, parse};
+use example::metrics::curve;
+use simdformer::{Model, Threads};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+fn run(words: &[&str]) -> Result<(), String> {
+    match parse(words.iter().map(OsString::from))? {
+        Command::Help => Err("help".to_owned()),
+        Command::Run(arguments) => {
+            example::command(&arguments, &Threads::Serial).map_err(|error| error.to_string())
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_command_line_is_told() {
+    for (words, part) in [
+        (&["--steps"][..], "--steps expects a value"),
+        (&["--steps", "many"], "--steps expects a number, found `many`"),
+        (&["--step", "3"], "unknown option `--step`"),
+        (&["3"], "expected an option, found `3`"),
+        (&["--steps", "3", "--steps", "4"], "--steps comes twice"),
+        (&["--batch-tokens", "3", "--batch-sentences", "4"], "comes twice, or beside another"),
+        (&["--schedule", "noam"], "expects one of paper, inverse-square-root"),
+        (&["--betas", "0.9"], "two numbers with a comma"),
+        (&["--keep", "0"], "at least 1"),
+        (&["--data", "x"], "--model is needed"),
+        (&["--gradients", "x"], "--data is needed"),
+        (&["--init-from", "x", "--config", "y"], "both say what to begin from"),
+    ] {
+        let error = parse(words.iter().map(OsString::from)).expect_err(part);
+        assert!(error.contains(part), "{error}");
+    }
+    let missing =
+        run(&["--data", "nowhere.jsonl", "--model", "models/fr-en"]).expect_err("no file");
+    assert!(missing.contains("nowhere.jsonl"), "{missing}");
+    let nothing = run(&["--data", "x", "--model", "nowhere"]).expect_err("no weights");
+    assert!(nothing.contains("--init-from DIR"), "{nothing}");
+}
+
+/// Every option of the help is one that is understood.
+#[test]
+fn the_help_is_true() {
+    for line in example::arguments::HELP.lines().filter(|line| line.starts_with("    --")) {
+        for option in line.split_whitespace().filter(|word| word.starts_with("--")) {
+            let given = [option.trim_end_matches(',')].map(OsString::from);
+            let error = parse(given.into_iter()).err().unwrap_or_default();
+            assert!(!error.contains("unknown"), "{error}");
+        }
+    }
+}
+
+/// The names, the shapes and the numbers of PyTorch's gradients; nothing else is written.
+#[test]
+fn gradients_have_the_names_and_the_layout_of_the_file() {
+    let folder = Folder::new("gradients");
+    for golden in goldens() {
+        let file = folder.path().join("gradients.safetensors");
+        let text = |path: &Path| path.display().to_string();
+        let smoothing = golden.smoothing().to_string();
+        let (model, data) = (text(&golden.folder), text(&golden.folder.join("batch.jsonl")));
+        let words = [
+            "--model",
+            &model,
+            "--init-from",
+            &model,
+            "--data",
+            &data,
+            "--steps",
+            "1",
+            "--batch-sentences",
+            "6",
+            "--label-smoothing",
+            &smoothing,
+            "--dropout",
+            "0",
+            "--attention-dropout",
+            "0",
+            "--activation-dropout",
+            "0",
+            "--gradients",
+            &text(&file),
+        ];
+        run(&words).expect("gradients");
+        let bytes = fs::read(&file).expect("a file");
+        let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+        let weights = fs::read(golden.folder.join("model.safetensors")).expect("weights");
+        let weights = safetensors::SafeTensors::deserialize(&weights).expect("safetensors");
+        let largest = golden.gradients.values().flatten().fold(0.0f64, |most, x| most.max(x.abs()));
+        let mut names = 0;
+        for (name, tensor) in found.iter().filter(|(name, _)| *name != "loss") {
+            let Some(expected) = golden.gradients.get(name) else {
+                panic!("{}: {name} is in no golden", golden.name)
+            };
+            let shape = weights.tensor(name).expect("a weight").shape().to_vec();
+            assert_eq!(tensor.shape(), shape, "{} {name}", golden.name);
+            let numbers = tensor.data().chunks_exact(4);
+            let numbers = numbers.map(|x| f32::from_le_bytes(x.try_into().expect("four bytes")));
+            for (found, expected) in numbers.zip(expected) {
+                let error = (f64::from(found) - expected).abs();
+                assert!(error <= 1e-5 * largest, "{} {name}: {error} of {largest}", golden.name);
+            }
+            names += 1;
+        }
+        assert_eq!(names, golden.gradients.len(), "{}", golden.name);
+        let loss = found.tensor("loss").expect("a loss");
+        let loss = f64::from_le_bytes(loss.data().try_into().expect("eight bytes"));
+        let expected = golden.expected["loss"][&smoothing]["f64"].as_f64().expect("a loss");
+        assert!((loss - expected).abs() <= 2e-6 * expected, "{}: {loss} {expected}", golden.name);
+        assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
+    }
+}
+
+/// A command ends where it was told; with more steps it goes on, and what is there is as if it had never stopped.
+#[test]
+fn the_same_command_goes_on() {
+    let golden = &goldens()[0];
+    let text = |path: &Path| path.display().to_string();
+    let (init, data) = (text(&golden.folder), text(&golden.folder.join("batch.jsonl")));
+    let [once, twice] = ["once", "twice"].map(Folder::new);
+    let train = |folder: &Folder, steps: &str| {
+        let words = [
+            "--data",
+            &data,
+            "--validate",
+            &data,
+            "--test",
+            &data,
+            "--model",
+            &text(folder.path()),
+            "--init-from",
+            &init,
+            "--steps",
+            steps,
+            "--batch-sentences",
+            "4",
+            "--report-every",
+            "1",
+            "--save-every",
+            "2",
+            "--validate-every",
+            "2",
+            "--ema",
+            "0.9",
+            "--dropout",
+            "0.1",
+            "--schedule",
+            "constant",
+            "--warmup-steps",
+            "2",
+            "--learning-rate",
+            "0.001",
+        ];
+        run(&words)
+    };
+    train(&once, "6").expect("a run");
+    train(&twice, "3").expect("half a run");
+    train(&twice, "6").expect("the rest");
+    for file in [
+        "model.safetensors",
+        "checkpoints/step-6/model.safetensors",
+        "checkpoints/step-6/trainer.safetensors",
+    ] {
+        let [a, b] = [&once, &twice].map(|folder| fs::read(folder.path().join(file)).expect(file));
+        assert!(a == b, "{file}");
+    }
+    Model::open(twice.path()).expect("a model");
+    // A run that is over is told so, and changes nothing.
+    let before = fs::read(twice.path().join("model.safetensors")).expect("weights");
+    train(&twice, "6").expect("nothing");
+    assert!(before == fs::read(twice.path().join("model.safetensors")).expect("weights"));
+    let lines = fs::read_to_string(twice.path().join("metrics.jsonl")).expect("metrics");
+    let steps: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"))
+        .filter(|line| line["rate"].is_f64())
+        .map(|line| line["step"].as_u64().expect("a step"))
+        .collect();
+    assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
+    let svg = fs::read_to_string(twice.path().join("loss.svg")).expect("a curve");
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    let no = ["--data", &data, "--model", &text(twice.path()), "--resume", "no"];
+    let error = run(&no).expect_err("there are saves");
+    assert!(error.contains("checkpoints is of another run"), "{error}");
+}
+
+/// Every point of a curve is on the page, whatever the losses are.
+#[test]
+fn curves_stay_on_their_page() {
+    let long: Vec<(u64, f64)> = (1..500).map(|i| (i * 7, 9.0 / i as f64 + 0.3)).collect();
+    for (learned, held_out) in [
+        (&long[..], &[(700u64, 0.5f64), (1400, 0.4)][..]),
+        (&[(1, 2.0), (2, 2.0)], &[]),
+        (&[(1, f64::NAN), (2, 1.0), (3, f64::INFINITY), (4, 2.0)], &[]),
+        (&[], &[]),
+    ] {
+        let svg = curve(learned, held_out);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        for path in svg.split("<path d=\"M").skip(1) {
+            let path = path.split('"').next().unwrap_or("");
+            let numbers = path.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
+            for x in numbers.filter(|x| !x.is_empty()) {
+                let x: f64 = x.parse().expect("a number");
+                assert!((0.0..=900.0).contains(&x), "{x} in {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Corpora, first weights, rates, and which parameters decay.
+
+use super::runs::{corpus, options};
+use super::support::{goldens, limits};
+use simdformer::checkpoint::{Affine, LayerPart, Role};
+use simdformer::kernels::Isa;
+use simdformer::train::{
+    BatchSize, Batching, Corpus, Event, Initial, Layout, Reading, Run, RunOptions, Schedule,
+    StepOptions, Trainer, Words,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn words() -> Words {
+    let map = |words: &[(&str, u32)]| -> BTreeMap<String, u32> {
+        words.iter().map(|&(word, id)| (word.to_owned(), id)).collect()
+    };
+    Words::new(map(&[("un", 2), ("chat", 3)]), map(&[("a", 4), ("cat", 5)]))
+}
+
+fn read(text: &str) -> Result<Corpus, String> {
+    let words = words();
+    let reading = Reading {
+        words: Some(&words),
+        end: Some(0),
+        source_length: 4,
+        target_length: 3,
+        vocabularies: [9, 8],
+    };
+    Corpus::from_lines(text.as_bytes(), "lines.jsonl", &reading).map_err(|error| error.to_string())
+}
+
+#[test]
+fn lines_are_ids_or_words() {
+    let corpus = read(
+        "{\"source\": \"un chat\", \"target\": \"a cat\"}\n\n\
+         {\"source\": \"un\", \"source_ids\": [8, 8, 0], \"target\": \"a\", \"more\": {}}\r\n\
+         {\"source_ids\": [1, 1, 1, 1, 0], \"target_ids\": [0]}\n\
+         {\"target_ids\": [7, 0], \"source_ids\": [8]}",
+    )
+    .expect("a corpus");
+    let found: Vec<_> =
+        corpus.pairs().map(|pair| (pair.source.to_vec(), pair.target.to_vec())).collect();
+    let expected =
+        [(vec![2, 3, 0], vec![4, 5, 0]), (vec![8, 8, 0], vec![4, 0]), (vec![8], vec![7, 0])];
+    assert_eq!(found, expected);
+    assert_eq!((corpus.too_long(), corpus.tokens(), corpus.longest()), (1, 14, [3, 3]));
+    assert!(corpus.pairs().map(|pair| pair.id).eq(0..3));
+}
+
+#[test]
+fn bad_lines_are_named_by_number() {
+    let good = "{\"source_ids\": [1], \"target_ids\": [2]}\n";
+    for (line, part) in [
+        ("{\"source_ids\": [1]}", "neither \"target_ids\" nor \"target\""),
+        (
+            "{\"source_ids\": [9], \"target_ids\": [2]}",
+            "expected ids below 9 in the source, found 9",
+        ),
+        (
+            "{\"source_ids\": [1], \"target_ids\": [8]}",
+            "expected ids below 8 in the target, found 8",
+        ),
+        ("{\"source_ids\": [], \"target_ids\": [2]}", "found no source"),
+        ("{\"source\": \"un chien\", \"target_ids\": [2]}", "not in the vocabulary: \"chien\""),
+        ("{\"source_ids\": [-1], \"target_ids\": [2]}", "found: invalid value"),
+        ("[1, 2]", "found: invalid"),
+        ("{\"source_ids\": [1], \"target_ids\": [2]", "found: EOF"),
+        ("{\"source_ids\": [1], \"target_ids\": [2]}}", "found: trailing"),
+    ] {
+        let error = read(&format!("{good}\n{line}\n{good}")).expect_err(line);
+        assert!(error.starts_with("lines.jsonl, line 3: ") && error.contains(part), "{error}");
+    }
+    assert_eq!(read("\n").expect_err("nothing"), "lines.jsonl has no sentence");
+    let long = read("{\"source_ids\": [1, 1, 1, 1, 1], \"target_ids\": [2]}").expect_err("long");
+    assert!(long.contains("all 1 are too long"), "{long}");
+}
+
+/// Which sentences each step of a run has, by the tokens and ids that it has seen.
+fn sentences(batching: Batching, seed: u64, epochs: u64) -> Vec<(u64, u64, f64)> {
+    let golden = &goldens()[0];
+    let data = corpus(golden, 40, 1);
+    let options = RunOptions {
+        batching,
+        seed,
+        steps: None,
+        epochs: Some(epochs),
+        validate_every: 0,
+        ..options()
+    };
+    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+    let mut steps = Vec::new();
+    loop {
+        match run.next().expect("an event") {
+            Event::Step(step) => steps.push((step.source_tokens, step.totals.tokens, step.epoch)),
+            Event::Finished(_) => return steps,
+            _ => {}
+        }
+    }
+}
+
+/// An epoch has every sentence once, in another order than the next, and the same each time.
+#[test]
+fn an_epoch_has_every_sentence_once() {
+    let golden = &goldens()[0];
+    let data = corpus(golden, 40, 1);
+    let all = |tokens: &[(u64, u64, f64)]| {
+        let sum = |side: fn(&(u64, u64, f64)) -> u64| tokens.iter().map(side).sum::<u64>();
+        sum(|step| step.0) + sum(|step| step.1)
+    };
+    for batching in [
+        Batching::Shuffled { size: BatchSize::Sentences(7), pool: 0 },
+        Batching::Shuffled { size: BatchSize::Tokens(30), pool: 0 },
+        Batching::Shuffled { size: BatchSize::Tokens(30), pool: 13 },
+        Batching::InOrder { size: BatchSize::Sentences(7) },
+    ] {
+        let once = sentences(batching.clone(), 1, 1);
+        assert_eq!(all(&once), data.tokens() as u64, "{batching:?}");
+        let twice = sentences(batching.clone(), 1, 2);
+        assert_eq!(twice[..once.len()], once[..]);
+        assert_eq!(all(&twice), 2 * data.tokens() as u64, "{batching:?}");
+        assert_eq!(twice.last().map(|step| step.2), Some(2.0));
+        if let Batching::Shuffled { size, .. } = batching {
+            let tokens = |steps: &[(u64, u64, f64)]| -> Vec<_> {
+                steps.iter().map(|s| (s.0, s.1)).collect()
+            };
+            assert!(tokens(&once) != tokens(&twice[once.len()..]), "{batching:?}");
+            assert!(once != sentences(batching.clone(), 2, 1), "{batching:?}");
+            match size {
+                BatchSize::Tokens(most) => {
+                    assert!(once.iter().all(|step| step.0.max(step.1) <= most as u64))
+                }
+                BatchSize::Sentences(_) => assert_eq!(once.len(), 6),
+            }
+        }
+    }
+    let listed = sentences(Batching::Listed(vec![vec![3, 1], vec![0]]), 1, 1);
+    let tokens = |number: usize| {
+        let pair = data.pair(number).expect("a sentence");
+        [pair.source.len() as u64, pair.target.len() as u64]
+    };
+    let [[a, b], [c, d], [e, f]] = [tokens(3), tokens(1), tokens(0)];
+    assert_eq!(listed, [(a + c, b + d, 0.5), (e, f, 1.0)]);
+}
+
+/// Rates are counted from step 1: it has one, the largest comes at the end of the warm-up.
+#[test]
+fn trap_17_the_first_step_has_a_rate() {
+    let golden = &goldens()[0];
+    let data = corpus(golden, 40, 1);
+    let rates = |schedule| {
+        let options = RunOptions { schedule, steps: Some(9), validate_every: 0, ..options() };
+        let mut run =
+            Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+        let mut rates = Vec::new();
+        loop {
+            match run.next().expect("an event") {
+                Event::Step(step) => rates.push(step.rate),
+                Event::Finished(_) => return rates,
+                _ => {}
+            }
+        }
+    };
+    let linear = rates(Schedule::Linear { peak: 1.0, warmup: 4, steps: 8, last: 0.0 });
+    assert_eq!(linear, [0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+    let root = rates(Schedule::InverseSquareRoot { peak: 1.0, warmup: 4 });
+    assert_eq!(root[..4], [0.25, 0.5, 0.75, 1.0]);
+    assert!((root[8] - 2.0 / 3.0).abs() < 1e-15);
+    let paper = rates(Schedule::Paper { d_model: 512, factor: 1.0, warmup: 4 });
+    let [first, peak, next] = [paper[0], paper[3], paper[4]];
+    assert!(first > 0.0 && first.is_finite());
+    assert!((peak - (512.0f64 * 4.0).powf(-0.5)).abs() < 1e-12);
+    assert!((first - peak / 4.0).abs() < 1e-12 && next < peak);
+    assert_eq!(rates(Schedule::Constant { peak: 0.5, warmup: 0 }), [0.5; 9]);
+}
+
+/// What decays does so by `1 - rate * decay`; norms, biases and relative positions do not.
+#[test]
+fn trap_15_norms_and_biases_do_not_decay() {
+    for golden in goldens() {
+        let data = corpus(&golden, 6, 1);
+        let pairs: Vec<_> = data.pairs().collect();
+        let step = |weight_decay: f64| {
+            let mut trainer = golden.trainer(Isa::best(), limits());
+            let mut options = StepOptions::default();
+            options.adam.weight_decay = weight_decay;
+            trainer.step(&pairs, &options).expect("a step");
+            trainer
+        };
+        let (plain, decayed) = (step(0.0), step(0.5));
+        let mut counts = [0, 0];
+        for (role, shape, before) in golden.trainer(Isa::best(), limits()).parameters() {
+            let [plain, decayed] =
+                [&plain, &decayed].map(|trainer| trainer.parameter(role).expect("numbers"));
+            let relative =
+                matches!(role, Role::RelativeBias(_) | Role::Layer(_, _, LayerPart::RelativeBias));
+            let frozen = role == Role::OutputBias;
+            if shape.len() == 1 || relative || frozen {
+                assert!(plain == decayed, "{} {role} decays", golden.name);
+                counts[0] += 1;
+            } else {
+                counts[1] += 1;
+                for ((plain, decayed), before) in plain.iter().zip(decayed).zip(before) {
+                    // A rate of 1e-3.
+                    let expected = f64::from(*plain) - 0.5e-3 * f64::from(*before);
+                    let bound =
+                        4.0 * f64::from(f32::EPSILON) * f64::from(before.abs() + plain.abs());
+                    let error = (f64::from(*decayed) - expected).abs();
+                    assert!(error <= bound, "{} {role}: {error} of {bound}", golden.name);
+                }
+            }
+        }
+        assert!(counts.iter().all(|&count| count > 0), "{} {counts:?}", golden.name);
+    }
+}
+
+/// A model from nothing: norms are one, biases and the padding's embedding zero, the rest is as wide as it was told.
+#[test]
+fn weights_begin_as_the_configuration_says() {
+    let layout = Layout::of_config(Path::new("models/fr-en")).expect("a configuration");
+    let config = layout.config().clone();
+    let initial = Initial::of(&config, layout.config_text());
+    assert_eq!(initial, Initial::Normal { deviation: 0.06 });
+    let make = |initial: Initial, seed| {
+        Trainer::new(config.clone(), limits(), initial.weights(&config, seed)).expect("a trainer")
+    };
+    let trainer = make(initial, 1);
+    for (role, shape, numbers) in trainer.parameters() {
+        match (shape.len(), role) {
+            (
+                1,
+                Role::Layer(
+                    _,
+                    _,
+                    LayerPart::AttentionNorm(_, Affine::Weight)
+                    | LayerPart::FeedForwardNorm(Affine::Weight),
+                ),
+            ) => {
+                assert!(numbers.iter().all(|&x| x == 1.0), "{role}");
+            }
+            (1, _) => assert!(numbers.iter().all(|&x| x == 0.0), "{role}"),
+            _ => {
+                let squares: f64 = numbers.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+                let deviation = (squares / numbers.len() as f64).sqrt();
+                // Four standard errors of a deviation, and the row of the padding.
+                let bound = 0.06 * (4.0 / (2.0 * numbers.len() as f64).sqrt() + 1e-3);
+                assert!((deviation - 0.06).abs() <= bound, "{role}: {deviation}");
+            }
+        }
+    }
+    let table = trainer.parameter(Role::SourceEmbedding).expect("a table");
+    let pad = config.tokens.pad.expect("a padding") as usize;
+    let row = |id: usize| &table[id * config.d_model..][..config.d_model];
+    assert!(row(pad).iter().all(|&x| x == 0.0) && row(pad - 1).iter().any(|&x| x != 0.0));
+
+    let bits = |trainer: &Trainer<'_>| -> Vec<u32> {
+        trainer.parameters().flat_map(|(_, _, x)| x.iter().map(|x| x.to_bits())).collect()
+    };
+    assert!(bits(&trainer) == bits(&make(initial, 1)) && bits(&trainer) != bits(&make(initial, 2)));
+    let glorot = make(Initial::Glorot, 1);
+    let inner = glorot.parameters().find(|(_, shape, _)| *shape == [256, 128]).expect("a matrix");
+    let largest = inner.2.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let bound = (6.0f32 / 384.0).sqrt();
+    assert!(largest <= bound && largest > 0.99 * bound, "{largest} of {bound}");
+}

@@ -1,0 +1,151 @@
+//! An encoder alone learns from a loss of the caller's.
+
+use simdformer::checkpoint::Role;
+use simdformer::config::{
+    Config, Dimensions, EmbeddingNorm, NormPlacement, Positions, Stack, Ties,
+};
+use simdformer::train::{LEAF, Pair, Smoothing, StepOptions, TrainError, TrainLimits, Trainer};
+use std::collections::BTreeMap;
+
+type Weights = BTreeMap<String, Vec<f32>>;
+
+/// As BERT is built: learned positions, token types, a norm after the embeddings; or, as in Blenderbot-small's decoder,
+/// with the positions after the norm.
+fn config(norm: NormPlacement, embedding: EmbeddingNorm) -> Config {
+    let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 23 };
+    let paper = Config::transformer(small);
+    Config {
+        norm,
+        decoder: None,
+        encoder: Stack {
+            embedding_norm: Some(embedding),
+            final_norm: norm == NormPlacement::Pre,
+            max_positions: Some(700),
+            ..paper.encoder
+        },
+        positions: Positions::Learned { offset: 2 },
+        token_types: 2,
+        ties: Ties { source_target: true, target_output: false },
+        activation: simdformer::kernels::Activation::Gelu,
+        ..paper
+    }
+}
+
+fn trainer(config: Config, weights: Option<&Weights>) -> Trainer<'static> {
+    let mut seed = 9u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    let made = Trainer::new(config, TrainLimits::new(1024, 600), |role, shape, out| {
+        match weights {
+            Some(weights) => out.copy_from_slice(&weights[&role.to_string()]),
+            None if shape.len() == 1 && role.to_string().ends_with("norm.weight") => {
+                out.fill_with(|| 1.0 + 0.2 * random());
+            }
+            None => out.fill_with(|| 0.6 * random()),
+        }
+        Ok(())
+    });
+    made.expect("a trainer")
+}
+
+/// Half the sum of squares beside a target that differs from number to number; its gradient is the difference.
+fn loss(first: usize, hidden: &[f32], d_hidden: &mut [f32]) -> f64 {
+    let mut sum = 0.0;
+    for (i, (d, &h)) in d_hidden.iter_mut().zip(hidden).enumerate() {
+        *d = h - ((first + i) % 7) as f32 * 0.25;
+        sum += 0.5 * f64::from(*d) * f64::from(*d);
+    }
+    sum
+}
+
+fn learn(trainer: &mut Trainer<'_>, sources: &[Vec<u32>]) -> f64 {
+    let pairs: Vec<_> = sources
+        .iter()
+        .enumerate()
+        .map(|(id, source)| Pair { source, target: &[], id: id as u32 })
+        .collect();
+    let (mut sentences, mut numbers) = (0, 0);
+    let totals = trainer.accumulate_with(&pairs, &mut |range, hidden, d_hidden| {
+        assert_eq!(range.start, sentences, "sentences come in order");
+        sentences = range.end;
+        let sum = loss(numbers, hidden, d_hidden);
+        numbers += hidden.len();
+        sum
+    });
+    let totals = totals.expect("gradients");
+    assert_eq!(sentences, sources.len());
+    assert_eq!(totals.tokens as usize * 12, numbers);
+    totals.loss
+}
+
+fn sources(lengths: &[usize]) -> Vec<Vec<u32>> {
+    let ids = |len: usize| (0..len).map(|i| ((i * i + 3 * len) % 23) as u32).collect();
+    lengths.iter().map(|&len| ids(len)).collect()
+}
+
+/// Along the gradient the loss changes as the gradient says, before and after norms, in one pass and in two.
+#[test]
+fn the_gradient_is_the_slope_of_the_callers_loss() {
+    let (before, after) = (EmbeddingNorm::BeforePositions, EmbeddingNorm::AfterPositions);
+    for (norm, embedding) in
+        [(NormPlacement::Pre, after), (NormPlacement::Post, after), (NormPlacement::Post, before)]
+    {
+        for lengths in [&[5, 1, 9, 2][..], &[400, 120, LEAF + 8, 3]] {
+            let sources = sources(lengths);
+            let mut learner = trainer(config(norm, embedding), None);
+            let start: Weights =
+                learner.parameters().map(|(r, _, x)| (r.to_string(), x.to_vec())).collect();
+            learn(&mut learner, &sources);
+            let gradient: Weights = learner
+                .gradients()
+                .expect("gradients")
+                .map(|(role, _, x)| (role.to_string(), x.to_vec()))
+                .collect();
+            // What is not looked up has none; all else has.
+            for (role, x) in &gradient {
+                assert!(x.iter().any(|&g| g != 0.0), "{role}");
+            }
+            let squares = gradient.values().flatten().map(|&g| f64::from(g) * f64::from(g));
+            let length = squares.sum::<f64>().sqrt();
+            let at = |h: f64| {
+                let moved = start.iter().map(|(role, x)| {
+                    let along = gradient.get(role);
+                    let x = x.iter().enumerate().map(|(i, &x)| {
+                        let g = along.map_or(0.0, |along| f64::from(along[i]));
+                        (f64::from(x) + h * g / length) as f32
+                    });
+                    (role.clone(), x.collect())
+                });
+                learn(&mut trainer(config(norm, embedding), Some(&moved.collect())), &sources)
+            };
+            let h = 2e-3;
+            let slope = (at(h) - at(-h)) / (2.0 * h);
+            let error = (slope - length).abs();
+            assert!(error <= 2e-3 * length, "{norm:?} {embedding:?} {lengths:?}: {slope} {length}");
+        }
+    }
+}
+
+/// It learns, and says so where a target or a decoder is wanted.
+#[test]
+fn it_learns_and_takes_no_targets() {
+    let mut learner = trainer(config(NormPlacement::Post, EmbeddingNorm::AfterPositions), None);
+    let sources = sources(&[5, 1, 9, 2]);
+    let first = learn(&mut learner, &sources);
+    let mut options = StepOptions::default();
+    options.adam.rate = 1e-2;
+    for _ in 0..150 {
+        learner.update(&options.adam, options.clip_norm).expect("an update");
+        learn(&mut learner, &sources);
+    }
+    learner.update(&options.adam, options.clip_norm).expect("an update");
+    let last = learn(&mut learner, &sources);
+    assert!(last < 0.2 * first, "{first} {last}");
+    let pair = Pair { source: &[3, 4], target: &[5], id: 0 };
+    let error = learner.accumulate(&[pair], Smoothing::default(), 1).expect_err("no decoder");
+    assert!(matches!(error, TrainError::NoDecoder));
+    let names: Vec<_> = learner.parameters().map(|(role, ..)| role).collect();
+    assert!(names.contains(&Role::TokenTypes) && !names.contains(&Role::TargetEmbedding));
+}

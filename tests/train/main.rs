@@ -1,0 +1,10 @@
+//! The tests of training, one module a file, in one program.
+
+mod bits;
+mod command;
+mod data;
+mod encoder;
+mod gradients;
+mod runs;
+mod support;
+mod traps;

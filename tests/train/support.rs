@@ -1,0 +1,101 @@
+//! The goldens of gradients, and models to train.
+
+use serde_json::Value;
+use simdformer::checkpoint::{Checkpoint, Role};
+use simdformer::kernels::Isa;
+use simdformer::train::{Pair, TrainLimits, Trainer};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A sentence that owns its ids.
+#[derive(Clone, Debug)]
+pub(crate) struct Sentence {
+    pub(crate) source: Vec<u32>,
+    pub(crate) target: Vec<u32>,
+    pub(crate) id: u32,
+}
+
+pub(crate) fn pairs(sentences: &[Sentence]) -> Vec<Pair<'_>> {
+    sentences.iter().map(|s| Pair { source: &s.source, target: &s.target, id: s.id }).collect()
+}
+
+/// A folder of `tests/golden/gradients`.
+pub(crate) struct Golden {
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) sentences: Vec<Sentence>,
+    pub(crate) expected: Value,
+    /// In f64, by name.
+    pub(crate) gradients: BTreeMap<String, Vec<f64>>,
+}
+
+pub(crate) fn goldens() -> Vec<Golden> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gradients");
+    let folders = fs::read_dir(&root).expect("the goldens");
+    let mut goldens: Vec<_> =
+        folders.map(|folder| Golden::read(&folder.expect("a folder").path())).collect();
+    goldens.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(goldens.len() >= 9, "{} goldens", goldens.len());
+    goldens
+}
+
+impl Golden {
+    fn read(folder: &Path) -> Self {
+        let text = |file: &str| fs::read_to_string(folder.join(file)).expect("a text");
+        let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+        let ids = |line: &Value, key: &str| {
+            let ids = line[key].as_array().expect("ids").iter();
+            ids.map(|id| id.as_u64().expect("an id") as u32).collect()
+        };
+        let lines = text("batch.jsonl");
+        let sentences = lines.lines().enumerate().map(|(i, line)| {
+            let line = json(line);
+            Sentence {
+                source: ids(&line, "source_ids"),
+                target: ids(&line, "target_ids"),
+                id: i as u32,
+            }
+        });
+        let sentences = sentences.collect();
+        let file = fs::read(folder.join("gradients.safetensors")).expect("gradients");
+        let tensors = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
+        let gradients = tensors.iter().map(|(name, tensor)| {
+            assert_eq!(tensor.dtype(), safetensors::Dtype::F64, "{name}");
+            let numbers = tensor.data().chunks_exact(8);
+            let numbers = numbers.map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes")));
+            (name.to_string(), numbers.collect())
+        });
+        Self {
+            name: folder.file_name().expect("a name").to_string_lossy().into_owned(),
+            folder: folder.to_owned(),
+            sentences,
+            expected: json(&text("expected.json")),
+            gradients: gradients.collect(),
+        }
+    }
+
+    pub(crate) fn checkpoint(&self) -> Checkpoint<'static> {
+        Checkpoint::open(&self.folder).expect("a checkpoint")
+    }
+
+    pub(crate) fn trainer(&self, isa: Isa, limits: TrainLimits) -> Trainer<'static> {
+        Trainer::open(&self.checkpoint(), isa, limits).expect("a trainer")
+    }
+
+    pub(crate) fn smoothing(&self) -> f32 {
+        self.expected["label_smoothing"].as_f64().expect("a number") as f32
+    }
+
+    /// The name of a tensor in the file.
+    pub(crate) fn name_of(&self, role: Role, trainer: &Trainer<'_>) -> String {
+        let names = role.names(trainer.model().config());
+        let known = names.iter().find(|name| self.gradients.contains_key(*name));
+        known.unwrap_or_else(|| panic!("{}: {role} is none of {names:?}", self.name)).clone()
+    }
+}
+
+/// Limits that hold every golden.
+pub(crate) fn limits() -> TrainLimits {
+    TrainLimits::new(64, 24)
+}

@@ -1,0 +1,75 @@
+//! Training allocates nothing: fifty steps with validation in between, serial and on a pool of two, whatever is kept.
+//! Memory is what the plan says. Without the test harness: the counter counts every thread's.
+//!
+//! Writing a checkpoint is not counted: the file system's business takes memory of its own.
+
+#[path = "../examples/support/counting.rs"]
+mod counting;
+
+use simdformer::checkpoint::Checkpoint;
+use simdformer::kernels::Isa;
+use simdformer::train::{Keep, Pair, StepOptions, TrainLimits, Trainer};
+use simdformer::{Threads, train};
+use std::path::Path;
+
+/// Fifty steps over sentences of the demo; a validation after every tenth.
+fn fifty_steps(trainer: &mut Trainer<'_>, pairs: &[Pair<'_>], options: &StepOptions) -> u64 {
+    let (held_out, learned) = pairs.split_at(8);
+    let before = counting::allocations();
+    for step in 0..50 {
+        let start = step * 6 % (learned.len() - 24);
+        trainer.step(&learned[start..start + 24], options).expect("a step");
+        if step % 10 == 9 {
+            trainer.evaluate(held_out, options.smoothing).expect("losses");
+        }
+    }
+    counting::allocations() - before
+}
+
+fn main() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
+    let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+    let text = std::fs::read_to_string(folder.join("held_out.jsonl")).expect("sentences");
+    let lines = text.lines().take(64).map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let ids = |key: &str| -> Vec<u32> {
+            let ids = line[key].as_array().expect("ids").iter();
+            ids.map(|id| id.as_u64().expect("an id") as u32).collect()
+        };
+        (ids("source_ids"), ids("greedy_ids"))
+    });
+    let lines: Vec<_> = lines.collect();
+    let pairs: Vec<_> = lines
+        .iter()
+        .enumerate()
+        .map(|(id, (source, target))| Pair { source, target, id: id as u32 })
+        .collect();
+
+    let before = counting::allocations();
+    drop(std::hint::black_box(vec![0u8; 100]));
+    assert_eq!(counting::allocations() - before, 1, "the counter counts");
+
+    let options = StepOptions::default();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
+    pool.broadcast(|_| ());
+    for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+        let limits = TrainLimits { keep, ..TrainLimits::new(600, 32) };
+        let mut trainer = Trainer::open(&checkpoint, Isa::best(), limits).expect("a trainer");
+        assert_eq!(fifty_steps(&mut trainer, &pairs, &options), 0, "serial, {keep:?}");
+        trainer.set_threads(Threads::Rayon);
+        let counted = pool.install(|| {
+            // The first call of a pool may allocate.
+            trainer.step(&pairs[8..32], &options).expect("a step");
+            fifty_steps(&mut trainer, &pairs, &options)
+        });
+        assert_eq!(counted, 0, "on a pool, {keep:?}");
+    }
+    let smoothed = StepOptions {
+        smoothing: train::Smoothing { epsilon: 0.1, ..Default::default() },
+        clip_norm: None,
+        ..options
+    };
+    let mut trainer =
+        Trainer::open(&checkpoint, Isa::best(), TrainLimits::new(600, 32)).expect("a trainer");
+    assert_eq!(fifty_steps(&mut trainer, &pairs, &smoothed), 0, "smoothed");
+}
