@@ -1,7 +1,7 @@
 //! Plain Rust in groups of eight, for the compiler to vectorise with what the target has.
 //!
 //! `mul_add` rounds once, as on the other instruction sets, so that results are the same to the last bit.
-//! On targets without FMA that takes some fifteen operations of f64.
+//! On targets without FMA that takes a sum in f64, and seldom more: see `fused.rs`.
 
 use super::fused::mul_add;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
@@ -113,7 +113,7 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
-        each(|i| mul_add(a.0[i], b.0[i], c.0[i]))
+        Eight(mul_add(a.0, b.0, c.0))
     }
     #[inline(always)]
     fn max(self, a: Eight, b: Eight) -> Eight {
