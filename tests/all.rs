@@ -1,6 +1,8 @@
 //! The tests of the model layer, one module a file, in one program: linked once, and its tests run side
 //! by side. What counts the allocations of the whole process is a program of its own.
 
+#[path = "support/digest.rs"]
+mod digest;
 #[path = "support/golden_options.rs"]
 mod golden_options;
 #[path = "support/naive_search.rs"]
@@ -39,6 +41,7 @@ mod features;
 mod first_hour;
 mod forms;
 mod generate;
+mod golden_bits;
 mod golden_gradients;
 mod golden_models;
 mod golden_search;

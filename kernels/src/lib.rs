@@ -52,8 +52,8 @@
 //!
 //! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;
 //!   nothing outside a slice is read or written, whatever the arguments.
-//! * On one instruction set, the bits of a row do not depend on the other rows, on threads, or on
-//!   how the work was cut.
+//! * The bits of a row do not depend on the other rows, on threads, on how the work was cut, or on the
+//!   instruction set.
 //! * Masked keys, padding and gaps between strided elements are never used, whatever they hold.
 //! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
 //!   [`mod@reference`].

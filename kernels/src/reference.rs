@@ -152,6 +152,20 @@ pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, 
                 0.0
             }
         }
+        PositionEncoding::HalfSplitSingle { offset } => {
+            let step = -(libm::log(10000.0) / (half as f64 - 1.0)) as f32;
+            let angle = |k: usize| {
+                let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
+                f64::from((position + offset) as f32 * frequency)
+            };
+            if column < half {
+                libm::sin(angle(column))
+            } else if column < 2 * half {
+                libm::cos(angle(column - half))
+            } else {
+                0.0
+            }
+        }
         PositionEncoding::Interleaved => {
             let k = column / 2;
             let angle = angle(position, 2.0 * k as f64 / d as f64);

@@ -36,6 +36,8 @@ mod regressions;
 mod relative;
 mod rms_norm;
 #[cfg(feature = "rayon")]
+mod same_bits;
+#[cfg(feature = "rayon")]
 mod screen;
 #[cfg(feature = "rayon")]
 mod screen_calls;

@@ -1,10 +1,14 @@
 //! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
 
 use super::support::{Golden, Sentence, goldens, limits, pairs};
+use crate::digest::Digest;
 use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
 use simdformer::kernels::{Isa, Matrix, Parallelism};
-use simdformer::train::{Keep, Smoothing, StepOptions, TrainLimits, Trainer};
+use simdformer::train::{
+    DropoutRates, Initial, Keep, Smoothing, StepOptions, TrainLimits, Trainer,
+};
 use simdformer::{Limits, Session, Threads};
+use std::path::Path;
 
 /// Sentences for several leaves.
 fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
@@ -64,7 +68,7 @@ fn trap_19_threads_do_not_change_a_bit() {
 fn passes_and_what_is_kept_do_not_change_a_bit() {
     for golden in goldens() {
         let sentences = corpus(&golden, 270);
-        for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
+        for isa in Isa::available() {
             let large = TrainLimits::new(4096, 24);
             let expected = run(&mut golden.trainer(isa, large), &sentences);
             for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
@@ -76,6 +80,52 @@ fn passes_and_what_is_kept_do_not_change_a_bit() {
             }
         }
     }
+}
+
+/// Each golden's number after three steps from its weights, and after three from nothing with dropout: the same
+/// on every instruction set, and on those of other machines, whose numbers are in `tests/golden/trained.txt`.
+/// `SIMDFORMER_WRITE_BITS=1` has them written again.
+#[test]
+fn golden_numbers_of_training() {
+    let mut numbers = String::new();
+    for golden in goldens() {
+        let sentences = corpus(&golden, 30);
+        let mut first = None;
+        for isa in Isa::available() {
+            let mut digest = Digest::new();
+            let mut learn = |mut trainer: Trainer<'_>| {
+                let (losses, parameters) = run(&mut trainer, &sentences);
+                losses.into_iter().for_each(|loss| digest.word(loss));
+                parameters.into_iter().for_each(|bits| digest.word(bits.into()));
+            };
+            learn(golden.trainer(isa, limits()));
+            let checkpoint = golden.checkpoint();
+            let initial = Initial::of(checkpoint.config(), "{}");
+            let fill = initial.weights(checkpoint.config(), 5);
+            let config = checkpoint.config().clone();
+            let mut trainer = Trainer::new_on(isa, config, limits(), fill).expect("a trainer");
+            trainer
+                .set_dropout(DropoutRates {
+                    activation: 0.1,
+                    hidden: 0.2,
+                    ..DropoutRates::default()
+                })
+                .expect("rates");
+            learn(trainer);
+            let number = format!("{:016x}", digest.0);
+            assert_eq!(*first.get_or_insert(number.clone()), number, "{} on {isa}", golden.name);
+        }
+        numbers += &format!("{} {}\n", first.expect("an instruction set"), golden.name);
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trained.txt");
+    if std::env::var_os("SIMDFORMER_WRITE_BITS").is_some() {
+        std::fs::write(&file, &numbers).expect("written");
+    }
+    let expected = std::fs::read_to_string(&file).expect("tests/golden/trained.txt");
+    for (found, expected) in numbers.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "SIMDFORMER_WRITE_BITS=1 writes them again, if that was meant");
+    }
+    assert_eq!(numbers.lines().count(), expected.lines().count(), "models");
 }
 
 /// The losses are those of the logits that a session computes, each sentence alone, with its cache: after some

@@ -2,7 +2,7 @@
 //! maximum and sum that let an earlier block be put right when a later one has a larger maximum.
 
 use crate::gemm::MAX_ROWS;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
 use crate::math::exp_nonpositive;
 
 /// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
@@ -101,17 +101,25 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
         }
         relative_to[i] = s.splat(base(running.maximum));
     }
-    let mut total = [s.splat(0.0); MR];
     let vectors = vectors.min(KEY_BLOCK / S::LANES);
-    for v in 0..vectors {
-        for i in 0..MR {
-            // SAFETY: inside line `i`.
-            unsafe {
-                let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
-                let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
-                total[i] = s.add(total[i], x);
-                s.store(at, x);
+    let mut parts = [[s.splat(0.0); MOST_PARTS]; MR];
+    for part in 0..MAX_LANES / S::LANES {
+        let mut total = [s.splat(0.0); MR];
+        let mut v = part;
+        while v < vectors {
+            for i in 0..MR {
+                // SAFETY: inside line `i`.
+                unsafe {
+                    let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
+                    let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
+                    total[i] = s.add(total[i], x);
+                    s.store(at, x);
+                }
             }
+            v += MAX_LANES / S::LANES;
+        }
+        for i in 0..MR {
+            parts[i][part] = total[i];
         }
     }
     let mut correction = [1.0; MR];
@@ -123,7 +131,7 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
             let change = s.splat(old[i] - base(running.maximum));
             correction[i] = s.reduce_max(exp_nonpositive(s, change));
         }
-        running.sum = running.sum * correction[i] + s.reduce_add(total[i]);
+        running.sum = running.sum * correction[i] + sum_of_parts(s, parts[i]);
     }
     correction
 }

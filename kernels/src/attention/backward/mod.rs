@@ -251,8 +251,7 @@ pub fn attention_backward_scratch_bound(
 /// Keys and values belong to one sequence each: unlike in the forward, sequences that share some are
 /// refused. `scratch` takes [`attention_backward_scratch`] floats.
 ///
-/// The bits of a gradient depend on its own sequence, the options and the instruction set's `sums` and `context`:
-/// from the same sums, sets that fuse multiply-adds give the same bits.
+/// The bits of a gradient depend on its own sequence, the options, `sums` and `context`.
 ///
 /// Error: with `u = 2^-24`, `n` queries and `m` keys in a sequence, `A = head_dim max|dO| max|v|`, `e` the relative
 /// error of a weight, `8 u (head_dim scale max|q| max|k| + max|bias| + m / 8 + 8)`, and `P` the exact weights,
