@@ -116,8 +116,8 @@ pub use model::{
     Requirements, WeightForm,
 };
 pub use session::{
-    Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
-    SessionError, Source, SourceError, StepRow, Stop, Threads, Watched,
+    Choose, Counts, DraftRow, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence,
+    Session, SessionError, Source, SourceError, StepRow, Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
 

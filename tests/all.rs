@@ -62,5 +62,6 @@ mod search;
 mod search_processors;
 mod search_promises;
 mod trace;
+mod verify;
 mod vocabulary;
 mod weights;

@@ -26,15 +26,18 @@ const CALLS: usize = 200;
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;
+const DRAFT: usize = 4;
 
 /// One use of the session in each of its ways; the number says which.
-const WAYS: [&str; 11] = [
+const WAYS: [&str; 13] = [
     "encode",
     "memory",
     "start, fork and release",
     "step",
     "step for the best tokens",
     "prefill",
+    "verify and rewind",
+    "verify for the best tokens",
     "greedy",
     "greedy without scores",
     "beam",
@@ -127,6 +130,22 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.prefill(row, &requests.prefix, Some(&mut each)).expect("prefilled");
             session.release(row).expect("released");
             sum
+        }
+        verify @ ("verify and rewind" | "verify for the best tokens") => {
+            let row = session.start(state.sentences[0]).expect("a row");
+            let (step, draft) = (StepRow { row, token: 1 }, &requests.prefix[..DRAFT]);
+            let verified = if verify == "verify and rewind" {
+                let mut choose = |i: usize, _: &mut [f32]| Ok(draft[..2].get(i).copied());
+                let verified = session.verify(step, draft, &mut choose).expect("verified");
+                session.rewind(row, 1).expect("rewound");
+                verified
+            } else {
+                let banned = |i: usize, id: u32| i < 2 && id != draft[i];
+                session.verify_best(step, draft, &banned).expect("verified")
+            };
+            session.release(row).expect("released");
+            assert!(verified.accepted >= 2);
+            verified.accepted as f32
         }
         "clear" => {
             session.clear();
@@ -259,7 +278,8 @@ impl Case {
     }
 
     fn session(&self, _place: usize) -> Session<'static> {
-        let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+        let limits =
+            Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
         let session = Session::new(Arc::clone(&self.model), limits).expect("a session");
         #[cfg(feature = "rayon")]
         let session = {
@@ -368,7 +388,7 @@ fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let prefix = random.ids(3, model.config().target_vocab);
     let requests =
         sources.map(|features| Source { prefix: &prefix, ..Source::of_features(features) });
-    let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+    let limits = Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
     let mut session = Session::new(&model, limits).expect("a session");
     let greedy = SearchOptions { max_new_tokens: Some(6), ..session.search_options() };
     let beam = BeamOptions { beams: BEAMS, ..BeamOptions::default() };

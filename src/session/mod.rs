@@ -2,7 +2,7 @@
 //!
 //! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
 //! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
-//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
+//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
 //! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
 //! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
@@ -28,6 +28,8 @@ mod step;
 mod best;
 
 mod prefill;
+
+mod verify;
 
 mod watched;
 
@@ -56,4 +58,5 @@ pub use session::Session;
 pub use slots::{Row, Sentence};
 pub use step::StepRow;
 pub use threads::Threads;
+pub use verify::{Choose, DraftRow, Verified};
 pub use watched::Watched;

@@ -13,7 +13,7 @@ use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
-/// least 1. [`Plan::new`] checks them.
+/// least 1 but for tokens of drafts. [`Plan::new`] checks them.
 ///
 /// ```
 /// use simdformer::Limits;
@@ -40,11 +40,14 @@ pub struct Limits {
     pub beams: usize,
     /// End tokens that a search may have.
     pub end_tokens: usize,
+    /// Tokens of drafts that one step can check, of all hypotheses together; 0 where nobody drafts. Each takes
+    /// a row of logits and of activations.
+    pub draft_tokens: usize,
 }
 
 impl Limits {
     /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`, and up to 4 end tokens.
+    /// each of `target_tokens`, up to 4 end tokens, and no drafts.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -53,6 +56,7 @@ impl Limits {
             target_tokens,
             beams: 1,
             end_tokens: 4,
+            draft_tokens: 0,
         }
     }
 
@@ -68,6 +72,8 @@ pub struct Plan {
     pub(crate) limits: Limits,
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
+    /// Tokens of one step: one for each row, and those of drafts.
+    pub(crate) fed: usize,
     pub(crate) d_model: usize,
     /// The widest vector that a probe may ask a copy of.
     pub(crate) trace_width: usize,
@@ -99,7 +105,7 @@ pub struct Plan {
     /// Rows that are multiplied with bytes.
     pub(crate) rounded: Range<usize>,
     pub(crate) logits: Range<usize>,
-    /// The best token of each row, and what finding it takes.
+    /// `[fed]`: the best token of each, and what finding it takes.
     pub(crate) best_tokens: Range<usize>,
     pub(crate) best_values: Range<usize>,
     pub(crate) best_scratch: Range<usize>,
@@ -112,7 +118,7 @@ pub struct Plan {
     pub(crate) pass_hypotheses: Range<usize>,
     pub(crate) pass_slots: Range<usize>,
     pub(crate) pass_sentences: Range<usize>,
-    /// `[pass]` and `[rows, target_tokens]`: what the tokens of a pass see.
+    /// `[pass]` and `[fed, target_tokens]`: what the tokens of a pass see.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
     /// `[rows, 2]`: the tickets of hypotheses.
@@ -202,7 +208,12 @@ impl Plan {
         if rows >= u32::MAX as usize {
             return Err(SessionError::TooLarge);
         }
-        let pass = limits.batch_tokens.max(rows);
+        let drafted = if decodes { limits.draft_tokens } else { 0 };
+        let fed = rows.checked_add(drafted).ok_or(SessionError::TooLarge)?;
+        if fed >= u32::MAX as usize {
+            return Err(SessionError::TooLarge);
+        }
+        let pass = limits.batch_tokens.max(fed);
         let decoder = config.decoder.unwrap_or(Stack::new(0, 0, 0));
         let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
         let decoder_attention = config.attention_dim(Side::Decoder);
@@ -241,7 +252,7 @@ impl Plan {
         });
         let rounded = rounded.map_err(|_| SessionError::TooLarge)?;
         let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
-            true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
+            true => screen::scratch(fed, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
         };
         let search = SearchLimits {
@@ -265,10 +276,12 @@ impl Plan {
             }
         };
         let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
+        let seen = fed.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
         let (mut planner, mut loop_planner) = (Planner::default(), Planner::default());
         let mut plan = Self {
             limits,
             rows,
+            fed,
             d_model: d,
             trace_width: [Side::Encoder, Side::Decoder]
                 .into_iter()
@@ -303,9 +316,9 @@ impl Plan {
             scratch: planner.take(scratch)?,
             frames: planner.take(frames)?,
             rounded: planner.take(rounded)?,
-            logits: planner.take_product(if decodes { rows } else { 0 }, config.target_vocab)?,
-            best_tokens: planner.take(rows)?,
-            best_values: planner.take(rows)?,
+            logits: planner.take_product(if decodes { fed } else { 0 }, config.target_vocab)?,
+            best_tokens: planner.take(fed)?,
+            best_values: planner.take(fed)?,
             best_scratch: planner.take(best_scratch)?,
             own_cache: planner.take(own)?,
             cross_cache: planner.take(cross)?,
@@ -315,7 +328,7 @@ impl Plan {
             pass_slots: planner.take(pass)?,
             pass_sentences: planner.take(pass)?,
             step_lens: planner.take(pass)?,
-            step_ancestry: planner.take(pasts)?,
+            step_ancestry: planner.take(seen)?,
             row_ticket: planner.take_product(rows, 2)?,
             row_len: planner.take(rows)?,
             row_ancestry: planner.take(pasts)?,

@@ -30,6 +30,9 @@ impl fmt::Display for Plan {
             limits.beams,
             limits.target_tokens
         )?;
+        if limits.draft_tokens > 0 {
+            writeln!(f, "{} tokens of drafts in one step", limits.draft_tokens)?;
+        }
         let bytes = |ranges: &[&Range<usize>]| {
             ranges.iter().map(|range| range.len()).sum::<usize>() * size_of::<f32>()
         };

@@ -156,7 +156,7 @@ impl Session<'_> {
         pasts.grow(row, count);
         if let Some(each) = each {
             let mut position = len;
-            for x in work.x.chunks(plan.rows * d) {
+            for x in work.x.chunks(plan.fed * d) {
                 let (first, rows) = (position - len, x.len() / d);
                 let logits = &mut logits[..rows * vocabulary];
                 let room = &mut *work.rounded;
