@@ -113,8 +113,9 @@ pub use error::KernelError;
 pub use features::Features;
 pub use model::{Answer, Form, Loading, Model, ModelError, Parameter, Requirements};
 pub use session::{
-    Choose, Counts, DraftRow, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence,
-    Session, SessionError, Source, SourceError, StepRow, Stop, Threads, Verified, Watched,
+    Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given, Limits,
+    ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source, SourceError, StepRow,
+    Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
 
