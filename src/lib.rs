@@ -116,8 +116,9 @@ pub use model::{
     Requirements, WeightForm,
 };
 pub use session::{
-    Choose, Counts, DraftRow, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence,
-    Session, SessionError, Source, SourceError, StepRow, Stop, Threads, Verified, Watched,
+    Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given, Limits,
+    ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source, SourceError, StepRow,
+    Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
 

@@ -33,6 +33,7 @@ mod config;
 mod continuous;
 mod display;
 mod documents;
+mod drafts;
 mod error_chains;
 mod events;
 mod executor;

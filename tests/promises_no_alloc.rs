@@ -17,7 +17,9 @@ use simdformer::kernels::Isa;
 use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
-use simdformer::{Features, Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::{
+    DraftContext, Features, Given, Limits, Model, NGrams, Row, Sentence, Session, Source, StepRow,
+};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -29,7 +31,7 @@ const TARGET: usize = 24;
 const DRAFT: usize = 4;
 
 /// One use of the session in each of its ways; the number says which.
-const WAYS: [&str; 13] = [
+const WAYS: [&str; 15] = [
     "encode",
     "memory",
     "start, fork and release",
@@ -42,13 +44,15 @@ const WAYS: [&str; 13] = [
     "greedy without scores",
     "beam",
     "sample",
+    "greedy with drafts",
+    "one sample with drafts",
     "clear",
 ];
 
 struct Requests {
     sources: Vec<Vec<u32>>,
     prefix: Vec<u32>,
-    searches: [SearchOptions; 4],
+    searches: [SearchOptions; 6],
 }
 
 impl Requests {
@@ -67,6 +71,7 @@ impl Requests {
             num_return_sequences,
             ..base.clone()
         };
+        let drawn = Strategy::Sample(SampleOptions::default());
         let sample =
             SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
         Self {
@@ -77,6 +82,8 @@ impl Requests {
                 SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
                 with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
                 with(Strategy::Sample(sample), 2),
+                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+                with(drawn, 1),
             ],
         }
     }
@@ -153,10 +160,16 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.free_sentences() as f32
         }
         search => {
-            let options = &requests.searches[["greedy", "greedy without scores", "beam", "sample"]
-                .iter()
-                .position(|&name| name == search)
-                .expect("a search")];
+            const SEARCHES: [&str; 6] = [
+                "greedy",
+                "greedy without scores",
+                "beam",
+                "sample",
+                "greedy with drafts",
+                "one sample with drafts",
+            ];
+            let options = &requests.searches
+                [SEARCHES.iter().position(|&name| name == search).expect("a search")];
             let mut sources = sources.map(Source::new);
             sources[1].prefix = &requests.prefix[..2];
             let mut sum = 0.0;
@@ -166,9 +179,20 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 let hypotheses = done.hypotheses();
                 sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
             };
-            session
-                .generate(&sources, options, &mut Hooks::default(), &mut on_event)
-                .expect("done");
+            let hooks = &mut Hooks::default();
+            if search.ends_with("with drafts") {
+                let given = [&requests.prefix[..]; SENTENCES];
+                let mut guess = |context: &DraftContext<'_>, draft: &mut [u32]| {
+                    draft.fill(context.target.len() as u32);
+                    draft.len()
+                };
+                let mut drafter = ((Given(&given), NGrams { shortest: 1 }), &mut guess);
+                let counts =
+                    session.generate_drafted(&sources, options, hooks, &mut drafter, &mut on_event);
+                assert!(counts.expect("done").drafted > 0);
+            } else {
+                session.generate(&sources, options, hooks, &mut on_event).expect("done");
+            }
             sum
         }
     }

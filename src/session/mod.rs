@@ -5,7 +5,7 @@
 //! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
 //! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
+//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`, `pace.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
 //! refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
 //! one step which language was heard.
 
@@ -18,6 +18,8 @@ mod defaults;
 mod check;
 
 mod generate;
+
+mod drafted;
 
 mod encode;
 
@@ -38,9 +40,11 @@ mod language;
 mod threads;
 
 mod debug;
+mod drafter;
 mod error;
 mod event;
 mod model_ref;
+mod pace;
 mod pass;
 mod pasts;
 mod plan;
@@ -48,6 +52,7 @@ mod plan_table;
 mod screening;
 mod tickets;
 
+pub use drafter::{DraftContext, Drafter, Given, NGrams};
 pub use error::{SessionError, SourceError};
 pub use event::{Counts, Event, Generated, Stop};
 pub use generate::Source;

@@ -1,6 +1,7 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
 use super::error::SessionError;
+use super::pace::Pace;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
@@ -142,6 +143,11 @@ pub struct Plan {
     pub(crate) search_source: Range<usize>,
     pub(crate) search_sentence: Range<usize>,
     pub(crate) search_first_row: Range<usize>,
+    /// `[draft_tokens]`: a draft that is being made; and, where there are drafts, `[sentences]`: how long that
+    /// of a step is, and `[sentences, Pace::WORDS]`.
+    pub(crate) draft: Range<usize>,
+    pub(crate) draft_lens: Range<usize>,
+    pub(crate) paces: Range<usize>,
 }
 
 impl Plan {
@@ -209,6 +215,7 @@ impl Plan {
             return Err(SessionError::TooLarge);
         }
         let drafted = if decodes { limits.draft_tokens } else { 0 };
+        let drafting = if drafted > 0 { limits.sentences } else { 0 };
         let fed = rows.checked_add(drafted).ok_or(SessionError::TooLarge)?;
         if fed >= u32::MAX as usize {
             return Err(SessionError::TooLarge);
@@ -342,6 +349,9 @@ impl Plan {
             search_source: loop_planner.take(limits.sentences)?,
             search_sentence: loop_planner.take(limits.sentences)?,
             search_first_row: loop_planner.take(limits.sentences)?,
+            draft: loop_planner.take(drafted)?,
+            draft_lens: loop_planner.take(drafting)?,
+            paces: loop_planner.take_product(drafting, Pace::WORDS)?,
         };
         plan.search_floats = loop_planner.floats();
         plan.floats =
