@@ -1,5 +1,6 @@
 //! The tests of training, one module a file, in one program.
 
+mod architectures;
 mod bits;
 mod command;
 mod data;
