@@ -1,7 +1,7 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
 //! stack, for builds with optimisation (`opt-level` 2 or 3).
-use crate::support::stack::{KIB, OTHERS, check, reach};
+use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
@@ -21,7 +21,6 @@ use simdformer_kernels::{
 
 /// What the crate's documentation promises.
 const GEMM: usize = 64 * KIB;
-const ATTENTION: usize = 32 * KIB;
 const SCREEN: usize = 32 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;

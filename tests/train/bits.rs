@@ -139,36 +139,79 @@ fn the_forward_pass_is_a_sessions() {
             let smoothing = Smoothing { epsilon: 0.1, ..Smoothing::default() };
             let found = trainer.evaluate(&pairs(&golden.sentences), smoothing).expect("losses");
 
-            let model = trainer.model();
-            let (start, vocabulary) =
-                (model.config().tokens.decoder_start, model.config().target_vocab);
-            let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
-            let (mut loss, mut nll) = (0.0, 0.0);
-            for Sentence { source, target, .. } in &golden.sentences {
-                let mut sentence = [simdformer::Sentence::default()];
-                session.encode(&[source], &mut sentence).expect("encoded");
-                let row = session.start(sentence[0]).expect("a row");
-                let last = target[target.len() - 1];
-                let mut fed = vec![start.unwrap_or(last)];
-                fed.extend(&target[..target.len() - 1]);
-                let mut logits = Vec::new();
-                let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
-                session.prefill(row, &fed, Some(&mut each)).expect("logits");
-                session.release(row).expect("released");
-                session.release_sentence(sentence[0]).expect("released");
-                let mut losses = vec![RowLoss::default(); target.len()];
-                let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
-                let serial = Parallelism::Serial;
-                cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial)
-                    .expect("losses");
-                for of_token in losses {
-                    loss += of_token.loss;
-                    nll += of_token.nll;
-                }
-            }
+            let (loss, nll) = of_session(&trainer, &golden.sentences, smoothing);
             let (expected, found) = ((loss, nll), (found.loss, found.nll));
             assert_eq!(found.0.to_bits(), expected.0.to_bits(), "{} {isa}", golden.name);
             assert_eq!(found.1.to_bits(), expected.1.to_bits(), "{} {isa}", golden.name);
+        }
+    }
+}
+
+/// The sums of losses that a session gives, each sentence alone, with its cache: the smoothed ones, and those that are
+/// not.
+pub(crate) fn of_session(
+    trainer: &Trainer<'_>,
+    sentences: &[Sentence],
+    smoothing: Smoothing,
+) -> (f64, f64) {
+    let model = trainer.model();
+    let (start, vocabulary) = (model.config().tokens.decoder_start, model.config().target_vocab);
+    let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
+    let (mut loss, mut nll) = (0.0, 0.0);
+    for Sentence { source, target, .. } in sentences {
+        let mut sentence = [simdformer::Sentence::default()];
+        session.encode(&[source], &mut sentence).expect("encoded");
+        let row = session.start(sentence[0]).expect("a row");
+        let last = target[target.len() - 1];
+        let mut fed = vec![start.unwrap_or(last)];
+        fed.extend(&target[..target.len() - 1]);
+        let mut logits = Vec::new();
+        let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
+        session.prefill(row, &fed, Some(&mut each)).expect("logits");
+        session.release(row).expect("released");
+        session.release_sentence(sentence[0]).expect("released");
+        let mut losses = vec![RowLoss::default(); target.len()];
+        let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
+        let (isa, serial) = (model.isa(), Parallelism::Serial);
+        cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial).expect("losses");
+        for of_token in losses {
+            loss += of_token.loss;
+            nll += of_token.nll;
+        }
+    }
+    (loss, nll)
+}
+
+/// With all three kinds of dropout: threads, passes, and what is kept.
+#[test]
+fn dropped_numbers_depend_on_none_of_it() {
+    let rates = DropoutRates { hidden: 0.1, attention: 0.2, activation: 0.1, seed: 4 };
+    for golden in goldens().iter().step_by(3) {
+        let sentences = corpus(golden, 270);
+        let large = TrainLimits::new(4096, 24);
+        let run = |limits: TrainLimits, rates: DropoutRates, threads: usize| {
+            let mut trainer = golden.trainer(Isa::best(), limits);
+            trainer.set_dropout(rates).expect("rates");
+            trainer.set_threads(Threads::Rayon);
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            pool.install(|| run(&mut trainer, &sentences))
+        };
+        let expected = run(large, rates, 1);
+        for without in [
+            DropoutRates { hidden: 0.0, ..rates },
+            DropoutRates { attention: 0.0, ..rates },
+            DropoutRates { activation: 0.0, ..rates },
+            DropoutRates { seed: 5, ..rates },
+        ] {
+            assert!(run(large, without, 1) != expected, "{} {without:?}", golden.name);
+        }
+        for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+            for (limits, threads) in [(TrainLimits::new(1100, 24), 1), (limits(), 3), (large, 2)] {
+                let limits = TrainLimits { keep, ..limits };
+                let found = run(limits, rates, threads);
+                assert!(found == expected, "{} {limits:?} {threads}", golden.name);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "logits are for other tests")]
 mod digest;
 
+mod architectures;
 mod bits;
 mod command;
 mod data;
