@@ -17,6 +17,8 @@ pub(crate) mod bytes;
 mod features;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon_bytes;
 mod scalar;
 mod vector;
 #[cfg(feature = "train")]
