@@ -11,6 +11,8 @@
 //! implements `Bytes` and gets an arm in `dispatch_bytes`.
 
 use crate::lanes::bytes::BytesKernel;
+#[cfg(target_arch = "aarch64")]
+use crate::lanes::neon_bytes::{NeonBytes, NeonDot};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::vnni::{Vnni256, Vnni512};
 #[cfg(target_arch = "x86_64")]
@@ -349,7 +351,10 @@ impl Isa {
             },
             Level::Scalar(_) => plain_bytes(kernel),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(_) => plain_bytes(kernel),
+            Level::Neon(token) => match NeonDot::beside(token).filter(|_| self.dot_products) {
+                Some(dot) => dot.enter(kernel),
+                None => NeonBytes(token).enter(kernel),
+            },
         }
     }
 }

@@ -501,7 +501,7 @@ impl Part<'_> {
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.b);
             if step.last && !NEAR {
-                self.job.store.prefetch::<S, MR>(s, step.row, column, S::PANEL);
+                self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
             let acc = if NEAR {
                 // A constant where there are no instructions to spare between few rows. Of three

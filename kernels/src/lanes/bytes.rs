@@ -12,11 +12,11 @@ use pulp::Scalar;
 pub(crate) const MAX_ROWS: usize = 12;
 
 /// How the rows of a product are stored, four consecutive elements at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "each architecture has some of them")]
 pub(crate) enum Stored {
     /// Bytes 128 higher than they are; elements of 16 bits as a high and a low one, 32,768 higher.
     Unsigned,
-    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
     /// Bytes; elements of 16 bits as `256 * high + low`.
     Signed,
     /// Elements of 16 bits: the first and the third, then the second and the fourth.
@@ -36,6 +36,8 @@ pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
     const TALL: usize;
     /// How [`Bytes::row`] expects a row.
     const STORED: Stored;
+    /// Vectors of registers that a vector of sums takes.
+    const SUMS: usize;
     /// The vectors of f32 that go with it.
     type Floats: Lanes;
     /// One vector of i32.
@@ -93,6 +95,7 @@ unsafe impl Bytes for Scalar {
     const ROWS: usize = 2;
     const TALL: usize = 2;
     const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = Self;
     type I32 = [i32; 8];
     type Four = [i32; 8];

@@ -19,6 +19,8 @@ mod fused;
 pub(crate) mod halves;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon_bytes;
 mod scalar;
 mod vector;
 mod virtual_lanes;

@@ -45,6 +45,7 @@ unsafe impl Bytes for Vnni512 {
     const ROWS: usize = 12;
     const TALL: usize = 12;
     const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = V4;
     type I32 = __m512i;
     type Four = __m512i;
@@ -162,6 +163,7 @@ unsafe impl Bytes for Vnni256 {
     const ROWS: usize = 2;
     const TALL: usize = 6;
     const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = V3;
     type I32 = __m256i;
     type Four = __m256i;

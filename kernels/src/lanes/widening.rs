@@ -41,6 +41,7 @@ unsafe impl Bytes for Widening256 {
     const ROWS: usize = 2;
     const TALL: usize = 4;
     const STORED: Stored = Stored::Pairs;
+    const SUMS: usize = 1;
     type Floats = V3;
     type I32 = __m256i;
     type Four = Pairs<__m256i>;
@@ -149,6 +150,7 @@ unsafe impl Bytes for Widening512 {
     const ROWS: usize = 6;
     const TALL: usize = 6;
     const STORED: Stored = Stored::Pairs;
+    const SUMS: usize = 1;
     type Floats = V4;
     type I32 = __m512i;
     type Four = Pairs<__m512i>;

@@ -8,8 +8,12 @@ use crate::lanes::bytes::{Bytes, Stored};
 pub(super) trait Integers: Form<Element = i32, Weight = i32> {
     /// Words of a row for each step.
     const WORDS: usize;
-    /// Sums beside each other for each element.
+    /// Vectors of registers that a vector of sums takes.
     const SUMS: usize;
+    /// Rows of the tallest tile.
+    const TALL: usize;
+    /// Rows of the tallest tile over whole panels.
+    const WHOLE: usize;
 
     /// What all sums but one element's first begin with.
     fn zero(self) -> Self::Sum;
@@ -57,7 +61,9 @@ impl<B: Bytes> Form for Single<B> {
 
 impl<B: Bytes> Integers for Single<B> {
     const WORDS: usize = if matches!(B::STORED, Stored::Pairs) { 2 } else { 1 };
-    const SUMS: usize = 1;
+    const SUMS: usize = B::SUMS;
+    const TALL: usize = B::TALL;
+    const WHOLE: usize = B::ROWS;
 
     #[inline(always)]
     fn zero(self) -> B::I32 {
@@ -131,7 +137,9 @@ impl<B: Bytes> Form for Digits<B> {
 
 impl<B: Bytes> Integers for Digits<B> {
     const WORDS: usize = 2;
-    const SUMS: usize = 2;
+    const SUMS: usize = 2 * B::SUMS;
+    const TALL: usize = B::TALL / 2;
+    const WHOLE: usize = B::ROWS / 2;
 
     #[inline(always)]
     fn zero(self) -> HighLow<B::I32> {

@@ -19,11 +19,12 @@ use super::rounding::RowPrecision;
 use super::rows::ByteRows;
 use super::weights::ByteMatrix;
 use crate::gemm::epilogue::{Epilogue, Store};
-use crate::gemm::microkernel::{Ahead, Lines, Panels, Rows, multiply, multiply_in_phases};
+use crate::gemm::microkernel::{Ahead, Form, Lines, Panels, Rows, multiply, multiply_in_phases};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
 use crate::lanes::{LINE, Lanes};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Parallelism, share};
+use core::mem::MaybeUninit;
 use core::ops::Range;
 
 /// Products below which a second thread costs more than it brings: a MiB of weights for one row.
@@ -190,44 +191,44 @@ impl<const MR: usize, const DIGITS: bool> BytesKernel for Of<'_, MR, DIGITS> {
     #[inline(always)]
     fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         if DIGITS {
-            self.form::<_, NV, TV>(Digits(b), const { 2 * MR <= B::ROWS });
+            self.form::<_, NV, TV>(Digits(b));
         } else {
-            self.form::<_, NV, TV>(Single(b), const { MR <= B::ROWS });
+            self.form::<_, NV, TV>(Single(b));
         }
     }
 }
 
 impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
-    /// All panels, a whole one at a time if `whole`.
     #[inline(always)]
-    fn form<F: Integers, const NV: usize, const TV: usize>(&self, form: F, whole: bool) {
+    fn form<F: Integers, const NV: usize, const TV: usize>(&self, form: F) {
         for panel in self.0.panels.clone() {
-            if whole {
-                // As many chains as half of the registers hold.
-                match const { F::Lanes::REGISTERS / 2 / (MR * NV * F::SUMS) } {
-                    4.. => self.sums::<F, NV, 4>(form, panel, 0),
-                    2..=3 => self.sums::<F, NV, 2>(form, panel, 0),
-                    _ => self.sums::<F, NV, 1>(form, panel, 0),
-                }
-            } else {
+            if const { MR > F::WHOLE } {
                 for part in 0..NV / TV {
-                    self.sums::<F, TV, 1>(form, panel, part * TV * F::Lanes::LANES);
+                    self.sums::<F, TV, 1>(form, panel, part);
                 }
+            // As many chains as half of the registers hold.
+            } else if const { 4 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+                self.sums::<F, NV, 4>(form, panel, 0);
+            } else if const { 2 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+                self.sums::<F, NV, 2>(form, panel, 0);
+            } else {
+                self.sums::<F, NV, 1>(form, panel, 0);
             }
         }
     }
 
-    /// The columns of `panel` from its column `first` on that are `NV` vectors, in so many phases.
+    /// Part `part` of `panel`, `NV` vectors of columns, in so many phases.
     #[inline(always)]
     fn sums<F: Integers, const NV: usize, const PHASES: usize>(
         &self,
         form: F,
         panel: usize,
-        first: usize,
+        part: usize,
     ) {
         let Tile { job, rows, next, .. } = &self.0;
         let Job { rows: bytes, weight, store } = job;
         let (s, lanes) = (form.lanes(), F::Lanes::LANES);
+        let first = part * NV * lanes;
         let column = panel * PANEL + first;
         if column >= weight.columns() {
             return;
@@ -249,25 +250,28 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
             }
         }
         let panels = Panels { at: [weights.cast()], step: PANEL, vector: lanes };
-        let lines = const { (NV * F::Lanes::LANES).div_ceil(LINE) };
-        let here = |ahead| {
-            let at = weights.wrapping_add(ahead);
-            Lines { at, step: PANEL, count: lines, apart: LINE }
+        let count = const { (NV * F::Lanes::LANES).div_ceil(LINE) };
+        let here = |ahead: usize| Lines {
+            at: weights.wrapping_add(ahead),
+            step: PANEL,
+            count,
+            apart: LINE,
         };
         // SAFETY: the tile has `MR` elements for each step, the panel as many steps of 32 words.
         let phases = unsafe {
-            if PHASES > 1 || next.alone {
+            // Of several tiles none has less than half of the rows of the tallest.
+            if const { PHASES > 1 || 2 * MR < F::TALL } || next.alone {
                 let zero = form.zero();
-                multiply_in_phases::<F, _, PHASES, MR, NV>(
-                    form,
-                    (begin, zero),
-                    steps,
-                    words,
-                    panels,
-                    here(FAR_AHEAD),
-                )
+                let ahead = if const { NV * F::Lanes::LANES == PANEL } {
+                    here(FAR_AHEAD)
+                } else {
+                    // The parts of a panel ask for the next one, each for its share.
+                    let share = part * steps * count * LINE;
+                    Lines::running(weight.panel(panel + 1).wrapping_add(share), count, LINE)
+                };
+                multiply_in_phases(form, (begin, zero), steps, words, panels, ahead)
             } else {
-                store.prefetch::<F::Lanes, MR>(s, rows.start, column, NV * lanes);
+                store.prefetch_outer::<F::Lanes, MR>(s, rows.start, column, NV * lanes);
                 let outer = Outer { at: next.from, step: next.step };
                 let ahead = (here(NEAR_AHEAD), outer);
                 let [sums] = multiply(form, [begin], steps, words, panels, ahead);
@@ -276,25 +280,59 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         };
         let row_scales = bytes.scales(rows.clone());
         assert!(row_scales.len() == MR);
-        let mut tile = [[s.splat(0.0); NV]; MR];
-        for v in 0..NV {
+        let mut column_scales = [s.splat(0.0); NV];
+        for (v, scale) in column_scales.iter_mut().enumerate() {
             // SAFETY: the scales of a panel that is there.
-            let scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
+            *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
+        }
+        // One row of the tile at a time: as a whole it would go through memory.
+        if store.usual(valid == NV * lanes) {
+            // SAFETY: all columns are in the output.
+            let bias = unsafe { store.bias_of::<F::Lanes, NV>(s, column) };
             for i in 0..MR {
-                let mut sum = phases[0][i][v];
-                for phase in &phases[1..] {
-                    sum = form.add(sum, phase[i][v]);
+                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
+                // SAFETY: rows and columns of the output, which no other task has.
+                unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
+            }
+            // SAFETY: as above.
+            unsafe { store.finish_stored(s, MR, rows.start, column, valid) };
+        } else {
+            let mut room = MaybeUninit::<[f32; MAX_ROWS * PANEL]>::uninit();
+            let tile = room.as_mut_ptr().cast::<f32>();
+            for i in 0..MR {
+                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
+                for (v, x) in line.into_iter().enumerate() {
+                    // SAFETY: `MR <= MAX_ROWS`, and NV vectors are no more than a panel.
+                    unsafe { s.store(tile.add((i * NV + v) * lanes), x) };
                 }
-                tile[i][v] = s.mul(form.to_f32(sum), scale);
             }
+            let shape = (MR, NV * lanes);
+            // SAFETY: rows and columns of the output, which no other task has; the tile was stored.
+            unsafe { store.finish_tile(s, tile, shape, rows.start, column, valid) };
         }
-        for i in 0..MR {
-            let scale = s.splat(row_scales[i]);
-            for v in 0..NV {
-                tile[i][v] = s.mul(tile[i][v], scale);
-            }
-        }
-        // SAFETY: rows and columns of the output, which no other task has.
-        unsafe { store.finish::<F::Lanes, MR, NV>(s, tile, rows.start, column, valid) };
     }
 }
+
+/// Row `i` of the sums, all phases together, in f32 and scaled.
+#[inline(always)]
+fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
+    form: F,
+    phases: &[[[F::Sum; NV]; MR]; PHASES],
+    i: usize,
+    column_scales: &[Vector<F>; NV],
+    row_scale: f32,
+) -> [Vector<F>; NV] {
+    let s = form.lanes();
+    let mut line = [s.splat(row_scale); NV];
+    for v in 0..NV {
+        let mut sum = phases[0][i][v];
+        for phase in &phases[1..] {
+            sum = form.add(sum, phase[i][v]);
+        }
+        line[v] = s.mul(s.mul(form.to_f32(sum), column_scales[v]), line[v]);
+    }
+    line
+}
+
+/// One vector of f32 beside a form.
+type Vector<F> = <<F as Form>::Lanes as Lanes>::F32;
