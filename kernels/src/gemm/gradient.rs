@@ -365,7 +365,7 @@ impl PanelKernel for Product<'_> {
                 apart: LINE,
             };
             let row = strip * strips::WIDTH;
-            leaf.store.prefetch::<S, MAX_ROWS>(s, row, column, S::PANEL);
+            leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
             let zero = [[s.splat(0.0); NV]; MAX_ROWS];
             // SAFETY: the scratch has the strip and the panel, all of their rows and columns, zeros where
             // the operands have none; the output has the rows and columns that are stored, and they are
