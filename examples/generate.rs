@@ -14,24 +14,30 @@ pub(crate) mod arguments;
 mod compare;
 #[path = "support/counting.rs"]
 pub(crate) mod counting;
+#[path = "support/drafts.rs"]
+mod drafts;
 #[path = "support/features.rs"]
 mod features;
 #[path = "support/requests.rs"]
 mod requests;
+#[path = "support/statistics.rs"]
+mod statistics;
 
 use arguments::{Arguments, Command, HELP};
+use drafts::Drafts;
 use features::Inputs;
 use requests::{Answer, Request};
 use safetensors::tensor::{Dtype, TensorView};
-use serde::Serialize;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::{ISA_VARIABLE, Isa};
 use simdformer::search::{
     Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
 };
-use simdformer::{Event, Features, Forms, Limits, Model, Sentence, Session, Source, Threads};
-use std::collections::BTreeMap;
+use simdformer::{
+    Counts, Event, Features, Forms, Limits, Model, Sentence, Session, Source, Threads,
+};
+use statistics::{Measured, Statistics, peak_rss_bytes};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
@@ -128,6 +134,7 @@ pub(crate) fn run(
     }
     let options = arguments.search_options(config).map_err(Failure::usage)?;
     check_options(&options, config)?;
+    arguments.check_drafts(&options).map_err(Failure::usage)?;
     arguments.check_features(config).map_err(Failure::usage)?;
     let timestamps = arguments.timestamps(config).map_err(Failure::usage)?;
     let mut text = String::new();
@@ -145,8 +152,16 @@ pub(crate) fn run(
     };
 
     let threads = arguments.threads.unwrap_or(1);
-    let batch =
-        Batch { arguments: &arguments, options: &options, requests: &requests, inputs, timestamps };
+    let drafts = Drafts::read(&arguments, requests.len(), config)?;
+    let drafts = drafts.as_ref();
+    let batch = Batch {
+        arguments: &arguments,
+        options: &options,
+        requests: &requests,
+        inputs,
+        timestamps,
+        drafts,
+    };
     let Some(model) = &model else {
         let report = in_pool(threads, |threads| batch.compare(&checkpoint, isa, threads))?;
         out.write_all(report.as_bytes())?;
@@ -166,6 +181,9 @@ pub(crate) fn run(
         new_tokens: measured.new_tokens,
         tokens_per_second: if seconds > 0.0 { measured.new_tokens as f64 / seconds } else { 0.0 },
         allocations: measured.allocations,
+        steps: measured.counts.map(|counts| counts.steps),
+        drafted: measured.counts.map(|counts| counts.drafted),
+        accepted: measured.counts.map(|counts| counts.accepted),
         model_bytes: model.bytes(),
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
@@ -257,44 +275,6 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
     options.validate(&limits).map_err(Failure::usage)
 }
 
-/// The most memory that the program has held, where the system tells.
-fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
-}
-
-#[derive(Serialize)]
-struct Statistics {
-    load_seconds: f64,
-    plan_bytes: usize,
-    encode_seconds: f64,
-    decode_seconds: f64,
-    new_tokens: usize,
-    tokens_per_second: f64,
-    allocations: u64,
-    model_bytes: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak_rss_bytes: Option<u64>,
-    isa: &'static str,
-    threads: usize,
-    /// What was taken for keys that the checkpoint's files lack.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    defaults: BTreeMap<&'static str, String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unsupported: Vec<String>,
-}
-
-/// What a run of the batch took: medians over its repeats.
-struct Measured {
-    plan_bytes: usize,
-    encode_seconds: f64,
-    decode_seconds: f64,
-    new_tokens: usize,
-    allocations: u64,
-}
-
 /// All requests, to be run together.
 struct Batch<'a> {
     arguments: &'a Arguments,
@@ -303,6 +283,7 @@ struct Batch<'a> {
     /// What the encoder reads of each.
     inputs: Inputs<'a>,
     timestamps: Option<Timestamps>,
+    drafts: Option<&'a Drafts>,
 }
 
 impl Batch<'_> {
@@ -400,7 +381,7 @@ impl Batch<'_> {
             },
             beams: if self.arguments.score { 1 } else { self.options.sequences() },
             end_tokens: self.options.eos.len().max(1),
-            draft_tokens: 0,
+            draft_tokens: Drafts::tokens(self.drafts),
         }
     }
 
@@ -426,19 +407,30 @@ impl Batch<'_> {
         rules.extend(rule.as_mut().map(|rule| rule as &mut dyn LogitsProcessor));
         let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
 
+        let expected = Drafts::expected(self.drafts, &requests);
+        let mut counts = Counts::default();
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
         let allocated = counting::allocations();
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
-            session.generate(&requests, self.options, &mut hooks, &mut |event| {
+            let mut on_event = |event: Event<'_>| {
                 if let Event::Done(done) = event {
                     for hypothesis in done.hypotheses() {
                         outputs[done.source].push(hypothesis.tokens, hypothesis.score);
                     }
                 }
-            })?;
+            };
+            let asked = (&requests[..], self.options);
+            counts = Drafts::generate(
+                self.drafts,
+                &expected,
+                session,
+                asked,
+                &mut hooks,
+                &mut on_event,
+            )?;
             let whole = start.elapsed().as_secs_f64();
             // Alone and after the run, so that what is cold at first counts as decoding.
             let start = Instant::now();
@@ -463,6 +455,7 @@ impl Batch<'_> {
             decode_seconds: median(&mut decoding),
             new_tokens,
             allocations,
+            counts: self.drafts.map(|_| counts),
         };
         Ok((answers.collect(), measured))
     }
@@ -485,6 +478,7 @@ impl Batch<'_> {
             decode_seconds: 0.0,
             new_tokens: 0,
             allocations: counting::allocations() - allocated,
+            counts: None,
         };
         Ok((vec![Answer::default(); count], measured))
     }
@@ -551,6 +545,7 @@ impl Batch<'_> {
             decode_seconds: median(&mut decoding),
             new_tokens,
             allocations,
+            counts: None,
         };
         Ok((answers.collect(), measured))
     }

@@ -68,6 +68,11 @@ Search; the default of each is that of generation_config.json, else the one name
     --min-p X                   (0: all)   samples only
     --seed N                    (0)   samples only
     --timestamps                text with times, by Whisper's rule for them
+    --draft FILE                guess that each line's answer is that of FILE, which an earlier run printed;
+                                greedy search or one sample a line. The same answers, sooner where the guess
+                                is right
+    --ngrams N                  guess that what followed the last N tokens or more comes again, in the answer
+                                or, with one vocabulary for both sides, the source; as --draft, and after it
 
 Standard error gets one JSON object: load_seconds; plan_bytes, all memory of the session;
 encode_seconds, the encoder and the cross keys and values, timed in a call of its own after the run;
@@ -75,7 +80,8 @@ decode_seconds, the whole run (which encodes too) less encode_seconds; new_token
 printed; tokens_per_second, new_tokens over the sum of both; allocations, on the heap while encoding
 and decoding, over all repeats; model_bytes; peak_rss_bytes where the system tells; isa; threads; and,
 if there are any, defaults, what was taken for keys that config.json lacks, and unsupported settings of
-generation_config.json.
+generation_config.json; with --draft or --ngrams also steps of the decoder, drafted, tokens that were
+guessed, and accepted, those of them that saved steps.
 
 Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 ";
@@ -122,6 +128,8 @@ pub(crate) struct Arguments {
     pub(crate) min_p: Option<f64>,
     pub(crate) seed: Option<u64>,
     pub(crate) timestamps: bool,
+    pub(crate) draft: Option<PathBuf>,
+    pub(crate) ngrams: Option<usize>,
 }
 
 /// What is wrong with a command line.
@@ -174,7 +182,7 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 30] = [
+const OPTIONS: [&str; 32] = [
     "--model",
     "--threads",
     "--isa",
@@ -205,6 +213,8 @@ const OPTIONS: [&str; 30] = [
     "--min-p",
     "--seed",
     "--timestamps",
+    "--draft",
+    "--ngrams",
 ];
 
 /// Options that shape the search, and so have no place beside `--score`.
@@ -353,6 +363,8 @@ impl Arguments {
             "--top-k" => self.top_k = given.count()?,
             "--top-p" => self.top_p = given.number()?,
             "--min-p" => self.min_p = given.number()?,
+            "--draft" => self.draft = Some(given.value.into()),
+            "--ngrams" => self.ngrams = given.at_least_one()?,
             "--seed" => self.seed = given.parse("a whole number below 2^64")?,
             other => return Err(UsageError::Unknown { found: other.to_owned() }),
         }
@@ -384,6 +396,18 @@ impl Arguments {
                 Err(UsageError::Needs { option: "--features", needed })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Guesses only where each line has one hypothesis.
+    pub(crate) fn check_drafts(&self, options: &SearchOptions) -> Result<(), UsageError> {
+        let given = [("--draft", self.draft.is_some()), ("--ngrams", self.ngrams.is_some())];
+        let one = options.sequences() == 1 && !matches!(options.strategy, Strategy::Beam(_));
+        match given.into_iter().find(|&(_, given)| given && !one) {
+            Some((option, _)) => {
+                Err(UsageError::Needs { option, needed: "--beams 1, or one sample a line" })
+            }
+            None => Ok(()),
         }
     }
 

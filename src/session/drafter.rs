@@ -58,7 +58,7 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 /// nothing is guessed.
 ///
 /// Where the target goes another way, the guess goes on behind the longest run of its last tokens that the
-/// expected target has, the nearest of several, and where there is none, at the same place.
+/// expected target has, be it that the very last is another; and where there is none, at the same place.
 ///
 /// ```
 /// use simdformer::{DraftContext, Drafter, Given};
@@ -85,8 +85,7 @@ impl Drafter for Given<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let expected = self.0.get(context.index).copied().unwrap_or_default();
         let generated = context.target.get(context.prompt_len..).unwrap_or_default();
-        let behind = behind_longest(expected, generated, 1, generated.len());
-        let at = behind.map_or(generated.len(), |(at, _)| at);
+        let at = goes_on(expected, generated);
         copy(expected.get(at..).unwrap_or_default(), draft)
     }
 }
@@ -118,6 +117,22 @@ impl Drafter for NGrams {
             _ => return 0,
         };
         copy(&text[at..], draft)
+    }
+}
+
+/// Where `expected` goes on after `target`.
+fn goes_on(expected: &[u32], target: &[u32]) -> usize {
+    let Some((_, before)) = target.split_last() else { return 0 };
+    // As if the last token stood for another.
+    let other = behind_longest(expected, before, 1, before.len()).map(|(at, run)| (at + 1, run));
+    let near = other.map_or(target.len(), |(at, _)| at);
+    match (behind_longest(expected, target, 1, near), other) {
+        (Some((same, run)), Some((other, longer))) => {
+            // Or the target left one out.
+            if run >= longer || same == other + 1 { same } else { other }
+        }
+        (Some((at, _)), None) | (None, Some((at, _))) => at,
+        (None, None) => target.len(),
     }
 }
 
@@ -174,6 +189,24 @@ mod tests {
         assert_eq!(find(&[5, 8], 1, 0), Some((2, 1)));
         assert_eq!(find(&[], 1, 0), None);
         assert_eq!(behind_longest(&[], &[1], 1, 0), None);
+    }
+
+    #[test]
+    fn a_target_that_differs_is_followed() {
+        let expected = [10, 11, 12, 13, 14, 15, 9, 16, 17, 18, 9, 19];
+        let next = |target: &[u32]| expected.get(goes_on(&expected, target)).copied();
+        assert_eq!(next(&[]), Some(10));
+        assert_eq!(next(&[10, 11, 12]), Some(13));
+        // Another token, also one that stands elsewhere; then what follows.
+        assert_eq!(next(&[10, 11, 99]), Some(13));
+        assert_eq!(next(&[10, 11, 12, 18]), Some(14));
+        assert_eq!(next(&[10, 11, 12, 18, 14]), Some(15));
+        // One that is new, and one that is left out.
+        assert_eq!(next(&[10, 11, 12, 99, 13]), Some(14));
+        assert_eq!(next(&[10, 11, 13]), Some(14));
+        assert_eq!(next(&[10, 11, 13, 14, 15, 9]), Some(16));
+        assert_eq!(next(&[99, 10]), Some(11));
+        assert_eq!(next(&[99, 98]), Some(12));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
 //! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
-//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
-//! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
+//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies.
+//! `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
+//! all on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`, `pace.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
-//! refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
+//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`, `pace.rs`),
+//! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
 //! one step which language was heard.
 
 // In the order of use, which is that of the documentation.

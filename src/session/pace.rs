@@ -1,5 +1,5 @@
-//! How much to guess: as long as guesses are right, twice as much; once they are wrong, one more than was
-//! right; and after one that was all wrong, a rest, twice as long as the last.
+//! How much to guess: as long as guesses are right, twice as much; once they are wrong, half as much, or one
+//! more than was right; and after the second that was all wrong, a rest, and a longer one after each more.
 //!
 //! A token of a draft costs a row of a pass, which is cheap while a pass reads all weights for few rows, and
 //! as dear as a step where many rows live. So drafts are for a few rows, and the useless ones soon become
@@ -8,8 +8,8 @@
 /// Tokens of the first draft.
 const FIRST: u32 = 4;
 
-/// Steps of the longest rest.
-const LONGEST_REST: u32 = 31;
+/// Misses that are counted: the longest rest is one of 31 steps.
+const MOST_MISSES: u32 = 6;
 
 /// Rows beyond which nobody drafts.
 pub(super) const MOST_ROWS: usize = 4;
@@ -21,8 +21,8 @@ pub(super) struct Pace {
     size: u32,
     /// Steps to go without.
     rest: u32,
-    /// Steps of the last rest, if no draft was right since.
-    last_rest: u32,
+    /// Drafts since the last that was right in its first token.
+    misses: u32,
 }
 
 impl Pace {
@@ -30,15 +30,15 @@ impl Pace {
     pub(super) const WORDS: usize = 3;
 
     pub(super) const fn begin() -> Self {
-        Self { size: FIRST, rest: 0, last_rest: 0 }
+        Self { size: FIRST, rest: 0, misses: 0 }
     }
 
-    pub(super) const fn of_words([size, rest, last_rest]: [u32; Self::WORDS]) -> Self {
-        Self { size, rest, last_rest }
+    pub(super) const fn of_words([size, rest, misses]: [u32; Self::WORDS]) -> Self {
+        Self { size, rest, misses }
     }
 
     pub(super) const fn words(self) -> [u32; Self::WORDS] {
-        [self.size, self.rest, self.last_rest]
+        [self.size, self.rest, self.misses]
     }
 
     /// The most tokens to guess in this step.
@@ -54,10 +54,11 @@ impl Pace {
     pub(super) fn came_to(&mut self, accepted: usize, drafted: usize) {
         self.size = match accepted {
             all if all == drafted => self.size.saturating_mul(2),
-            some => some as u32 + 1,
+            some => (some as u32 + 1).max(self.size.min(drafted as u32) / 2),
         };
-        self.last_rest = if accepted > 0 { 0 } else { (2 * self.last_rest + 1).min(LONGEST_REST) };
-        self.rest = self.last_rest;
+        self.misses = if accepted > 0 { 0 } else { (self.misses + 1).min(MOST_MISSES) };
+        // None, none, 1, 3, 7 and so on.
+        self.rest = ((1_u32 << self.misses) / 2).saturating_sub(1);
     }
 }
 
@@ -74,7 +75,9 @@ mod tests {
         }
         assert_eq!(pace.next(), 32);
         pace.came_to(2, 32);
-        assert_eq!(pace.next(), 3);
+        assert_eq!(pace.next(), 16);
+        pace.came_to(9, 16);
+        assert_eq!(pace.next(), 10);
         // Of 200 steps few are spent on what is always wrong, whatever its words are kept in.
         let mut drafted = 0;
         for _ in 0..200 {
@@ -85,6 +88,6 @@ mod tests {
                 drafted += size;
             }
         }
-        assert!((5..15).contains(&drafted), "{drafted}");
+        assert!((10..40).contains(&drafted), "{drafted}");
     }
 }
