@@ -9,13 +9,13 @@
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
-//! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
+//! | [`gemm_bytes`] on a [`ByteMatrix`] and [`ByteRows`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without | plain Rust |
+//! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
 //! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
-//! in plain Rust, as CPUs without VNNI have it too, gives the same answers and is not faster than the
-//! product; [`screen::Screen::pays`] tells.
+//! in plain Rust gives the same answers and is not faster than the product; [`screen::Screen::pays`] tells.
 //!
 //! # Choosing an instruction set
 //!
@@ -40,6 +40,7 @@
 //! | to do | begin from |
 //! |---|---|
 //! | a linear layer | [`gemm`], and [`PackedMatrix`] for a struct that owns its weight |
+//! | a linear layer in a quarter of the memory | [`ByteMatrix`], [`ByteRows`], [`gemm_bytes`] |
 //! | a product of two activations | [`gemm_unpacked`] |
 //! | attention over sentences laid end to end | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_step`] and [`attention_cached`] |
