@@ -210,23 +210,26 @@ unsafe fn differences<S: Lanes, const ADD: bool, const R: usize, const WIDTH: us
         }
         i += STEP;
     }
-    while i < len {
+    while i + MAX_LANES <= len {
         for part in 0..WIDTH {
             let at = i + (group + part) * S::LANES;
-            let count = if S::LANES == MAX_LANES { len - at } else { len.saturating_sub(at) };
-            let count = count.min(S::LANES);
             for row in 0..R {
-                // SAFETY: `at + count <= len`, within all rows, unless there is nothing.
-                unsafe {
-                    if S::LANES < MAX_LANES && count == S::LANES {
-                        vector!(true, row, part, 0, at, count);
-                    } else if S::LANES == MAX_LANES || count > 0 {
-                        vector!(false, row, part, 0, at, count);
-                    }
-                }
+                // SAFETY: `at + LANES <= i + MAX_LANES <= len`, within all rows.
+                unsafe { vector!(true, row, part, 0, at, S::LANES) };
             }
         }
         i += MAX_LANES;
+    }
+    if i < len {
+        for part in 0..WIDTH {
+            // Parts that lie behind the end are zeros, which add nothing.
+            let at = (i + (group + part) * S::LANES).min(len);
+            let count = (len - at).min(S::LANES);
+            for row in 0..R {
+                // SAFETY: `at + count <= len`, within all rows.
+                unsafe { vector!(false, row, part, 0, at, count) };
+            }
+        }
     }
     add_vectors(s, total, parts, group);
 }
@@ -303,23 +306,26 @@ unsafe fn moments_of_part<S: Lanes, const R: usize>(
         }
         i += STEP;
     }
-    while i < len {
+    while i + MAX_LANES <= len {
         for part in 0..1 {
             let at = i + (group + part) * S::LANES;
-            let count = if S::LANES == MAX_LANES { len - at } else { len.saturating_sub(at) };
-            let count = count.min(S::LANES);
             for row in 0..R {
-                // SAFETY: `at + count <= len`, within all rows, unless there is nothing.
-                unsafe {
-                    if S::LANES < MAX_LANES && count == S::LANES {
-                        vector!(true, row, part, 0, at, count);
-                    } else if S::LANES == MAX_LANES || count > 0 {
-                        vector!(false, row, part, 0, at, count);
-                    }
-                }
+                // SAFETY: `at + LANES <= i + MAX_LANES <= len`, within all rows.
+                unsafe { vector!(true, row, part, 0, at, S::LANES) };
             }
         }
         i += MAX_LANES;
+    }
+    if i < len {
+        for part in 0..1 {
+            // Parts that lie behind the end are zeros, which add nothing.
+            let at = (i + (group + part) * S::LANES).min(len);
+            let count = (len - at).min(S::LANES);
+            for row in 0..R {
+                // SAFETY: `at + count <= len`, within all rows.
+                unsafe { vector!(false, row, part, 0, at, count) };
+            }
+        }
     }
     add_vectors(s, total, &mut parts[0], group);
     add_vectors(s, squares, &mut parts[1], group);

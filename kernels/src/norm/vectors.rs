@@ -33,8 +33,8 @@ impl Place {
 /// Asks for the cache lines of `UNROLL` vectors at `from + i`.
 #[inline(always)]
 pub(super) fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
-    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
-        s.prefetch(from.wrapping_add(line));
+    for line in 0..UNROLL * S::LANES / LINE {
+        s.prefetch(from.wrapping_add(i + line * LINE));
     }
 }
 

@@ -56,11 +56,14 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
     max: f32,
 ) -> f32 {
     let shift = s.splat(max);
+    // The first sums of all parts, and the other three of each, added.
     let mut parts = [s.splat(0.0); MOST_PARTS];
+    let mut others = [[s.splat(0.0); MOST_PARTS]; 2];
+    let whole = len - len % STEP;
     for part in 0..MAX_LANES / S::LANES {
         let mut sum = [s.splat(0.0); UNROLL];
         let mut i = part * S::LANES;
-        while i - part * S::LANES + STEP <= len {
+        while i < whole {
             for (j, sum) in sum.iter_mut().enumerate() {
                 let at = i + j * MAX_LANES;
                 // SAFETY: within a step that ends within the row.
@@ -73,18 +76,37 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
             }
             i += STEP;
         }
-        while i < len {
-            let count = (len - i).min(S::LANES);
-            // SAFETY: `i + count <= len`.
-            let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(i), count) }, shift));
+        parts[part] = sum[0];
+        others[0][part] = sum[1];
+        others[1][part] = s.add(sum[2], sum[3]);
+    }
+    let mut i = whole;
+    while i + MAX_LANES <= len {
+        for part in 0..MAX_LANES / S::LANES {
+            let at = i + part * S::LANES;
+            // SAFETY: `at + LANES <= i + MAX_LANES <= len`.
+            let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
             if STORE {
                 // SAFETY: as above.
-                unsafe { s.store_first(to.add(i), e, count) };
+                unsafe { s.store(to.add(at), e) };
             }
-            sum[0] = s.add(sum[0], s.select(s.first(count), e, s.splat(0.0)));
-            i += MAX_LANES;
+            parts[part] = s.add(parts[part], e);
         }
-        parts[part] = s.add(s.add(sum[0], sum[1]), s.add(sum[2], sum[3]));
+        i += MAX_LANES;
+    }
+    for part in 0..MAX_LANES / S::LANES {
+        let at = i + part * S::LANES;
+        if at < len {
+            let count = (len - at).min(S::LANES);
+            // SAFETY: `at + count <= len`.
+            let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(at), count) }, shift));
+            if STORE {
+                // SAFETY: as above.
+                unsafe { s.store_first(to.add(at), e, count) };
+            }
+            parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
+        }
+        parts[part] = s.add(s.add(parts[part], others[0][part]), others[1][part]);
     }
     sum_of_parts(s, parts)
 }
