@@ -237,24 +237,36 @@ fn one(name: &str, number: impl Fn(Isa) -> u64) -> u64 {
     first.expect("an instruction set")
 }
 
+/// What a model is loaded in beside what its file has, `stored`.
+const FORMS: [&str; 3] = ["stored", "int8", "int8x16,output=int8"];
+
+fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
+    let forms = forms.parse().expect("forms");
+    Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
+}
+
 #[test]
 fn every_model_has_the_same_bits_on_every_machine() {
     let mut found = String::new();
     for (name, path) in directories() {
         let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
         let head = Classifier::read(&checkpoint).expect("a head or none");
-        let number = one(&name, |isa| {
-            let model = Model::load(&checkpoint, isa).expect("a model");
-            digest(&model, &LENGTHS, head.as_ref())
-        });
-        writeln!(found, "{number:016x} {name}").expect("a string takes all");
+        // An encoder alone has no output.
+        let all = if checkpoint.config().decoder.is_some() { &FORMS[..] } else { &FORMS[..2] };
+        for forms in all {
+            let what = format!("{name} {forms}");
+            let number =
+                one(&what, |isa| digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref()));
+            writeln!(found, "{number:016x} {what}").expect("a string takes all");
+        }
     }
     for (name, dims, lengths) in wide() {
         let checkpoint = Dims { positions: 400, ..dims }.checkpoint(47);
-        let number = one(name, |isa| {
-            digest(&Model::load(&checkpoint, isa).expect("a model"), lengths, None)
-        });
-        writeln!(found, "{number:016x} random {name}").expect("a string takes all");
+        for forms in FORMS.into_iter().chain(["bf16", "f16"]) {
+            let what = format!("random {name} {forms}");
+            let number = one(&what, |isa| digest(&load(&checkpoint, isa, forms), lengths, None));
+            writeln!(found, "{number:016x} {what}").expect("a string takes all");
+        }
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bits.txt");
     if std::env::var_os(WRITE).is_some() {
