@@ -13,7 +13,9 @@
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
-//! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
+//! The scalar path is plain Rust that the compiler vectorises for whatever the target has. It rounds a
+//! multiply-add once, as the others do, and so gives their bits; on x86-64 compiled without FMA that makes a
+//! product some seven times slower than rounding twice would be. A [`screen`]
 //! in plain Rust, as CPUs without VNNI have it too, gives the same answers and is not faster than the
 //! product; [`screen::Screen::pays`] tells.
 //!
