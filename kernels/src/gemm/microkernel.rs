@@ -36,6 +36,9 @@ pub(crate) trait Form: Copy {
     type Sum: Copy;
     /// Steps of `k` that lie side by side where one vector has its place.
     const PARTS: usize = 1;
+    /// Whether a step of a tile that is wider than tall holds its elements in registers and reads weights one
+    /// by one, instead of holding the weights: where one vector of weights takes several registers.
+    const HOLDS_ELEMENTS: bool = false;
 
     /// The proof for [`Form::Lanes`].
     fn lanes(self) -> Self::Lanes;
@@ -305,6 +308,22 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     part: usize,
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
+        if const { F::HOLDS_ELEMENTS && MR < NV } {
+            // SAFETY: the caller's contract.
+            let mut elements = [unsafe { form.broadcast(rows.at) }; MR];
+            for (i, element) in elements.iter_mut().enumerate().skip(1) {
+                // SAFETY: the caller's contract.
+                *element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
+            }
+            for v in 0..NV {
+                // SAFETY: the caller's contract.
+                let vector = unsafe { form.load(at.add(v * panels.vector), part) };
+                for i in 0..MR {
+                    tile[i][v] = form.multiply_add(elements[i], vector, tile[i][v]);
+                }
+            }
+            continue;
+        }
         // SAFETY: the caller's contract.
         let mut vectors = [unsafe { form.load(at, part) }; NV];
         for (v, vector) in vectors.iter_mut().enumerate().skip(1) {

@@ -13,7 +13,7 @@ use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::product::Product;
 use super::quantised::{QuantisedRows, Tiles};
 use crate::gemm::{Form, Lines, Panels, Rows, multiply};
-use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS};
+use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
 use crate::lanes::{LINE, Lanes, MAX_LANES};
 use crate::parallel::share;
 use core::mem::MaybeUninit;
@@ -139,6 +139,7 @@ impl<B: Bytes> Form for Words<B> {
     type Weight = i32;
     type Vector = B::Four;
     type Sum = B::I32;
+    const HOLDS_ELEMENTS: bool = matches!(B::STORED, Stored::Pairs);
 
     #[inline(always)]
     fn lanes(self) -> B::Floats {

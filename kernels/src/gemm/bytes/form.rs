@@ -10,6 +10,8 @@ pub(super) trait Integers: Form<Element = i32, Weight = i32> {
     const WORDS: usize;
     /// Vectors of registers that a vector of sums takes.
     const SUMS: usize;
+    /// Whether a sum waits so long for a product that few rows want several of each.
+    const WAITS: bool;
     /// Rows of the tallest tile.
     const TALL: usize;
     /// Rows of the tallest tile over whole panels.
@@ -38,6 +40,7 @@ impl<B: Bytes> Form for Single<B> {
     type Weight = i32;
     type Vector = B::Four;
     type Sum = B::I32;
+    const HOLDS_ELEMENTS: bool = matches!(B::STORED, Stored::Pairs);
 
     #[inline(always)]
     fn lanes(self) -> B::Floats {
@@ -62,6 +65,8 @@ impl<B: Bytes> Form for Single<B> {
 impl<B: Bytes> Integers for Single<B> {
     const WORDS: usize = if matches!(B::STORED, Stored::Pairs) { 2 } else { 1 };
     const SUMS: usize = B::SUMS;
+    // An addition by itself takes one cycle.
+    const WAITS: bool = !matches!(B::STORED, Stored::Pairs);
     const TALL: usize = B::TALL;
     const WHOLE: usize = B::ROWS;
 
@@ -138,6 +143,7 @@ impl<B: Bytes> Form for Digits<B> {
 impl<B: Bytes> Integers for Digits<B> {
     const WORDS: usize = 2;
     const SUMS: usize = 2 * B::SUMS;
+    const WAITS: bool = true;
     const TALL: usize = B::TALL / 2;
     const WHOLE: usize = B::ROWS / 2;
 

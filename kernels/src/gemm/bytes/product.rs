@@ -207,9 +207,9 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                     self.sums::<F, TV, 1>(form, panel, part);
                 }
             // As many chains as half of the registers hold.
-            } else if const { 4 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+            } else if const { F::WAITS && 4 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
                 self.sums::<F, NV, 4>(form, panel, 0);
-            } else if const { 2 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+            } else if const { F::WAITS && 2 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
                 self.sums::<F, NV, 2>(form, panel, 0);
             } else {
                 self.sums::<F, NV, 1>(form, panel, 0);
