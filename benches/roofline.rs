@@ -26,7 +26,8 @@
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
 //! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
 //! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
-//! they are plain Rust, and the fraction is small.
+//! they are plain Rust, and the fraction is small. `gemm/bf16` and `gemm/f16` have weights of two bytes,
+//! and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};

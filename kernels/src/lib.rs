@@ -9,6 +9,7 @@
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
+//! | [`gemm`] with weights of 16 bits ([`Storage`]), widened exactly | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
 //! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |

@@ -258,9 +258,19 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     part: usize,
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
-        // SAFETY: the caller's contract.
-        let vectors: [_; NV] =
-            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) });
+        let vectors: [_; NV] = if const { F::PARTS == 1 } {
+            // SAFETY: the caller's contract.
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) })
+        } else {
+            // Of loads that are more than one instruction a closure would be a call.
+            // SAFETY: the caller's contract.
+            let mut vectors = [unsafe { form.load(at, part) }; NV];
+            for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
+                // SAFETY: the caller's contract.
+                *vector = unsafe { form.load(at.add(v * panels.vector), part) };
+            }
+            vectors
+        };
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = form.splat(unsafe { *rows.at.add(i * rows.row) });
