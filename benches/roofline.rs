@@ -26,17 +26,21 @@
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
 //! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
 //! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
-//! they are plain Rust, and the fraction is small. `gemm/bf16` and `gemm/f16` have weights of two bytes,
-//! and the bandwidth at half of the footprint.
+//! they are plain Rust, and the fraction is small. The limit of `gemm_bytes` is `byte_peak`, four
+//! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
+//! `fma_peak`; rows in 16 bits count as two of bytes.
+//! `gemm/bf16` and `gemm/f16` have weights of two bytes, and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
 use support::{
-    buffer, catalog, clock, heads, limits, matmul, options, report, rows, screen, updates, work,
+    buffer, bytes, catalog, clock, heads, limits, matmul, options, report, rows, screen, updates,
+    work,
 };
 
 mod support {
     pub(crate) mod buffer;
+    pub(crate) mod bytes;
     pub(crate) mod catalog;
     pub(crate) mod clock;
     pub(crate) mod heads;

@@ -1,6 +1,7 @@
 //! What `roofline` can measure: the limits themselves, then every kernel family on the shapes that
 //! a Transformer of the usual sizes has.
 
+use crate::bytes;
 use crate::heads::{self, Mask, Part, Under};
 use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
@@ -9,7 +10,7 @@ use crate::rows::{self, Scores};
 use crate::screen;
 use crate::updates;
 use crate::work::Work;
-use simdformer_kernels::{Activation, Epilogue, Isa, Storage};
+use simdformer_kernels::{Activation, Epilogue, Isa, RowPrecision, Storage};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -44,6 +45,7 @@ pub(crate) fn groups(options: &Options) -> Vec<Group> {
     let mut groups = Vec::new();
     machine(options, &mut groups);
     gemm(options, &mut groups);
+    in_bytes(options, &mut groups);
     gradients(options, &mut groups);
     screened(options, &mut groups);
     odd(options, &mut groups);
@@ -159,6 +161,47 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
                 matmul::packing(isa, columns, depth, false)
             })],
         });
+    }
+}
+
+/// Products with weights in eight bits, of rows in eight and in sixteen; the same with so many weights in turn
+/// that no cache but the last one holds them, or none; and what rounding the rows takes.
+fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
+    let kinds = [("gemm_bytes", RowPrecision::Eight), ("gemm_bytes/16", RowPrecision::Sixteen)];
+    let mut group = |shape: Shape, name: String, copies: usize| {
+        let mut limits = vec![Limit::Bytes];
+        if shape.0 <= FEW_ROWS {
+            limits.push(Limit::Read(copies * bytes::bytes(shape)));
+        }
+        let kernels = kinds.into_iter().flat_map(|(kind, precision)| {
+            family(options, kind, move |isa| bytes::product(isa, shape, precision, copies))
+        });
+        groups.push(Group { shape: name, limits, kernels: kernels.collect() });
+    };
+    for &shape in GEMM.iter().chain(&options.shapes) {
+        group(shape, shape.name(), 1);
+    }
+    for rows in [1, 4, 8] {
+        for (columns, depth) in [(2048, 512), (512, 2048), (512, 512)] {
+            for mebibytes in [16, 256] {
+                let shape = Shape(rows, columns, depth);
+                let copies = (mebibytes << 20) / bytes::bytes(shape);
+                group(shape, format!("{}*{copies}", shape.name()), copies);
+            }
+        }
+    }
+    for (rows, depth) in [(1, 512), (1, 2048), (32, 512), (256, 512), (256, 2048)] {
+        let limits = vec![Limit::Copy { bytes: bytes::rounding_bytes(rows, depth), inputs: 1 }];
+        let kernels = [
+            ("gemm_bytes/rounding", RowPrecision::Eight),
+            ("gemm_bytes/rounding-16", RowPrecision::Sixteen),
+        ]
+        .into_iter()
+        .flat_map(|(kind, precision)| {
+            family(options, kind, move |isa| bytes::rounding(isa, rows, depth, precision))
+        })
+        .collect();
+        groups.push(Group { shape: format!("{rows}x{depth}"), limits, kernels });
     }
 }
 

@@ -38,6 +38,32 @@ pub(crate) fn fma_peak(isa: Isa) -> Work {
     })
 }
 
+/// Multiply-adds of bytes in registers, nothing else; of floats where no instruction adds up bytes.
+pub(crate) fn byte_peak(isa: Isa) -> Work {
+    let (run, chains): (fn(usize) -> i32, usize) = match isa.name() {
+        #[cfg(target_arch = "x86_64")]
+        "avx512" if is_x86_feature_detected!("avx512vnni") => {
+            // SAFETY: holding the Isa is the proof of AVX-512, and VNNI was just found.
+            (|steps| unsafe { x86::dot_avx512(steps) }, 4 * x86::FMA_AVX512)
+        }
+        #[cfg(target_arch = "x86_64")]
+        "avx2" if is_x86_feature_detected!("avxvnni") => {
+            // SAFETY: as above.
+            (|steps| unsafe { x86::dot_avx2(steps) }, 4 * x86::FMA_AVX2)
+        }
+        #[cfg(target_arch = "aarch64")]
+        "neon" if std::arch::is_aarch64_feature_detected!("dotprod") => {
+            // SAFETY: as above.
+            (|steps| unsafe { aarch64::dot(steps) }, aarch64::CHAINS)
+        }
+        _ => return fma_peak(isa),
+    };
+    let operations = 2.0 * (FMA_STEPS * chains) as f64;
+    Work::new(operations, 0.0, move |_| {
+        black_box(run(black_box(FMA_STEPS)));
+    })
+}
+
 /// Reads `bytes` bytes, rounded up to whole turns of the loop, in the order that is fastest here.
 pub(crate) fn read_bandwidth(isa: Isa, bytes: usize) -> Work {
     let floats = (bytes / 4).next_multiple_of(READ_TURN).max(READ_TURN);
@@ -219,6 +245,30 @@ mod x86 {
         acc.iter().fold(0.0, |sum, &x| sum + _mm256_cvtss_f32(x))
     }
 
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(super) fn dot_avx512(steps: usize) -> i32 {
+        let [a, b] = black_box([_mm512_set1_epi8(3), _mm512_set1_epi8(-5)]);
+        let mut acc = [_mm512_setzero_si512(); CHAINS];
+        for _ in 0..steps {
+            for x in &mut acc {
+                *x = _mm512_dpbusd_epi32(*x, a, b);
+            }
+        }
+        acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(_mm512_reduce_add_epi32(x)))
+    }
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) fn dot_avx2(steps: usize) -> i32 {
+        let [a, b] = black_box([_mm256_set1_epi8(3), _mm256_set1_epi8(-5)]);
+        let mut acc = [_mm256_setzero_si256(); CHAINS];
+        for _ in 0..steps {
+            for x in &mut acc {
+                *x = _mm256_dpbusd_avx_epi32(*x, a, b);
+            }
+        }
+        acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(_mm256_extract_epi32::<0>(x)))
+    }
+
     /// Eight vectors a turn, from `STREAMS` places at once; `data` is whole turns of each stream.
     #[target_feature(enable = "avx512f")]
     pub(super) fn read_avx512<const STREAMS: usize, const PREFETCH: bool>(data: &[f32]) -> u32 {
@@ -313,5 +363,37 @@ mod x86 {
                 }
             }
         }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use std::arch::aarch64::{int8x16_t, int32x4_t, vaddvq_s32, vdupq_n_s8, vdupq_n_s32};
+    use std::arch::asm;
+    use std::hint::black_box;
+
+    /// Sixteen multiply-adds in each of so many independent sums.
+    const SUMS: usize = 16;
+    pub(super) const CHAINS: usize = 16 * SUMS;
+
+    #[target_feature(enable = "neon,dotprod")]
+    pub(super) fn dot(steps: usize) -> i32 {
+        let [a, b]: [int8x16_t; 2] = black_box([vdupq_n_s8(3), vdupq_n_s8(-5)]);
+        let mut acc: [int32x4_t; SUMS] = [vdupq_n_s32(0); SUMS];
+        for _ in 0..steps {
+            for x in &mut acc {
+                // SAFETY: the function has the instruction, which changes `x` alone.
+                unsafe {
+                    asm!(
+                        "sdot {x:v}.4s, {a:v}.16b, {b:v}.16b",
+                        x = inout(vreg) *x,
+                        a = in(vreg) a,
+                        b = in(vreg) b,
+                        options(pure, nomem, nostack, preserves_flags)
+                    );
+                }
+            }
+        }
+        acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(vaddvq_s32(x)))
     }
 }

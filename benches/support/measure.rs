@@ -13,6 +13,8 @@ use std::time::Instant;
 pub(crate) enum Limit {
     /// Multiply-adds in registers.
     Fma,
+    /// Multiply-adds of bytes in registers.
+    Bytes,
     /// Reading that many bytes again and again.
     Read(usize),
     /// Reading `inputs` streams and writing one, that many bytes in all.
@@ -23,6 +25,7 @@ impl Limit {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Fma => "fma_peak",
+            Self::Bytes => "byte_peak",
             Self::Read(_) => "read_bandwidth",
             Self::Copy { .. } => "copy_bandwidth",
         }
@@ -31,6 +34,7 @@ impl Limit {
     const fn unit(self) -> &'static str {
         match self {
             Self::Fma => "GFLOP/s",
+            Self::Bytes => "GOP/s",
             _ => "GB/s",
         }
     }
@@ -38,7 +42,7 @@ impl Limit {
     /// Billions of what this limit counts in one call of `work`.
     fn amount(self, work: Amount) -> f64 {
         1e-9 * match self {
-            Self::Fma => work.flops,
+            Self::Fma | Self::Bytes => work.flops,
             _ => work.bytes,
         }
     }
@@ -55,6 +59,7 @@ impl Limit {
     pub(crate) fn work(self, isa: Isa, copies: usize) -> Work {
         match self {
             Self::Fma => limits::fma_peak(isa),
+            Self::Bytes => limits::byte_peak(isa),
             Self::Read(bytes) => limits::read_bandwidth(isa, bytes / copies),
             Self::Copy { bytes, inputs } => limits::copy_bandwidth(isa, bytes / copies, inputs),
         }
@@ -266,6 +271,7 @@ fn row(
 fn own_limit(kernel: &Kernel) -> Limit {
     match kernel.name.as_str() {
         "fma_peak" => Limit::Fma,
+        "byte_peak" => Limit::Bytes,
         "copy_bandwidth" => Limit::Copy { bytes: 0, inputs: 1 },
         _ => Limit::Read(0),
     }

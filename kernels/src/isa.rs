@@ -11,8 +11,12 @@
 //! implements `Bytes` and gets an arm in `dispatch_bytes`.
 
 use crate::lanes::bytes::BytesKernel;
+#[cfg(target_arch = "aarch64")]
+use crate::lanes::neon_bytes::{NeonBytes, NeonDot};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::vnni::{Vnni256, Vnni512};
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::widening::{Widening256, Widening512};
 use crate::lanes::{Kernel, Lanes};
 use core::fmt;
 
@@ -34,7 +38,11 @@ pub const REQUIRE_ISA_VARIABLE: &str = "SIMDFORMER_REQUIRE_ISA";
 /// # Ok::<(), simdformer_kernels::IsaError>(())
 /// ```
 #[derive(Clone, Copy)]
-pub struct Isa(Level);
+pub struct Isa {
+    level: Level,
+    /// Whether instructions that multiply and add up bytes are used where the CPU has them.
+    dot_products: bool,
+}
 
 #[derive(Clone, Copy)]
 enum Level {
@@ -127,7 +135,7 @@ impl fmt::Debug for FoundName {
 
 impl Isa {
     /// Plain Rust, on every machine.
-    pub const SCALAR: Self = Self(Level::Scalar(pulp::Scalar));
+    pub const SCALAR: Self = Self::of(Level::Scalar(pulp::Scalar));
 
     /// The best instruction set of this machine, or in builds with `std` the one that the environment
     /// variable [`ISA_VARIABLE`] names. Ask once, where the program starts, and keep the answer:
@@ -174,6 +182,18 @@ impl Isa {
         found.ok_or_else(|| IsaError::NotAvailable { name, best: Self::best().name() })
     }
 
+    const fn of(level: Level) -> Self {
+        Self { level, dot_products: true }
+    }
+
+    /// This set as on a CPU without instructions that multiply and add up bytes (VNNI beside AVX2 and
+    /// AVX-512, the dot products of NEON): products of bytes are slower and have the same bits, and
+    /// everything else stays as it is. For measuring and testing what such a CPU would do; the two are
+    /// equal to each other.
+    pub const fn without_dot_products(self) -> Self {
+        Self { level: self.level, dot_products: false }
+    }
+
     fn find(name: &str) -> Option<(&'static str, Option<Self>)> {
         match name {
             "scalar" => Some(("scalar", Some(Self::SCALAR))),
@@ -186,7 +206,7 @@ impl Isa {
 
     /// The name of this set, one of [`ISA_NAMES`].
     pub const fn name(self) -> &'static str {
-        match self.0 {
+        match self.level {
             Level::Scalar(_) => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => "avx2",
@@ -199,7 +219,7 @@ impl Isa {
 
     /// f32 lanes in one vector of this set.
     pub const fn lanes(self) -> usize {
-        match self.0 {
+        match self.level {
             Level::Scalar(_) => pulp::Scalar::LANES,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => pulp::x86::V3::LANES,
@@ -212,7 +232,7 @@ impl Isa {
 
     /// Columns in one panel of a packed matrix of this set.
     pub const fn panel(self) -> usize {
-        match self.0 {
+        match self.level {
             Level::Scalar(_) => pulp::Scalar::PANEL,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => pulp::x86::V3::PANEL,
@@ -228,7 +248,7 @@ impl Isa {
         if !system_saves(XCR0_AVX) {
             return None;
         }
-        pulp::x86::V3::try_new().map(|token| Self(Level::Avx2(token)))
+        pulp::x86::V3::try_new().map(|token| Self::of(Level::Avx2(token)))
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -236,7 +256,7 @@ impl Isa {
         if !system_saves(XCR0_AVX512) {
             return None;
         }
-        pulp::x86::V4::try_new().map(|token| Self(Level::Avx512(token)))
+        pulp::x86::V4::try_new().map(|token| Self::of(Level::Avx512(token)))
     }
 
     #[cfg(not(target_arch = "x86_64"))]
@@ -251,7 +271,7 @@ impl Isa {
 
     #[cfg(target_arch = "aarch64")]
     fn neon() -> Option<Self> {
-        pulp::aarch64::Neon::try_new().map(|token| Self(Level::Neon(token)))
+        pulp::aarch64::Neon::try_new().map(|token| Self::of(Level::Neon(token)))
     }
 
     #[cfg(not(target_arch = "aarch64"))]
@@ -283,7 +303,7 @@ impl Isa {
     /// ```
     #[inline]
     pub fn run<W: Work>(self, work: W) -> W::Output {
-        match self.0 {
+        match self.level {
             Level::Scalar(_) => work.run(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Plain(work)),
@@ -298,7 +318,7 @@ impl Isa {
     /// per loop nest, not once per tile.
     #[inline]
     pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
-        match self.0 {
+        match self.level {
             // A function of its own, as the others are: only the one that runs takes its stack.
             Level::Scalar(token) => token.outlined(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -310,42 +330,39 @@ impl Isa {
         }
     }
 
-    /// Whether this set, on this CPU, multiplies bytes faster than floats.
-    pub(crate) fn has_bytes(self) -> bool {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2(token) => Vnni256::beside(token).is_some(),
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => Vnni512::beside(token).is_some(),
-            _ => false,
-        }
+    /// Whether this set multiplies bytes faster than floats.
+    pub(crate) const fn has_bytes(self) -> bool {
+        !matches!(self.level, Level::Scalar(_))
     }
 
-    /// As [`Isa::dispatch`], for work on bytes: plain Rust where [`Isa::has_bytes`] is false.
+    /// As [`Isa::dispatch`], for work on bytes, with the best that this set and this CPU have.
     #[inline]
     pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
-        #[cfg(target_arch = "x86_64")]
-        match self.0 {
-            Level::Avx512(token) => {
-                if let Some(vnni) = Vnni512::beside(token) {
-                    return vnni.enter(kernel);
-                }
-            }
-            Level::Avx2(token) => {
-                if let Some(vnni) = Vnni256::beside(token) {
-                    return vnni.enter(kernel);
-                }
-            }
-            Level::Scalar(_) => {}
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => match Vnni512::beside(token).filter(|_| self.dot_products) {
+                Some(vnni) => vnni.enter(kernel),
+                None => Widening512(token).enter(kernel),
+            },
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => match Vnni256::beside(token).filter(|_| self.dot_products) {
+                Some(vnni) => vnni.enter(kernel),
+                None => Widening256(token).enter(kernel),
+            },
+            Level::Scalar(_) => plain_bytes(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(token) => match NeonDot::beside(token).filter(|_| self.dot_products) {
+                Some(dot) => dot.enter(kernel),
+                None => NeonBytes(token).enter(kernel),
+            },
         }
-        plain_bytes(kernel)
     }
 }
 
 /// A kernel of bytes in plain Rust, which takes its stack only when it runs.
 #[inline(never)]
 fn plain_bytes<K: BytesKernel>(kernel: K) -> K::Output {
-    kernel.run::<pulp::Scalar, 4>(pulp::Scalar)
+    kernel.run::<pulp::Scalar, 4, 4>(pulp::Scalar)
 }
 
 impl fmt::Debug for Isa {

@@ -10,13 +10,13 @@
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
 //! | [`gemm`] with weights of 16 bits ([`Storage`]), widened exactly | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
-//! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI | 2 x 32 with AVX-VNNI | plain Rust | plain Rust |
+//! | [`gemm_bytes`] on a [`ByteMatrix`] and [`ByteRows`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without | plain Rust |
+//! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
 //! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
-//! in plain Rust, as CPUs without VNNI have it too, gives the same answers and is not faster than the
-//! product; [`screen::Screen::pays`] tells.
+//! in plain Rust gives the same answers and is not faster than the product; [`screen::Screen::pays`] tells.
 //!
 //! # Choosing an instruction set
 //!
@@ -41,6 +41,7 @@
 //! | to do | begin from |
 //! |---|---|
 //! | a linear layer | [`gemm`], and [`PackedMatrix`] for a struct that owns its weight |
+//! | a linear layer in a quarter of the memory | [`ByteMatrix`], [`ByteRows`], [`gemm_bytes`] |
 //! | a product of two activations | [`gemm_unpacked`] |
 //! | attention over sentences laid end to end | [`fn@attention`] |
 //! | a decoding step | [`CacheMut`], then [`attention_step`] and [`attention_cached`] |
@@ -53,8 +54,8 @@
 //!
 //! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;
 //!   nothing outside a slice is read or written, whatever the arguments.
-//! * On one instruction set, the bits of a row do not depend on the other rows, on threads, or on
-//!   how the work was cut.
+//! * The bits of a row do not depend on the other rows, on threads, on how the work was cut, or on the
+//!   instruction set.
 //! * Masked keys, padding and gaps between strided elements are never used, whatever they hold.
 //! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
 //!   [`mod@reference`].
@@ -118,8 +119,8 @@ pub use attention::{
     attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{
-    Epilogue, GemmError, PackedMatrix, Residual, Storage, gemm, gemm_unpacked,
-    gemm_unpacked_scratch,
+    ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, Storage, gemm,
+    gemm_bytes, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};
 pub use mask::FullyMasked;

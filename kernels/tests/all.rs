@@ -21,6 +21,8 @@ mod gemm;
 #[cfg(feature = "rayon")]
 mod gemm_bitwise;
 #[cfg(feature = "rayon")]
+mod gemm_bytes;
+#[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
 mod gemm_storage;
@@ -33,6 +35,8 @@ mod norm;
 mod regressions;
 mod relative;
 mod rms_norm;
+#[cfg(feature = "rayon")]
+mod same_bits;
 #[cfg(feature = "rayon")]
 mod screen;
 #[cfg(feature = "rayon")]

@@ -9,9 +9,10 @@ use simdformer_kernels::norm::{
 };
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
-    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Team,
-    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked, screen,
+    Ancestry, AttentionOptions, Bias, ByteMatrix, ByteRows, Cache, CacheMut, CacheShape,
+    CachedSequence, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    Qkv, Residual, RowPrecision, Sequence, Team, attention, attention_cached, attention_scratch,
+    attention_step, gemm, gemm_bytes, gemm_unpacked, screen,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -59,6 +60,8 @@ struct Bench {
     weight: Vec<f32>,
     packed: Vec<f32>,
     unpacked: Vec<f32>,
+    bytes: Vec<f32>,
+    rounded: Vec<f32>,
     /// A sum and a norm.
     norms: Vec<f32>,
     screen: Vec<f32>,
@@ -83,6 +86,11 @@ impl Bench {
             weight: random.values(WIDTH * WIDTH),
             packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
             unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
+            bytes: vec![0.0; ByteMatrix::len(WIDTH, WIDTH).expect("small")],
+            rounded: {
+                let length = ByteRows::len(TOKENS, WIDTH, RowPrecision::Sixteen);
+                vec![0.0; length.expect("small")]
+            },
             norms: vec![0.0; 2 * TOKENS * WIDTH],
             screen: vec![0.0; Screen::len(WIDTH, WIDTH).expect("small")],
             scratch: {
@@ -132,6 +140,14 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
+        let in_bytes = ByteMatrix::quantise(isa, weight, &mut self.bytes).expect("room");
+        for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+            let a = Matrix::new(&self.input, TOKENS, WIDTH).expect("A");
+            let rows = ByteRows::quantise(isa, a, precision, &mut self.rounded, parallelism)
+                .expect("room");
+            let c = MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C");
+            gemm_bytes(&rows, &in_bytes, &epilogue, c, parallelism).expect("a fit");
+        }
         let x = Matrix::new(&self.input, TOKENS, WIDTH).expect("x");
         let (sum, out) = self.norms.split_at_mut(TOKENS * WIDTH);
         let mut sum = MatrixMut::new(sum, TOKENS, WIDTH).expect("a sum");

@@ -1,7 +1,7 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
 //! stack, for builds with optimisation (`opt-level` 2 or 3).
-use crate::support::stack::{KIB, OTHERS, check, reach};
+use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
@@ -13,15 +13,15 @@ use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CachedSequence,
-    Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Residual, Sequence, Storage, Weights, attention, attention_cached, attention_scratch,
-    attention_step, gemm, gemm_unpacked,
+    Ancestry, AttentionOptions, AttentionOutput, Bias, ByteMatrix, ByteRows, Cache, CacheMut,
+    CacheShape, CachedSequence, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix,
+    MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Storage, Weights,
+    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_bytes,
+    gemm_unpacked,
 };
 
 /// What the crate's documentation promises.
 const GEMM: usize = 64 * KIB;
-const ATTENTION: usize = 32 * KIB;
 const SCREEN: usize = 32 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -131,6 +131,31 @@ fn products() {
                 gemm_unpacked(isa, a, w, &Epilogue::default(), c, &mut scratch, parallelism)
                     .expect("a fit");
             });
+        }
+        for isa in [isa, isa.without_dot_products()] {
+            let mut words = vec![0.0; ByteMatrix::len(depth, columns).expect("small")];
+            check(isa, "rounding weights", OTHERS, || {
+                let w = Matrix::new(&w, depth, columns).expect("W");
+                ByteMatrix::quantise(isa, w, &mut words).expect("the length");
+            });
+            let weight = ByteMatrix::from_quantised(depth, columns, &words).expect("the length");
+            for rows in [1, 2, 3, 5, 12, rows] {
+                for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+                    for activation in [Activation::Relu, Activation::Gelu] {
+                        let length = ByteRows::len(rows, depth, precision).expect("small");
+                        let mut room = vec![0.0; length];
+                        check(isa, "a product of bytes", OTHERS, || {
+                            let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
+                            let a = ByteRows::quantise(isa, a, precision, &mut room, SERIAL)
+                                .expect("the length");
+                            let c = MatrixMut::new(&mut c[..rows * columns], rows, columns);
+                            let epilogue = Epilogue { activation, ..Epilogue::default() };
+                            gemm_bytes(&a, &weight, &epilogue, c.expect("C"), SERIAL)
+                                .expect("a fit");
+                        });
+                    }
+                }
+            }
         }
         let mut bytes = vec![0.0; Screen::len(depth, columns).expect("small")];
         check(isa, "building a screen", SCREEN, || {

@@ -2,20 +2,20 @@
 
 use super::epilogue::{Epilogue, Residual};
 use super::error::GemmError;
-use crate::matrix::{Matrix, MatrixMut};
+use crate::matrix::MatrixMut;
 
-/// Whether operands fit a weight of `[depth, columns]`.
+/// Whether operands, of which `A` has so many rows and columns, fit a weight of `[depth, columns]`.
 pub(super) fn operands(
-    a: &Matrix<'_>,
+    (rows, a_columns): (usize, usize),
     (depth, columns): (usize, usize),
     epilogue: &Epilogue<'_>,
     c: &MatrixMut<'_>,
 ) -> Result<(), GemmError> {
-    if a.columns() != depth {
-        return Err(GemmError::Depth { expected: depth, found: a.columns() });
+    if a_columns != depth {
+        return Err(GemmError::Depth { expected: depth, found: a_columns });
     }
-    if c.rows() != a.rows() {
-        return Err(GemmError::Rows { expected: a.rows(), found: c.rows() });
+    if c.rows() != rows {
+        return Err(GemmError::Rows { expected: rows, found: c.rows() });
     }
     if c.columns() != columns {
         return Err(GemmError::Columns { expected: columns, found: c.columns() });

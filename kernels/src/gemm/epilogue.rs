@@ -204,6 +204,26 @@ impl Store {
         }
     }
 
+    /// Asks for where [`Store::finish`] will write, long before it does: into the second-level cache.
+    #[inline(always)]
+    pub(super) fn prefetch_outer<S: Lanes, const MR: usize>(
+        &self,
+        s: S,
+        row: usize,
+        column: usize,
+        width: usize,
+    ) {
+        if self.column_stride != 1 {
+            return;
+        }
+        for i in 0..MR {
+            let at = self.c.wrapping_add((row + i) * self.row_stride + column);
+            for line in (0..width).step_by(LINE) {
+                s.prefetch_outer(at.wrapping_add(line));
+            }
+        }
+    }
+
     /// Finishes the tile whose first element is `(row, column)` and stores its first `valid` columns.
     ///
     /// What nearly every tile needs happens in registers; the rest in one function for tiles of any
@@ -222,12 +242,7 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        let usual = self.scale == 1.0
-            && valid == NV * S::LANES
-            && self.column_stride == 1
-            && self.residual_column_stride == 1
-            && matches!(self.activation, Activation::Identity | Activation::Relu);
-        if !usual {
+        if !self.usual(valid == NV * S::LANES) {
             // SAFETY: the caller's contract.
             return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
         }
@@ -241,8 +256,10 @@ impl Store {
             }
         }
         if self.activation == Activation::Relu {
-            for x in acc.iter_mut().flatten() {
-                *x = apply_lanes(s, Activation::Relu, *x);
+            for line in &mut acc {
+                for x in line {
+                    *x = apply_lanes(s, Activation::Relu, *x);
+                }
             }
         }
         for (i, line) in acc.iter().enumerate() {
@@ -260,12 +277,112 @@ impl Store {
                 }
             }
         }
+        // SAFETY: the caller's contract; it is stored.
+        unsafe { self.finish_stored(s, MR, row, column, valid) };
+    }
+
+    /// Whether a tile of which the `whole` width is in the output can be finished in registers.
+    #[inline(always)]
+    pub(super) fn usual(&self, whole: bool) -> bool {
+        self.scale == 1.0
+            && whole
+            && self.column_stride == 1
+            && self.residual_column_stride == 1
+            && matches!(self.activation, Activation::Identity | Activation::Relu)
+    }
+
+    /// The bias of `NV` vectors of columns from `column` on, if there is one.
+    ///
+    /// # Safety
+    /// The output has these columns.
+    #[inline(always)]
+    pub(super) unsafe fn bias_of<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        column: usize,
+    ) -> Option<[S::F32; NV]> {
+        if self.bias.is_null() {
+            return None;
+        }
+        let mut bias = [s.splat(0.0); NV];
+        for (v, bias) in bias.iter_mut().enumerate() {
+            // SAFETY: the bias is as long as the output is wide.
+            *bias = unsafe { s.load(self.bias.add(column + v * S::LANES)) };
+        }
+        Some(bias)
+    }
+
+    /// What [`Store::finish`] does with one row of a tile that is [`Store::usual`], given the bias of its
+    /// columns: for tiles so tall that they would go through memory.
+    ///
+    /// # Safety
+    /// As [`Store::finish`], of this row. [`Store::finish_stored`] comes last, for all rows.
+    #[inline(always)]
+    pub(super) unsafe fn finish_row<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        line: [S::F32; NV],
+        bias: Option<[S::F32; NV]>,
+        row: usize,
+        column: usize,
+    ) {
+        for (v, mut x) in line.into_iter().enumerate() {
+            if let Some(bias) = bias {
+                x = s.add(x, bias[v]);
+            }
+            if self.activation == Activation::Relu {
+                x = apply_lanes(s, Activation::Relu, x);
+            }
+            let at = column + v * S::LANES;
+            // SAFETY: the caller's contract: full vectors of row `row`.
+            unsafe {
+                if !self.residual.is_null() {
+                    let r = s.load(self.residual.add(row * self.residual_row_stride + at));
+                    x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
+                }
+                s.store(self.c.add(row * self.row_stride + at), x);
+            }
+        }
+    }
+
+    /// What is left to do of a tile of `rows` rows that is [`Store::usual`] when it is stored.
+    ///
+    /// # Safety
+    /// As [`Store::finish`].
+    #[inline(always)]
+    #[cfg_attr(not(feature = "train"), allow(unused_variables))]
+    pub(super) unsafe fn finish_stored<S: Lanes>(
+        &self,
+        s: S,
+        rows: usize,
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
         #[cfg(feature = "train")]
         if let Some(derivative) = self.derivative {
             let tile = self.c.wrapping_add(row * self.row_stride + column);
             let width = self.row_stride;
-            s.outlined(Slopes { derivative, tile, rows: MR, width, row, column, valid });
+            s.outlined(Slopes { derivative, tile, rows, width, row, column, valid });
         }
+    }
+
+    /// [`Store::finish`] of a tile that lies in memory, `[rows, width]`, `width` being whole vectors, which
+    /// is written to.
+    ///
+    /// # Safety
+    /// As [`Store::finish`]; `tile` is valid for reads and writes of it.
+    #[inline(always)]
+    pub(super) unsafe fn finish_tile<S: Lanes>(
+        &self,
+        s: S,
+        tile: *mut f32,
+        (rows, width): (usize, usize),
+        row: usize,
+        column: usize,
+        valid: usize,
+    ) {
+        s.outlined(Finish { store: self, tile, rows, width, row, column, valid });
     }
 
     /// [`Store::finish`] of the first `rows` rows of a tile, the others being no rows of the output.
@@ -307,16 +424,17 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
+        const { assert!(MR * NV * S::LANES <= MAX_ROWS * MAX_PANEL) };
         let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
         let tile = room.as_mut_ptr().cast::<f32>();
         for (i, line) in acc.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
-                // SAFETY: `MR <= MAX_ROWS` and `NV * LANES <= MAX_PANEL`.
+                // SAFETY: there is room for the tile.
                 unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
             }
         }
-        let width = NV * S::LANES;
-        s.outlined(Finish { store: self, tile, rows, width, row, column, valid });
+        // SAFETY: the caller's contract, and as stored.
+        unsafe { self.finish_tile(s, tile, (rows, NV * S::LANES), row, column, valid) };
     }
 
     /// Adds the residual to `count` sums of row `row` from column `column` on, or multiplies with it, and

@@ -56,6 +56,20 @@ pub enum GemmError {
         /// Depth of the block and the column after its last.
         found: (usize, usize),
     },
+    /// A sum of more products of bytes than fit 32 bits.
+    TooDeep {
+        /// Largest depth.
+        expected_at_most: usize,
+        /// Depth found.
+        found: usize,
+    },
+    /// The buffer for rounded rows is too short.
+    RowsLength {
+        /// Words that the rows take.
+        expected: usize,
+        /// Words in the buffer.
+        found: usize,
+    },
     /// A finite number that would be infinite in the form it is to be packed in.
     TooLargeToStore {
         /// That form.
@@ -133,6 +147,13 @@ impl fmt::Display for GemmError {
                 f,
                 "a block reaching {found:?} does not fit a packed matrix of {expected:?} (depth, columns)"
             ),
+            Self::TooDeep { expected_at_most, found } => write!(
+                f,
+                "sums of products of bytes have a depth of at most {expected_at_most}; found {found}"
+            ),
+            Self::RowsLength { expected, found } => {
+                write!(f, "the rounded rows take {expected} words; the buffer has {found}")
+            }
             Self::TooLargeToStore { storage, at: (row, column), bits } => {
                 let (most, found) = (storage.largest(), f32::from_bits(*bits));
                 write!(

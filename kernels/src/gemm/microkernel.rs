@@ -36,6 +36,8 @@ pub(crate) trait Form: Copy {
     type Sum: Copy;
     /// Steps of `k` that lie side by side where one vector has its place.
     const PARTS: usize = 1;
+    /// Whether a load is a single instruction of every set.
+    const ONE_INSTRUCTION: bool = false;
 
     /// The proof for [`Form::Lanes`].
     fn lanes(self) -> Self::Lanes;
@@ -44,8 +46,11 @@ pub(crate) trait Form: Copy {
     /// # Safety
     /// `from` is valid for reads of a vector.
     unsafe fn load(self, from: *const Self::Weight, part: usize) -> Self::Vector;
-    /// All lanes `x`.
-    fn splat(self, x: Self::Element) -> Self::Vector;
+    /// All lanes the element at `from`.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of an element.
+    unsafe fn broadcast(self, from: *const Self::Element) -> Self::Vector;
     /// `element * weights + sum`.
     fn multiply_add(
         self,
@@ -65,6 +70,7 @@ impl<S: Lanes> Form for Floats<S> {
     type Weight = f32;
     type Vector = S::F32;
     type Sum = S::F32;
+    const ONE_INSTRUCTION: bool = true;
 
     #[inline(always)]
     fn lanes(self) -> S {
@@ -76,8 +82,9 @@ impl<S: Lanes> Form for Floats<S> {
         unsafe { self.0.load(from) }
     }
     #[inline(always)]
-    fn splat(self, x: f32) -> S::F32 {
-        self.0.splat(x)
+    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
+        // SAFETY: the caller's contract.
+        self.0.splat(unsafe { *from })
     }
     #[inline(always)]
     fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
@@ -245,6 +252,49 @@ where
     acc
 }
 
+/// [`multiply`] of one panel with `PHASES` sums for each element, of which the first begin as `acc` and the
+/// others as `zero`: step `k` goes to those of `k % PHASES`, but for the last ones, which go to the first.
+/// For few rows, whose chains of additions are too few to keep a CPU busy, where the order of a sum does
+/// not matter.
+///
+/// # Safety
+/// As [`multiply`].
+#[inline(always)]
+pub(crate) unsafe fn multiply_in_phases<
+    F: Form,
+    Q: Ahead,
+    const PHASES: usize,
+    const MR: usize,
+    const NV: usize,
+>(
+    form: F,
+    (acc, zero): ([[F::Sum; NV]; MR], F::Sum),
+    depth: usize,
+    mut rows: Rows<F::Element>,
+    mut panel: Panels<F::Weight, 1>,
+    mut ahead: Q,
+) -> [[[F::Sum; NV]; MR]; PHASES] {
+    const { assert!(Q::PERIOD == 1 && F::PARTS == 1) };
+    let mut phases = [[[[zero; NV]; MR]; 1]; PHASES];
+    phases[0] = [acc];
+    for _ in 0..depth / PHASES {
+        for acc in &mut phases {
+            ahead.ask(form.lanes(), 0);
+            // SAFETY: the caller's contract.
+            unsafe { step(form, acc, &mut rows, &mut panel, 0) };
+        }
+    }
+    for _ in 0..depth % PHASES {
+        // SAFETY: the caller's contract.
+        unsafe { step(form, &mut phases[0], &mut rows, &mut panel, 0) };
+    }
+    let mut sums = [[[zero; NV]; MR]; PHASES];
+    for (sum, [phase]) in sums.iter_mut().zip(phases) {
+        *sum = phase;
+    }
+    sums
+}
+
 /// One step of [`multiply`].
 ///
 /// # Safety
@@ -258,7 +308,7 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     part: usize,
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
-        let vectors: [_; NV] = if const { F::PARTS == 1 } {
+        let vectors: [_; NV] = if const { F::ONE_INSTRUCTION } {
             // SAFETY: the caller's contract.
             core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) })
         } else {
@@ -273,7 +323,7 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
         };
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
-            let element = form.splat(unsafe { *rows.at.add(i * rows.row) });
+            let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
             for (sum, vector) in line.iter_mut().zip(vectors) {
                 *sum = form.multiply_add(element, vector, *sum);
             }

@@ -23,6 +23,7 @@
 //! floats, in the tile or before it).
 
 mod blocking;
+mod bytes;
 mod check;
 #[cfg(feature = "train")]
 mod derivative;
@@ -40,6 +41,7 @@ mod strips;
 mod unpacked;
 mod widened;
 
+pub use bytes::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};
 pub use epilogue::{Epilogue, Residual};
 pub use error::GemmError;
 #[cfg(feature = "train")]
@@ -106,7 +108,7 @@ pub fn gemm(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
-    check::operands(&a, (weight.depth(), weight.columns()), epilogue, &c)?;
+    check::operands((a.rows(), a.columns()), (weight.depth(), weight.columns()), epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }

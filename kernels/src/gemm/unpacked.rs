@@ -71,7 +71,7 @@ pub fn gemm_unpacked(
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
     let (depth, columns) = (b.rows(), b.columns());
-    check::operands(&a, (depth, columns), epilogue, &c)?;
+    check::operands((a.rows(), a.columns()), (depth, columns), epilogue, &c)?;
     let expected = gemm_unpacked_scratch(isa, depth, columns)?;
     let found = scratch.len();
     let Some(scratch) = scratch.get_mut(..expected) else {

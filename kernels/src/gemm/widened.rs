@@ -97,8 +97,9 @@ impl<S: Lanes, L: Load> Form for Widened<S, L> {
         unsafe { L::load(self.0, from, part % Self::PARTS) }
     }
     #[inline(always)]
-    fn splat(self, x: f32) -> S::F32 {
-        self.0.splat(x)
+    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
+        // SAFETY: the caller's contract.
+        self.0.splat(unsafe { *from })
     }
     #[inline(always)]
     fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
@@ -256,11 +257,12 @@ impl FewRows<'_> {
         panel: usize,
         most: usize,
     ) -> usize {
-        // Four would take all of sixteen registers: what they add to and as many vectors of weights.
-        if const { S::FUSED && MR * NV <= CHAINS / 4 } && most >= 3 {
+        // On x86-64. Four panels would take all of sixteen registers: what they add to and as many vectors of
+        // weights. Elsewhere a vector is two registers, or four of them are a panel.
+        if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
             self.panels::<S, L, 3, MR, NV>(s, row, panel);
             3
-        } else if const { MR == 1 || S::FUSED && MR * NV <= CHAINS / 2 } && most >= 2 {
+        } else if const { MR == 1 || S::PREFETCHES && MR * NV <= CHAINS / 2 } && most >= 2 {
             self.panels::<S, L, 2, MR, NV>(s, row, panel);
             2
         } else {

@@ -23,7 +23,6 @@ fn mask_of(lanes: V3, count: usize) -> __m256i {
 unsafe impl Lanes for V3 {
     const LANES: usize = 8;
     const PANEL: usize = 16;
-    const FUSED: bool = true;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
     const MAY_LACK_F16: bool = true;

@@ -17,7 +17,6 @@ fn mask_of(count: usize) -> __mmask16 {
 unsafe impl Lanes for V4 {
     const LANES: usize = 16;
     const PANEL: usize = 64;
-    const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
     const MAY_LACK_F16: bool = false;

@@ -1,7 +1,9 @@
-//! Products of bytes, four at a time into 32-bit sums: what a screen of a product needs beside f32.
+//! Products of bytes, four at a time into 32-bit sums: what products of rounded matrices, and the screen of
+//! a product, need beside f32.
 //!
-//! A trait of its own, as not every CPU with an instruction set of [`crate::Isa`] multiplies bytes
-//! faster than floats; where it does not, plain Rust stands in, with the same results.
+//! A trait of its own, as what multiplies bytes is more than an instruction set of [`crate::Isa`]: CPUs
+//! with AVX2, AVX-512 or NEON may have instructions for it, or widen bytes and multiply pairs of 16 bits.
+//! All sums are exact modulo `2^32`, so all of them have the same results.
 
 use super::vector::Lanes;
 use pulp::Scalar;
@@ -9,31 +11,73 @@ use pulp::Scalar;
 /// The tallest tile of any instruction set.
 pub(crate) const MAX_ROWS: usize = 12;
 
+/// How the rows of a product are stored, four consecutive elements at a time.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "each architecture has some of them")]
+pub(crate) enum Stored {
+    /// Bytes 128 higher than they are; elements of 16 bits as a high and a low one, 32,768 higher.
+    Unsigned,
+    /// Bytes; elements of 16 bits as `256 * high + low`.
+    Signed,
+    /// Elements of 16 bits: the first and the third, then the second and the fourth.
+    Pairs,
+}
+
 /// Sums of products of bytes, in vectors as long as those of f32.
 ///
 /// # Safety
 ///
-/// `Floats::LANES` lanes in `I32`; `load` touches exactly them; `ROWS <= MAX_ROWS`.
+/// `Floats::LANES` lanes in `I32`; loads touch exactly them; `ROWS <= MAX_ROWS`, `TALL <= MAX_ROWS`.
 pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
     /// Rows of the tallest tile whose sums, beside one panel, fit the registers.
     const ROWS: usize;
+    /// Rows of the tallest tile whose sums, beside the part of a panel that a tile of a product has, fit
+    /// the registers.
+    const TALL: usize;
+    /// How [`Bytes::row`] expects a row.
+    const STORED: Stored;
+    /// Vectors of registers that a vector of sums takes.
+    const SUMS: usize;
     /// The vectors of f32 that go with it.
     type Floats: Lanes;
     /// One vector of i32.
     type I32: Copy;
+    /// One vector of four bytes a lane, ready to be multiplied.
+    type Four: Copy;
 
     /// The proof for [`Bytes::Floats`].
     fn floats(self) -> Self::Floats;
-    /// All lanes `x`.
-    fn splat(self, x: i32) -> Self::I32;
-    /// `LANES` words from `from`, any alignment.
+    /// As [`Lanes::outlined`], with what multiplies bytes.
+    fn outlined<K: BytesKernel>(self, kernel: K) -> K::Output;
+    /// All lanes 0.
+    fn zero(self) -> Self::I32;
+    /// `LANES` sums from `from`, any alignment.
     ///
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
-    unsafe fn load(self, from: *const i32) -> Self::I32;
-    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`: the four bytes of `a` are
-    /// unsigned, those of `b` signed.
-    fn dot(self, sum: Self::I32, a: Self::I32, b: Self::I32) -> Self::I32;
+    unsafe fn load_sums(self, from: *const i32) -> Self::I32;
+    /// `LANES` words of signed bytes from `from`, any alignment.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` words.
+    unsafe fn load(self, from: *const i32) -> Self::Four;
+    /// Four bytes, stored 128 higher than they are, in all lanes; what [`Bytes::start`] gives makes them
+    /// signed.
+    fn splat(self, word: i32) -> Self::Four;
+    /// Four elements of a row, as [`Bytes::STORED`] says, in all lanes.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of a word, of two for [`Stored::Pairs`].
+    unsafe fn row(self, from: *const i32) -> Self::Four;
+    /// What a sum of products with [`Bytes::splat`] begins with, if `offset` is -128 times the sum of a
+    /// column's bytes.
+    fn start(self, offset: Self::I32) -> Self::I32;
+    /// `sum + a0 b0 + a1 b1 + a2 b2 + a3 b3` in each lane, modulo `2^32`: `a` from a row, `b` loaded.
+    fn dot(self, sum: Self::I32, a: Self::Four, b: Self::Four) -> Self::I32;
+    /// `a + b`, modulo `2^32`.
+    fn add(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// `256 * high + low`, modulo `2^32`.
+    fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
     /// The nearest f32.
     fn to_f32(self, a: Self::I32) -> <Self::Floats as Lanes>::F32;
 }
@@ -41,37 +85,82 @@ pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
 /// Work that multiplies bytes. Implementations are `#[inline(always)]`.
 pub(crate) trait BytesKernel {
     type Output;
-    /// `NV` vectors are 32 words, on every instruction set.
-    fn run<B: Bytes, const NV: usize>(self, bytes: B) -> Self::Output;
+    /// `NV` vectors are 32 words, a panel, on every instruction set, and `TV` are the part of it that a
+    /// tile of [`Bytes::TALL`] rows has.
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
 }
 
 // SAFETY: eight lanes, as in the scalar vectors of f32.
 unsafe impl Bytes for Scalar {
     const ROWS: usize = 2;
+    const TALL: usize = 2;
+    const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = Self;
     type I32 = [i32; 8];
+    type Four = [i32; 8];
 
     #[inline(always)]
     fn floats(self) -> Self {
         self
     }
-    #[inline(always)]
-    fn splat(self, x: i32) -> [i32; 8] {
-        [x; 8]
+    #[inline(never)]
+    fn outlined<K: BytesKernel>(self, kernel: K) -> K::Output {
+        kernel.run::<Self, 4, 4>(self)
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> [i32; 8] {
+    fn zero(self) -> [i32; 8] {
+        [0; 8]
+    }
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> [i32; 8] {
         // SAFETY: the caller vouches for eight words.
         unsafe { from.cast::<[i32; 8]>().read_unaligned() }
     }
     #[inline(always)]
+    unsafe fn load(self, from: *const i32) -> [i32; 8] {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_sums(from) }
+    }
+    #[inline(always)]
+    fn splat(self, word: i32) -> [i32; 8] {
+        [word; 8]
+    }
+    #[inline(always)]
+    unsafe fn row(self, from: *const i32) -> [i32; 8] {
+        // SAFETY: the caller's contract.
+        [unsafe { *from }; 8]
+    }
+    #[inline(always)]
+    fn start(self, offset: [i32; 8]) -> [i32; 8] {
+        offset
+    }
+    #[inline(always)]
     fn dot(self, sum: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        core::array::from_fn(|lane| {
+        let mut sums = sum;
+        for (lane, sum) in sums.iter_mut().enumerate() {
             let (a, b) = (a[lane].to_le_bytes(), b[lane].to_le_bytes());
-            (0..4).fold(sum[lane], |sum, i| {
-                sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()))
-            })
-        })
+            for i in 0..4 {
+                *sum = sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()));
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    fn add(self, a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
+        let mut sums = a;
+        for (sum, b) in sums.iter_mut().zip(b) {
+            *sum = sum.wrapping_add(b);
+        }
+        sums
+    }
+    #[inline(always)]
+    fn join(self, high: [i32; 8], low: [i32; 8]) -> [i32; 8] {
+        let mut sums = low;
+        for (sum, high) in sums.iter_mut().zip(high) {
+            *sum = sum.wrapping_add(high.wrapping_mul(256));
+        }
+        sums
     }
     #[inline(always)]
     fn to_f32(self, a: [i32; 8]) -> <Self as Lanes>::F32 {

@@ -11,7 +11,6 @@ static INDEX: [u32; 4] = [0, 1, 2, 3];
 unsafe impl Lanes for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
-    const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = false;
     const MAY_LACK_F16: bool = false;
@@ -179,7 +178,9 @@ unsafe impl Lanes for Neon {
 
     #[inline(always)]
     fn reduce_add(self, a: float32x4_t) -> f32 {
-        self.neon.vaddvq_f32(a)
+        let neon = self.neon;
+        let two = neon.vadd_f32(neon.vget_low_f32(a), neon.vget_high_f32(a));
+        neon.vpadds_f32(two)
     }
     #[inline(always)]
     fn reduce_max(self, a: float32x4_t) -> f32 {

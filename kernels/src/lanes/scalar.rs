@@ -1,8 +1,9 @@
 //! Plain Rust in groups of eight, for the compiler to vectorise with what the target has.
 //!
-//! `mul_add` is a multiplication and an addition: `f32::mul_add` would call a library routine on
-//! targets without FMA. Results therefore differ from the other instruction sets in the last bits.
+//! `mul_add` rounds once, as on the other instruction sets, so that results are the same to the last bit.
+//! On targets without FMA that takes a sum in f64, and seldom more: see `fused.rs`.
 
+use super::fused::mul_add;
 use super::halves::{widen_bf16, widen_f16};
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use pulp::Scalar;
@@ -26,7 +27,6 @@ fn each(f: impl Fn(usize) -> f32) -> Eight {
 unsafe impl Lanes for Scalar {
     const LANES: usize = 8;
     const PANEL: usize = 8;
-    const FUSED: bool = false;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = false;
     const MAY_LACK_F16: bool = false;
@@ -131,7 +131,7 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
-        each(|i| a.0[i] * b.0[i] + c.0[i])
+        Eight(mul_add(a.0, b.0, c.0))
     }
     #[inline(always)]
     fn max(self, a: Eight, b: Eight) -> Eight {

@@ -20,8 +20,6 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Columns in a packed panel: the width of the GEMM tile.
     const PANEL: usize;
-    /// Whether `mul_add` rounds once.
-    const FUSED: bool;
     /// Vector registers that the CPU has.
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
@@ -92,7 +90,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// The square root, correctly rounded; NaN below zero.
     #[cfg(feature = "train")]
     fn sqrt(self, a: Self::F32) -> Self::F32;
-    /// `a * b + c`: one rounding where the CPU has FMA, two on the scalar path.
+    /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// `a > b ? a : b`: `b` when either is NaN.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
@@ -119,7 +117,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// Whether any lane is true.
     fn any(self, mask: Self::Mask) -> bool;
 
-    /// Sum of all lanes in one fixed order.
+    /// Sum of all lanes in halves: lane `i` and lane `i + LANES / 2` first, then `i` and `i + LANES / 4`,
+    /// and so on.
     fn reduce_add(self, a: Self::F32) -> f32;
     /// Largest lane; unspecified among the lanes' values when one is NaN.
     fn reduce_max(self, a: Self::F32) -> f32;

@@ -1,12 +1,13 @@
 //! Products of bytes on x86-64: VNNI, beside AVX-512 or (as AVX-VNNI) beside AVX2. One instruction
 //! multiplies and adds four times as many bytes as floats.
 
-use super::bytes::{Bytes, BytesKernel};
+use super::bytes::{Bytes, BytesKernel, Stored};
 use super::features::{compiled_for_v3, compiled_for_v4};
 use core::arch::x86_64::{
-    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_cvtepi32_ps,
-    _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm512_cvtepi32_ps,
-    _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32,
+    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_cvtepi32_ps,
+    _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_setzero_si256,
+    _mm256_slli_epi32, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 use pulp::core_arch::x86::Avx512vnni;
@@ -31,7 +32,7 @@ impl Vnni512 {
         compiled_for_v4! {
             + "avx512vnni"
             fn inside<K: BytesKernel>(vnni: Vnni512, kernel: K) -> K::Output {
-                kernel.run::<Vnni512, 2>(vnni)
+                kernel.run::<Vnni512, 2, 2>(vnni)
             }
         }
         // SAFETY: both tokens exist, so this CPU has all of these.
@@ -42,27 +43,72 @@ impl Vnni512 {
 // SAFETY: sixteen lanes, as in V4.
 unsafe impl Bytes for Vnni512 {
     const ROWS: usize = 12;
+    const TALL: usize = 12;
+    const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = V4;
     type I32 = __m512i;
+    type Four = __m512i;
 
     #[inline(always)]
     fn floats(self) -> V4 {
         self.floats
     }
     #[inline(always)]
-    fn splat(self, x: i32) -> __m512i {
+    fn outlined<K: BytesKernel>(self, kernel: K) -> K::Output {
+        compiled_for_v4! {
+            + "avx512vnni"
+            #[inline(never)]
+            fn inside<K: BytesKernel>(vnni: Vnni512, kernel: K) -> K::Output {
+                kernel.run::<Vnni512, 2, 2>(vnni)
+            }
+        }
+        // SAFETY: `self` is the proof of all of these.
+        unsafe { inside(self, kernel) }
+    }
+    #[inline(always)]
+    fn zero(self) -> __m512i {
         // SAFETY: `self` is the proof.
-        unsafe { _mm512_set1_epi32(x) }
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> __m512i {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> __m512i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
-        unsafe { _mm512_loadu_si512(from.cast()) }
+        // SAFETY: the caller's contract.
+        unsafe { self.load_sums(from) }
+    }
+    #[inline(always)]
+    fn splat(self, word: i32) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_set1_epi32(word) }
+    }
+    #[inline(always)]
+    unsafe fn row(self, from: *const i32) -> __m512i {
+        // SAFETY: the caller's contract.
+        self.splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn start(self, offset: __m512i) -> __m512i {
+        offset
     }
     #[inline(always)]
     fn dot(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` is the proof.
         unsafe { _mm512_dpbusd_epi32(sum, a, b) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn join(self, high: __m512i, low: __m512i) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m512i) -> __m512 {
@@ -104,7 +150,7 @@ impl Vnni256 {
         compiled_for_v3! {
             + "avxvnni"
             fn inside<K: BytesKernel>(vnni: Vnni256, kernel: K) -> K::Output {
-                kernel.run::<Vnni256, 4>(vnni)
+                kernel.run::<Vnni256, 4, 2>(vnni)
             }
         }
         // SAFETY: the token exists and the CPU was asked for the rest.
@@ -115,27 +161,72 @@ impl Vnni256 {
 // SAFETY: eight lanes, as in V3.
 unsafe impl Bytes for Vnni256 {
     const ROWS: usize = 2;
+    const TALL: usize = 6;
+    const STORED: Stored = Stored::Unsigned;
+    const SUMS: usize = 1;
     type Floats = V3;
     type I32 = __m256i;
+    type Four = __m256i;
 
     #[inline(always)]
     fn floats(self) -> V3 {
         self.floats
     }
     #[inline(always)]
-    fn splat(self, x: i32) -> __m256i {
+    fn outlined<K: BytesKernel>(self, kernel: K) -> K::Output {
+        compiled_for_v3! {
+            + "avxvnni"
+            #[inline(never)]
+            fn inside<K: BytesKernel>(vnni: Vnni256, kernel: K) -> K::Output {
+                kernel.run::<Vnni256, 4, 2>(vnni)
+            }
+        }
+        // SAFETY: `self` is the proof of all of these.
+        unsafe { inside(self, kernel) }
+    }
+    #[inline(always)]
+    fn zero(self) -> __m256i {
         // SAFETY: `self` is the proof.
-        unsafe { _mm256_set1_epi32(x) }
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { _mm256_loadu_si256(from.cast()) }
     }
     #[inline(always)]
     unsafe fn load(self, from: *const i32) -> __m256i {
-        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
-        unsafe { _mm256_loadu_si256(from.cast()) }
+        // SAFETY: the caller's contract.
+        unsafe { self.load_sums(from) }
+    }
+    #[inline(always)]
+    fn splat(self, word: i32) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_set1_epi32(word) }
+    }
+    #[inline(always)]
+    unsafe fn row(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract.
+        self.splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn start(self, offset: __m256i) -> __m256i {
+        offset
     }
     #[inline(always)]
     fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` is the proof.
         unsafe { _mm256_dpbusd_avx_epi32(sum, a, b) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn join(self, high: __m256i, low: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_add_epi32(_mm256_slli_epi32::<8>(high), low) }
     }
     #[inline(always)]
     fn to_f32(self, a: __m256i) -> __m256 {

@@ -91,8 +91,9 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Whether this CPU multiplies bytes so much faster that a screen pays on `isa`: with VNNI, that is
-    /// most with AVX-512 and some with AVX2. Elsewhere it gives the same answers, slowly.
+    /// Whether bytes are multiplied so much faster than floats on `isa` that a screen pays: most with VNNI
+    /// beside AVX-512, least where bytes are widened to be multiplied, and then for few rows. In plain Rust it
+    /// gives the same answers, slowly.
     pub fn pays(isa: Isa) -> bool {
         isa.has_bytes()
     }

@@ -19,7 +19,7 @@ impl BytesKernel for Tiles {
     type Output = usize;
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize>(self, _: B) -> usize {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) -> usize {
         self.0.div_ceil(B::ROWS)
     }
 }

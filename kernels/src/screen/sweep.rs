@@ -102,13 +102,13 @@ impl BytesKernel for Sweep<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize>(self, b: B) {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         const {
             assert!(NV * <B::Floats as Lanes>::LANES == PANEL, "NV vectors are a panel");
             assert!(B::ROWS <= MAX_ROWS && MAX_ROWS == 12);
         }
         let rows = self.job.rows.count;
-        let tiles = Tiles(rows).run::<B, NV>(b);
+        let tiles = Tiles(rows).run::<B, NV, TV>(b);
         for panel in self.panels.clone() {
             for tile in 0..tiles {
                 let range = share(rows, tiles, tile);
@@ -137,7 +137,7 @@ impl<B: Bytes> Form for Words<B> {
     type Lanes = B::Floats;
     type Element = i32;
     type Weight = i32;
-    type Vector = B::I32;
+    type Vector = B::Four;
     type Sum = B::I32;
 
     #[inline(always)]
@@ -145,16 +145,17 @@ impl<B: Bytes> Form for Words<B> {
         self.0.floats()
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32, _: usize) -> B::I32 {
+    unsafe fn load(self, from: *const i32, _: usize) -> B::Four {
         // SAFETY: the caller's contract.
         unsafe { self.0.load(from) }
     }
     #[inline(always)]
-    fn splat(self, x: i32) -> B::I32 {
-        self.0.splat(x)
+    unsafe fn broadcast(self, from: *const i32) -> B::Four {
+        // SAFETY: the caller's contract.
+        self.0.splat(unsafe { *from })
     }
     #[inline(always)]
-    fn multiply_add(self, element: B::I32, weights: B::I32, sum: B::I32) -> B::I32 {
+    fn multiply_add(self, element: B::Four, weights: B::Four, sum: B::I32) -> B::I32 {
         self.0.dot(sum, element, weights)
     }
 }
@@ -194,10 +195,12 @@ impl Sweep<'_, '_> {
         let data = screen.panel(panel);
         let statistics =
             |which: ColumnStatistic, v: usize| &data[start_of(which, steps) + v * lanes..][..lanes];
-        let mut sums = [[b.splat(0); NV]; MR];
+        let mut sums = [[b.zero(); NV]; MR];
         for v in 0..NV {
             // SAFETY: a slice of LANES words.
-            let offset = unsafe { b.load(statistics(ColumnStatistic::Offset, v).as_ptr().cast()) };
+            let offset =
+                unsafe { b.load_sums(statistics(ColumnStatistic::Offset, v).as_ptr().cast()) };
+            let offset = b.start(offset);
             for line in &mut sums {
                 line[v] = offset;
             }

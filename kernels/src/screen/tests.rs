@@ -141,7 +141,7 @@ impl BytesKernel for Dots {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize>(self, b: B) {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         let lanes = <B::Floats as Lanes>::LANES;
         assert_eq!(lanes * NV, PANEL);
         let extremes = [0u8, 1, 127, 128, 129, 255, 254, 3];
@@ -153,13 +153,25 @@ impl BytesKernel for Dots {
             // SAFETY: at most PANEL lanes.
             let weights_in = unsafe { b.load(weights.as_ptr()) };
             for start in [0, 1 << 30, -(1 << 30)] {
-                let sums = b.dot(b.splat(start), b.splat(word(i)), weights_in);
+                // What makes the bytes of a row signed, where its bytes are not signed by themselves.
+                let offset: [i32; PANEL] = core::array::from_fn(|lane| {
+                    weights[lane]
+                        .to_le_bytes()
+                        .map(|w| -128 * i32::from(w.cast_signed()))
+                        .iter()
+                        .sum()
+                });
+                let begin = [start; PANEL];
+                // SAFETY: as above.
+                let (offset, begin) =
+                    unsafe { (b.load_sums(offset.as_ptr()), b.load_sums(begin.as_ptr())) };
+                let sums = b.dot(b.add(begin, b.start(offset)), b.splat(word(i)), weights_in);
                 let mut found = [0.0; PANEL];
                 // SAFETY: as above.
                 unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
                 for lane in 0..lanes {
                     let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());
-                    let sum = pairs.map(|(a, w)| i32::from(a) * i32::from(w.cast_signed()));
+                    let sum = pairs.map(|(a, w)| (i32::from(a) - 128) * i32::from(w.cast_signed()));
                     assert_eq!(found[lane], (start + sum.sum::<i32>()) as f32, "lane {lane}");
                 }
             }
@@ -169,7 +181,10 @@ impl BytesKernel for Dots {
 
 #[test]
 fn sums_of_products_of_bytes_are_exact() {
-    Isa::available().for_each(|isa| isa.dispatch_bytes(Dots));
+    for isa in Isa::available() {
+        isa.dispatch_bytes(Dots);
+        isa.without_dot_products().dispatch_bytes(Dots);
+    }
 }
 
 /// Half of an epsilon: what a rounding moves at most, of the result.

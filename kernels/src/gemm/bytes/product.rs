@@ -1,0 +1,338 @@
+//! The tiles, the loops around them, and their split over threads.
+//!
+//! With AVX-512 and VNNI a tile is twelve rows and a whole panel, 24 vectors of sums: a step of four `k`
+//! loads two vectors of weights, broadcasts twelve words and multiplies 24 times. With 16 registers it is half
+//! a panel, as many rows as fit, and a whole panel for one or two rows, which stream through memory in one
+//! direction. With [`RowPrecision::Sixteen`] a row takes the room of two where bytes are multiplied as bytes.
+//!
+//! * One tile of rows: each panel is read once, and asked for a KiB or two ahead, across the end of a panel,
+//!   where no stream of the hardware's goes on. A row or two alone have several sums for each element, for
+//!   as many chains.
+//! * More: a block of rows, whose bytes stay in the second-level cache, passes over all panels; a panel is
+//!   multiplied from the first or second-level cache, and its tiles ask for the next one meanwhile.
+//!
+//! Threads take ranges of panels, and ranges of tiles as well when there are too few panels to go round.
+
+use super::form::{Digits, Integers, Single};
+use super::panel::PANEL;
+use super::rounding::RowPrecision;
+use super::rows::ByteRows;
+use super::weights::ByteMatrix;
+use crate::gemm::epilogue::{Epilogue, Store};
+use crate::gemm::microkernel::{Ahead, Form, Lines, Panels, Rows, multiply, multiply_in_phases};
+use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
+use crate::lanes::{LINE, Lanes};
+use crate::matrix::MatrixMut;
+use crate::parallel::{Parallelism, share};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+/// Products below which a second thread costs more than it brings: a MiB of weights for one row.
+const MIN_WORK_TO_FORK: usize = 1 << 20;
+
+/// Tasks per thread: enough that a thread that is late does not hold up the others.
+const TASKS_PER_THREAD: usize = 4;
+
+/// Words of rows in a block: 256 KiB, which leave a second-level cache of 512 KiB room for panels.
+const BLOCK_WORDS: usize = 64 << 10;
+
+/// Floats by which the only tile asks for weights before it multiplies them: 2 KiB.
+const FAR_AHEAD: usize = 16 * PANEL;
+
+/// Floats by which a tile of several asks for the weights it shares with the others: from the second-level
+/// cache to the first.
+const NEAR_AHEAD: usize = 4 * PANEL;
+
+pub(super) fn run(
+    rows: &ByteRows<'_>,
+    weight: &ByteMatrix<'_>,
+    epilogue: &Epilogue<'_>,
+    c: &mut MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) {
+    let job = Job { rows, weight, store: Store::new(epilogue, c) };
+    let (tiles, panels) = (rows.tiles(), weight.panels());
+    // Enough to decide who computes, if it cannot be counted.
+    let work = rows.rows().saturating_mul(weight.depth()).saturating_mul(weight.columns());
+    let threads = parallelism.threads();
+    if threads == 1 || work < MIN_WORK_TO_FORK {
+        return job.part(0..tiles, 0..panels);
+    }
+    let wanted = threads * TASKS_PER_THREAD;
+    let column_tasks = panels.min(wanted);
+    // Tiles are shared out only when panels are too few.
+    let row_tasks = (wanted / column_tasks).min(tiles.div_ceil(2)).max(1);
+    parallelism.for_each(column_tasks * row_tasks, &|task| {
+        let (column_task, row_task) = (task / row_tasks, task % row_tasks);
+        job.part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
+    });
+}
+
+struct Job<'a> {
+    rows: &'a ByteRows<'a>,
+    weight: &'a ByteMatrix<'a>,
+    store: Store,
+}
+
+impl Job<'_> {
+    fn part(&self, tiles: Range<usize>, panels: Range<usize>) {
+        self.rows.isa().dispatch_bytes(Part { job: self, tiles, panels });
+    }
+}
+
+/// Some tiles of rows times some panels.
+struct Part<'a> {
+    job: &'a Job<'a>,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl BytesKernel for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
+        const {
+            assert!(NV * <B::Floats as Lanes>::LANES == PANEL && NV.is_multiple_of(TV));
+            assert!(B::TALL <= MAX_ROWS && MAX_ROWS == 12);
+        }
+        let Self { job, tiles, panels } = self;
+        let all = job.rows.tiles();
+        let rows_of = |tile: usize| share(job.rows.rows(), all, tile);
+        if tiles.len() == 1 {
+            let next = Next { alone: true, from: core::ptr::null(), step: 0 };
+            return Tile { job, rows: rows_of(tiles.start), panels, next }.run(b);
+        }
+        let steps = job.weight.depth().div_ceil(4).max(1);
+        let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
+        let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
+        for block in 0..blocks {
+            let own = share(tiles.len(), blocks, block);
+            for panel in panels.clone() {
+                // The last panel of a block asks for the one after it, too: any address is fine.
+                let (next, after) = (job.weight.panel(panel + 1), job.weight.panel(panel + 2));
+                let lines = (after as usize - next as usize) / size_of::<[f32; LINE]>();
+                for (place, tile) in own.clone().enumerate() {
+                    // Each tile asks for its share, a line a step.
+                    let part = share(lines, own.len(), place);
+                    let step = (part.len() * LINE).div_ceil(steps);
+                    let from = next.wrapping_add(part.start * LINE);
+                    let next = Next { alone: false, from, step };
+                    let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
+                    Tile { job, rows, panels, next }.run(b);
+                }
+            }
+        }
+    }
+}
+
+/// What a tile asks memory for beside its own weights.
+#[derive(Clone, Copy)]
+struct Next {
+    /// Whether it is the only one, which asks for nothing else.
+    alone: bool,
+    /// Where to begin, any address.
+    from: *const f32,
+    /// Floats from one request to the next, one a step.
+    step: usize,
+}
+
+/// One line a step into the second-level cache.
+#[derive(Clone, Copy)]
+struct Outer {
+    at: *const f32,
+    step: usize,
+}
+
+impl Ahead for Outer {
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+        s.prefetch_outer(self.at);
+        self.at = self.at.wrapping_add(self.step);
+    }
+}
+
+/// Rows of one tile times some panels.
+struct Tile<'a> {
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+    panels: Range<usize>,
+    next: Next,
+}
+
+impl Tile<'_> {
+    #[inline(always)]
+    fn run<B: Bytes>(self, b: B) {
+        let digits = match self.job.rows.precision() {
+            RowPrecision::Eight => false,
+            RowPrecision::Sixteen => const { !matches!(B::STORED, Stored::Pairs) },
+        };
+        macro_rules! heights {
+            ($($rows:literal)*) => {
+                match self.rows.len() {
+                    $($rows if const { 2 * $rows <= B::TALL } && digits => {
+                        b.outlined(Of::<$rows, true>(self))
+                    })*
+                    $($rows if const { $rows <= B::TALL } => b.outlined(Of::<$rows, false>(self)),)*
+                    rows => unreachable!("a tile of {rows} rows"),
+                }
+            };
+        }
+        heights!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+}
+
+/// A [`Tile`] of `MR` rows, as two of bytes each or as one, as a function of its own.
+struct Of<'a, const MR: usize, const DIGITS: bool>(Tile<'a>);
+
+impl<const MR: usize, const DIGITS: bool> BytesKernel for Of<'_, MR, DIGITS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
+        if DIGITS {
+            self.form::<_, NV, TV>(Digits(b));
+        } else {
+            self.form::<_, NV, TV>(Single(b));
+        }
+    }
+}
+
+impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
+    #[inline(always)]
+    fn form<F: Integers, const NV: usize, const TV: usize>(&self, form: F) {
+        for panel in self.0.panels.clone() {
+            if const { MR > F::WHOLE } {
+                for part in 0..NV / TV {
+                    self.sums::<F, TV, 1>(form, panel, part);
+                }
+            // As many chains as half of the registers hold.
+            } else if const { 4 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+                self.sums::<F, NV, 4>(form, panel, 0);
+            } else if const { 2 * MR * NV * F::SUMS <= F::Lanes::REGISTERS / 2 } {
+                self.sums::<F, NV, 2>(form, panel, 0);
+            } else {
+                self.sums::<F, NV, 1>(form, panel, 0);
+            }
+        }
+    }
+
+    /// Part `part` of `panel`, `NV` vectors of columns, in so many phases.
+    #[inline(always)]
+    fn sums<F: Integers, const NV: usize, const PHASES: usize>(
+        &self,
+        form: F,
+        panel: usize,
+        part: usize,
+    ) {
+        let Tile { job, rows, next, .. } = &self.0;
+        let Job { rows: bytes, weight, store } = job;
+        let (s, lanes) = (form.lanes(), F::Lanes::LANES);
+        let first = part * NV * lanes;
+        let column = panel * PANEL + first;
+        if column >= weight.columns() {
+            return;
+        }
+        let valid = (weight.columns() - column).min(NV * lanes);
+        let steps = weight.depth().div_ceil(4);
+        let words = bytes.words(rows.clone());
+        debug_assert_eq!((rows.len(), words.len()), (MR, MR * steps * F::WORDS));
+        let words = Rows { at: words.as_ptr().cast(), row: F::WORDS, step: MR * F::WORDS };
+        let weights = weight.panel(panel).wrapping_add(first);
+        let scales = weights.wrapping_add(steps * PANEL);
+        let offsets = scales.wrapping_add(PANEL);
+        let mut begin = [[form.zero(); NV]; MR];
+        for v in 0..NV {
+            // SAFETY: the offsets of a panel that is there.
+            let offsets = unsafe { form.start(offsets.wrapping_add(v * lanes).cast()) };
+            for line in &mut begin {
+                line[v] = offsets;
+            }
+        }
+        let panels = Panels { at: [weights.cast()], step: PANEL, vector: lanes };
+        let count = const { (NV * F::Lanes::LANES).div_ceil(LINE) };
+        let here = |ahead: usize| Lines {
+            at: weights.wrapping_add(ahead),
+            step: PANEL,
+            count,
+            apart: LINE,
+        };
+        // SAFETY: the tile has `MR` elements for each step, the panel as many steps of 32 words.
+        let phases = unsafe {
+            // Of several tiles none has less than half of the rows of the tallest.
+            if const { PHASES > 1 || 2 * MR < F::TALL } || next.alone {
+                let zero = form.zero();
+                let ahead = if const { NV * F::Lanes::LANES == PANEL } {
+                    here(FAR_AHEAD)
+                } else {
+                    // The parts of a panel ask for the next one, each for its share.
+                    let share = part * steps * count * LINE;
+                    Lines::running(weight.panel(panel + 1).wrapping_add(share), count, LINE)
+                };
+                multiply_in_phases(form, (begin, zero), steps, words, panels, ahead)
+            } else {
+                store.prefetch_outer::<F::Lanes, MR>(s, rows.start, column, NV * lanes);
+                let outer = Outer { at: next.from, step: next.step };
+                let ahead = (here(NEAR_AHEAD), outer);
+                let [sums] = multiply(form, [begin], steps, words, panels, ahead);
+                [sums; PHASES]
+            }
+        };
+        let row_scales = bytes.scales(rows.clone());
+        assert!(row_scales.len() == MR);
+        let mut column_scales = [s.splat(0.0); NV];
+        for (v, scale) in column_scales.iter_mut().enumerate() {
+            // SAFETY: the scales of a panel that is there.
+            *scale = unsafe { s.load(scales.wrapping_add(v * lanes)) };
+        }
+        // One row of the tile at a time: as a whole it would go through memory.
+        if store.usual(valid == NV * lanes) {
+            // SAFETY: all columns are in the output.
+            let bias = unsafe { store.bias_of::<F::Lanes, NV>(s, column) };
+            for i in 0..MR {
+                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
+                // SAFETY: rows and columns of the output, which no other task has.
+                unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
+            }
+            // SAFETY: as above.
+            unsafe { store.finish_stored(s, MR, rows.start, column, valid) };
+        } else {
+            let mut room = MaybeUninit::<[f32; MAX_ROWS * PANEL]>::uninit();
+            let tile = room.as_mut_ptr().cast::<f32>();
+            for i in 0..MR {
+                let line = scaled(form, &phases, i, &column_scales, row_scales[i]);
+                for (v, x) in line.into_iter().enumerate() {
+                    // SAFETY: `MR <= MAX_ROWS`, and NV vectors are no more than a panel.
+                    unsafe { s.store(tile.add((i * NV + v) * lanes), x) };
+                }
+            }
+            let shape = (MR, NV * lanes);
+            // SAFETY: rows and columns of the output, which no other task has; the tile was stored.
+            unsafe { store.finish_tile(s, tile, shape, rows.start, column, valid) };
+        }
+    }
+}
+
+/// Row `i` of the sums, all phases together, in f32 and scaled.
+#[inline(always)]
+fn scaled<F: Integers, const PHASES: usize, const MR: usize, const NV: usize>(
+    form: F,
+    phases: &[[[F::Sum; NV]; MR]; PHASES],
+    i: usize,
+    column_scales: &[Vector<F>; NV],
+    row_scale: f32,
+) -> [Vector<F>; NV] {
+    let s = form.lanes();
+    let mut line = [s.splat(row_scale); NV];
+    for v in 0..NV {
+        let mut sum = phases[0][i][v];
+        for phase in &phases[1..] {
+            sum = form.add(sum, phase[i][v]);
+        }
+        line[v] = s.mul(s.mul(form.to_f32(sum), column_scales[v]), line[v]);
+    }
+    line
+}
+
+/// One vector of f32 beside a form.
+type Vector<F> = <<F as Form>::Lanes as Lanes>::F32;

@@ -1,0 +1,162 @@
+//! The other operand: rows, rounded as they come.
+
+use super::layout::{Layout, MOST_WORDS, Quantise};
+use super::rounding::{MOST_DEPTH, RowPrecision};
+use crate::gemm::error::GemmError;
+use crate::isa::Isa;
+use crate::matrix::Matrix;
+use crate::parallel::{Parallelism, share};
+use crate::shared::SharedMut;
+use core::fmt;
+use core::ops::Range;
+
+/// Elements in one task, about: a few microseconds of work.
+const TASK: usize = 1 << 15;
+
+/// Rows `[rows, depth]`, each rounded to integers with a scale of its own, laid out for one instruction set. Several
+/// products may read them: query, key and value; gate and inner.
+///
+/// It borrows words of a buffer of [`ByteRows::len`], which does not depend on the instruction set.
+///
+/// ```
+/// use simdformer_kernels::{ByteRows, Isa, Matrix, Parallelism, RowPrecision};
+///
+/// let (x, precision) = ([1.0, -2.0, 3.0, 0.5, 0.0, 1.0], RowPrecision::Sixteen);
+/// let mut buffer = vec![0.0; ByteRows::len(2, 3, precision)?];
+/// let x = Matrix::new(&x, 2, 3)?;
+/// let rows = ByteRows::quantise(Isa::best(), x, precision, &mut buffer, Parallelism::Serial)?;
+/// assert_eq!((rows.rows(), rows.depth(), rows.precision()), (2, 3, precision));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct ByteRows<'a> {
+    isa: Isa,
+    rows: usize,
+    depth: usize,
+    precision: RowPrecision,
+    layout: Layout,
+    /// Tile after tile.
+    words: &'a [f32],
+    /// One a row.
+    scales: &'a [f32],
+}
+
+impl<'a> ByteRows<'a> {
+    /// Words of four bytes that rounded rows take, on any instruction set.
+    ///
+    /// # Errors
+    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows.
+    pub fn len(rows: usize, depth: usize, precision: RowPrecision) -> Result<usize, GemmError> {
+        if depth > MOST_DEPTH {
+            return Err(GemmError::TooDeep { expected_at_most: MOST_DEPTH, found: depth });
+        }
+        // In eight bits too: where bytes are widened to be multiplied, they are stored so.
+        let (RowPrecision::Eight | RowPrecision::Sixteen) = precision;
+        rows.checked_mul(MOST_WORDS * depth.div_ceil(4) + 1)
+            .filter(|&words| words <= isize::MAX as usize / 4)
+            .ok_or(GemmError::TooLarge)
+    }
+
+    /// Rounds the rows of `x`, with any strides, for products on `isa`. What `buffer` holds does not matter.
+    ///
+    /// # Errors
+    /// As [`ByteRows::len`]; the buffer is shorter than that. Then nothing is written.
+    pub fn quantise(
+        isa: Isa,
+        x: Matrix<'_>,
+        precision: RowPrecision,
+        buffer: &'a mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<Self, GemmError> {
+        let (rows, depth) = (x.rows(), x.columns());
+        let expected = Self::len(rows, depth, precision)?;
+        let found = buffer.len();
+        let Some(buffer) = buffer.get_mut(..expected) else {
+            return Err(GemmError::RowsLength { expected, found });
+        };
+        let layout = Layout::new(isa, precision);
+        let row_words = depth.div_ceil(4) * layout.words;
+        let (words, rest) = buffer.split_at_mut(rows * row_words);
+        let scales = &mut rest[..rows];
+        let tiles = layout.tiles(rows);
+        let tasks = tiles.min((rows * depth).div_ceil(TASK));
+        if rows == 0 {
+            // No tile.
+        } else if tasks <= 1 || parallelism.threads() == 1 {
+            let tiles = 0..tiles;
+            isa.dispatch_bytes(Quantise { x: &x, precision, layout, tiles, words, scales });
+        } else {
+            let (words, scales) = (SharedMut::new(words), SharedMut::new(scales));
+            parallelism.for_each(tasks, &|task| {
+                let own = share(tiles, tasks, task);
+                let first = share(rows, tiles, own.start).start;
+                let count = share(rows, tiles, own.end - 1).end - first;
+                // SAFETY: rows of the buffer, and each tile is one task's.
+                let (words, scales) = unsafe {
+                    (words.part(first * row_words, count * row_words), scales.part(first, count))
+                };
+                isa.dispatch_bytes(Quantise {
+                    x: &x,
+                    precision,
+                    layout,
+                    tiles: own,
+                    words,
+                    scales,
+                });
+            });
+        }
+        let (words, rest) = buffer.split_at(rows * row_words);
+        Ok(Self { isa, rows, depth, precision, layout, words, scales: &rest[..rows] })
+    }
+
+    /// Rows.
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row: the length of a sum.
+    pub const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// How they were rounded.
+    pub const fn precision(&self) -> RowPrecision {
+        self.precision
+    }
+
+    /// The instruction set they were laid out for.
+    pub const fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// What an integer of `row` stands for: zero for a row of zeros, NaN for one that is not finite. For tools
+    /// that measure; NaN if there is no such row.
+    pub fn row_scale(&self, row: usize) -> f32 {
+        self.scales.get(row).copied().unwrap_or(f32::NAN)
+    }
+
+    /// Tiles that the rows are shared out to.
+    pub(super) const fn tiles(&self) -> usize {
+        self.layout.tiles(self.rows)
+    }
+
+    /// The words of `rows`, those of a tile.
+    #[inline(always)]
+    pub(super) fn words(&self, rows: Range<usize>) -> &'a [f32] {
+        let row_words = self.depth.div_ceil(4) * self.layout.words;
+        &self.words[rows.start * row_words..rows.end * row_words]
+    }
+
+    /// The scales of `rows`.
+    #[inline(always)]
+    pub(super) fn scales(&self, rows: Range<usize>) -> &'a [f32] {
+        &self.scales[rows]
+    }
+}
+
+impl fmt::Debug for ByteRows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, depth, precision, isa, .. } = self;
+        write!(f, "ByteRows({rows} x {depth}, {precision:?}, {isa})")
+    }
+}
