@@ -29,6 +29,7 @@
 //! they are plain Rust, and the fraction is small. The limit of `gemm_bytes` is `byte_peak`, four
 //! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
 //! `fma_peak`; rows in 16 bits count as two of bytes.
+//! `gemm/bf16` and `gemm/f16` have weights of two bytes, and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};

@@ -10,7 +10,7 @@ use crate::rows::{self, Scores};
 use crate::screen;
 use crate::updates;
 use crate::work::Work;
-use simdformer_kernels::{Activation, Epilogue, Isa, RowPrecision};
+use simdformer_kernels::{Activation, Epilogue, Isa, RowPrecision, Storage};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -121,9 +121,13 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         let mut limits = vec![Limit::Fma];
         if shape.0 <= FEW_ROWS {
             limits.push(Limit::Read(shape.weight_bytes() as usize));
+            limits.push(Limit::Read(shape.half_bytes() as usize));
         }
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
+        for (name, storage) in [("gemm/bf16", Storage::Bf16), ("gemm/f16", Storage::F16)] {
+            kernels.extend(family(options, name, move |isa| matmul::stored(isa, shape, storage)));
+        }
         // What a Linear layer computes, for the comparison with engines that offer no less.
         kernels.push(single(options, "gemm/bias", Mode::Together, move |isa| {
             let bias = Some(&*vec![0.5; shape.1].leak());

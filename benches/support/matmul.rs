@@ -5,7 +5,8 @@
 use crate::buffer::Buffer;
 use crate::work::Work;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Storage,
+    gemm, train,
 };
 use std::hint::black_box;
 
@@ -25,6 +26,11 @@ impl Shape {
     /// Bytes of W.
     pub(crate) fn weight_bytes(self) -> f64 {
         4.0 * self.1 as f64 * self.2 as f64
+    }
+
+    /// Bytes of W in numbers of sixteen bits.
+    pub(crate) fn half_bytes(self) -> f64 {
+        0.5 * self.weight_bytes()
     }
 
     /// A, W as `[depth, columns]`, and C.
@@ -68,6 +74,25 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
         let c = MatrixMut::new(&mut c, m, n).expect("c");
         gemm(a, &weight, &epilogue, c, parallelism).expect("gemm");
     })
+}
+
+/// This library, with W packed in numbers of sixteen bits.
+pub(crate) fn stored(isa: Isa, shape: Shape, storage: Storage) -> Work {
+    let Shape(m, n, k) = shape;
+    let (a, w, mut c) = shape.operands();
+    let length = PackedMatrix::len_as(isa, storage, k, n).expect("length");
+    let mut packed = Buffer::zeros(length);
+    let weight = Matrix::new(&w, k, n).expect("weight");
+    let serial = Parallelism::Serial;
+    PackedMatrix::pack_block_as(isa, storage, weight, (k, n), 0, &mut packed, serial)
+        .expect("pack");
+    let work = shape.work(move |parallelism| {
+        let weight = PackedMatrix::from_packed_as(isa, storage, k, n, &packed).expect("packed");
+        let a = Matrix::new(black_box(&a), m, k).expect("a");
+        let c = MatrixMut::new(&mut c, m, n).expect("c");
+        gemm(a, &weight, &Epilogue::default(), c, parallelism).expect("gemm");
+    });
+    Work { bytes: shape.half_bytes(), ..work }
 }
 
 /// The product of a gradient and of a weight, times the derivative of an activation.

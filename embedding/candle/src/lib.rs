@@ -45,8 +45,8 @@
 //!
 //! # What is promised, and what is not
 //!
-//! The promises of the kernels hold: the bits of a row depend on that row and
-//! the weights only, not on the batch, the padding, the layout, the threads or the instruction set. What cannot be done is
+//! The promises of the kernels hold: on one instruction set the bits of a row depend on that row and
+//! the weights only, not on the batch, the padding, the layout or the threads. What cannot be done is
 //! refused with one error that says what to call instead ([`Refusal`]). There is no gradient, as in
 //! every op that candle applies `no_bwd`: a graph that is trained must keep candle's own layers.
 

@@ -26,7 +26,7 @@ use super::microkernel::{
 };
 use super::packing::PackedMatrix;
 use super::storage::Storage;
-use super::widened::{OneTile, Widen};
+use super::widened::{self, Widen};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
@@ -170,9 +170,9 @@ impl PanelKernel for Part<'_> {
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
         let as_floats = self.job.weight.storage() == Storage::F32;
-        if !as_floats && self.rows.len() <= MAX_ROWS {
+        if !as_floats && self.rows.len() <= FEW_ROWS {
             let Self { job: &Job { a, weight, store }, rows, panels } = self;
-            return OneTile { a, weight, store, rows, panels }.run(s);
+            return widened::FewRows { a, weight, store, rows, panels }.run(s);
         }
         if self.rows.len() == 1 {
             return s.outlined(OneRow::<NV>(self));
@@ -180,27 +180,14 @@ impl PanelKernel for Part<'_> {
         if self.rows.len() > FEW_ROWS {
             return s.outlined(ManyRows::<NV>(self));
         }
-        if as_floats {
-            self.few::<S, NV>(s, core::ptr::null_mut())
-        } else {
-            s.outlined(WithRoom::<NV>(self))
-        }
-    }
-}
-
-impl Part<'_> {
-    /// [`Part::few_rows`] that ask for as much as they should. `room` is for the weights as floats, if they
-    /// are none.
-    #[inline(always)]
-    fn few<S: Lanes, const NV: usize>(self, s: S, room: *mut f32) {
         // What no number of tiles asks for on this instruction set is not even compiled.
         match requests::<S>(self.rows.len().div_ceil(MAX_ROWS)) {
-            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0>(self, room)),
-            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1>(self, room)),
-            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2>(self, room)),
-            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3>(self, room)),
-            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4>(self, room)),
-            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8>(self, room)),
+            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0>(self)),
+            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1>(self)),
+            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2>(self)),
+            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3>(self)),
+            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4>(self)),
+            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8>(self)),
             requests => unreachable!("{requests} lines in two steps"),
         }
     }
@@ -211,20 +198,7 @@ impl Part<'_> {
 struct OneRow<'a, const NV: usize>(Part<'a>);
 
 /// [`Part::few_rows`] as a function of its own.
-struct FewRows<'a, const NV: usize, const REQUESTS: usize>(Part<'a>, *mut f32);
-
-/// [`Part::few`] with room for a block of weights as floats, 16 KiB of stack that only this takes.
-struct WithRoom<'a, const NV: usize>(Part<'a>);
-
-impl<const NV: usize> Kernel for WithRoom<'_, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        let mut room = Waiting::<FEW_ROWS_DEPTH>::new();
-        self.0.few::<S, NV>(s, room.row::<S>(0));
-    }
-}
+struct FewRows<'a, const NV: usize, const REQUESTS: usize>(Part<'a>);
 
 /// [`Part::many_rows`] as a function of its own.
 struct ManyRows<'a, const NV: usize>(Part<'a>);
@@ -243,7 +217,7 @@ impl<const NV: usize, const REQUESTS: usize> Kernel for FewRows<'_, NV, REQUESTS
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        self.0.few_rows::<S, NV, REQUESTS>(s, self.1)
+        self.0.few_rows::<S, NV, REQUESTS>(s)
     }
 }
 
@@ -322,12 +296,12 @@ impl Part<'_> {
     /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
     /// next one comes.
     #[inline(always)]
-    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize>(&self, s: S, room: *mut f32) {
+    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_ROWS);
         // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let asked = Asked::new::<S>(self.job.weight.storage(), tiles, tiles);
+        let asked = Asked::new::<S>(Storage::F32, tiles, tiles);
         let mut waiting = Waiting::<FEW_ROWS>::new();
         for panel in self.panels.clone() {
             let mut k = 0;
@@ -337,7 +311,7 @@ impl Part<'_> {
                 // Panels follow each other, so the next block of `k` and the next panel are both
                 // what comes after this block in memory.
                 let next = self.job.weight.address(panel, k + steps.min(FEW_ROWS_DEPTH));
-                let b = self.block(s, panel, k, steps, room);
+                let b = self.job.weight.address(panel, k);
                 for index in 0..tiles {
                     let local = share(self.rows.len(), tiles, index);
                     let step = Step {

@@ -39,6 +39,8 @@ pub(crate) trait Form: Copy {
     /// Whether a step of a tile that is wider than tall holds its elements in registers and reads weights one
     /// by one, instead of holding the weights: where one vector of weights takes several registers.
     const HOLDS_ELEMENTS: bool = false;
+    /// Whether a load is a single instruction of every set.
+    const ONE_INSTRUCTION: bool = false;
 
     /// The proof for [`Form::Lanes`].
     fn lanes(self) -> Self::Lanes;
@@ -71,6 +73,7 @@ impl<S: Lanes> Form for Floats<S> {
     type Weight = f32;
     type Vector = S::F32;
     type Sum = S::F32;
+    const ONE_INSTRUCTION: bool = true;
 
     #[inline(always)]
     fn lanes(self) -> S {
@@ -324,12 +327,19 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
             }
             continue;
         }
-        // SAFETY: the caller's contract.
-        let mut vectors = [unsafe { form.load(at, part) }; NV];
-        for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
+        let vectors: [_; NV] = if const { F::ONE_INSTRUCTION } {
             // SAFETY: the caller's contract.
-            *vector = unsafe { form.load(at.add(v * panels.vector), part) };
-        }
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) })
+        } else {
+            // Of loads that are more than one instruction a closure would be a call.
+            // SAFETY: the caller's contract.
+            let mut vectors = [unsafe { form.load(at, part) }; NV];
+            for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
+                // SAFETY: the caller's contract.
+                *vector = unsafe { form.load(at.add(v * panels.vector), part) };
+            }
+            vectors
+        };
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };

@@ -197,9 +197,19 @@ impl Work for Search<'_> {
         let (row, column) = (block.row_stride(), block.column_stride());
         let mut found = false;
         for i in 0..block.rows() {
+            let line = block.as_ptr().wrapping_add(i * row);
+            if column == 1 {
+                // SAFETY: a row of the block.
+                let line = unsafe { core::slice::from_raw_parts(line, block.columns()) };
+                let any = line
+                    .iter()
+                    .fold(0, |any, x| any | u32::from(is_too_large(storage, x.to_bits())));
+                found |= any != 0;
+                continue;
+            }
             for j in 0..block.columns() {
                 // SAFETY: an element of the block.
-                let x = unsafe { *block.as_ptr().add(i * row + j * column) };
+                let x = unsafe { *line.add(j * column) };
                 found |= is_too_large(storage, x.to_bits());
             }
         }
@@ -224,25 +234,40 @@ impl Work for Round<'_> {
 
     #[inline(always)]
     fn run(self) {
-        match self.storage {
-            Storage::F16 => self.rows(narrow_f16),
-            Storage::F32 | Storage::Bf16 => self.rows(narrow_bf16),
-        }
-    }
-}
-
-impl Round<'_> {
-    #[inline(always)]
-    fn rows(&self, narrow: impl Fn(f32) -> u16) {
-        let &Self { room, storage, isa, columns: (first, count), to } = self;
-        let width = isa.panel();
+        let Self { room, storage, isa, columns: (first, count), to } = self;
+        let (width, lanes) = (isa.panel(), isa.lanes());
         for (pair, rows) in room.chunks_exact(2 * width).enumerate() {
-            for column in first..first + count {
-                let halves = Halves::of_column(isa, storage, 0, column);
-                for (k, row) in rows.chunks_exact(width).enumerate() {
-                    let at = halves.row(2 * pair + k);
-                    // SAFETY: a column of the panel, and rows that the caller has room for.
-                    unsafe { *to.add(at) = narrow(row[column]) };
+            let (even, odd) = rows.split_at(width);
+            let to = to.wrapping_add(2 * pair * width);
+            if count < width {
+                for column in first..first + count {
+                    let halves = Halves::of_column(isa, storage, 0, column);
+                    for (k, row) in [even, odd].into_iter().enumerate() {
+                        // SAFETY: a column of the panel, and two rows that the caller has room for.
+                        unsafe {
+                            *to.add(halves.row(k)) = match storage {
+                                Storage::F16 => narrow_f16(row[column]),
+                                Storage::F32 | Storage::Bf16 => narrow_bf16(row[column]),
+                            };
+                        }
+                    }
+                }
+                continue;
+            }
+            // SAFETY: all columns of the panel, and two rows that the caller has room for.
+            let to = unsafe { core::slice::from_raw_parts_mut(to, 2 * width) };
+            if storage == Storage::F16 {
+                // Vectors of the two rows in turn.
+                let rows = even.chunks_exact(lanes).zip(odd.chunks_exact(lanes));
+                for (to, (even, odd)) in to.chunks_exact_mut(2 * lanes).zip(rows) {
+                    let (to_even, to_odd) = to.split_at_mut(lanes);
+                    to_even.iter_mut().zip(even).for_each(|(to, &x)| *to = narrow_f16(x));
+                    to_odd.iter_mut().zip(odd).for_each(|(to, &x)| *to = narrow_f16(x));
+                }
+            } else {
+                for (to, (&even, &odd)) in to.chunks_exact_mut(2).zip(even.iter().zip(odd)) {
+                    to[0] = narrow_bf16(even);
+                    to[1] = narrow_bf16(odd);
                 }
             }
         }

@@ -311,15 +311,24 @@ impl<'a> PackedMatrix<'a> {
     /// Copies row `k` from column `first` on; `to` ends at the last column or before.
     #[inline(always)]
     pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
+        let panel = self.isa.panel();
+        let (mut column, mut rest) = (first, to);
         if self.storage != Storage::F32 {
-            for (i, to) in to.iter_mut().enumerate() {
-                // SAFETY: the caller's columns, and one of the rows.
-                *to = unsafe { self.column(first + i).row(k) };
+            // As many as surely lie alike in memory: columns of one vector.
+            let lanes = self.isa.lanes();
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
+                let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
+                let step = if self.storage == Storage::F16 { 1 } else { 2 };
+                for (i, to) in part.iter_mut().enumerate() {
+                    let at = halves.row(k) + i * step;
+                    // SAFETY: the caller's columns, and one of the rows.
+                    *to = self.storage.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
+                }
+                (column, rest) = (column + lanes - column % lanes, after);
             }
             return;
         }
-        let panel = self.isa.panel();
-        let (mut column, mut rest) = (first, to);
         while !rest.is_empty() {
             let within = column % panel;
             let (part, after) = rest.split_at_mut(rest.len().min(panel - within));

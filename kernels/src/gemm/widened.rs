@@ -12,11 +12,19 @@ use super::storage::Storage;
 use crate::lanes::halves::widen_f16;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, PanelKernel};
 use crate::matrix::Matrix;
+use crate::parallel::share;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// Pairs of `k` by which a tile asks for its panel early.
-const AHEAD: usize = 8;
+/// Chains of additions that keep the multipliers of a CPU busy.
+const CHAINS: usize = 8;
+
+/// Words that an outer cache may hold from one call to the next. From memory two panels come faster than
+/// more, and additions do not matter.
+const CACHED_WORDS: usize = 4 << 20;
+
+/// Words by which a tile asks for a panel early.
+const AHEAD: usize = 512;
 
 /// How a vector of such weights is read.
 trait Load: Copy {
@@ -119,22 +127,30 @@ impl Widen {
     #[inline(always)]
     fn rows<S: Lanes, L: Load>(self, s: S) {
         let Self { from, steps, to, .. } = self;
-        let row = |k: usize, part: usize| {
-            for at in (0..S::PANEL).step_by(S::LANES) {
-                // SAFETY: the contract of `run`, for row `k + part`.
-                unsafe {
-                    let x = L::load(s, from.add(k / 2 * S::PANEL + at), part);
-                    s.store(to.add((k + part) * S::PANEL + at), x);
-                }
+        // SAFETY: the contract of `run`, for each row.
+        unsafe {
+            for pair in 0..steps / 2 {
+                let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
+                row::<S, L>(s, from, 0, to);
+                row::<S, L>(s, from, 1, to.add(S::PANEL));
             }
-        };
-        for k in (0..steps - steps % 2).step_by(2) {
-            row(k, 0);
-            row(k, 1);
+            if steps % 2 == 1 {
+                let from = from.add(steps / 2 * S::PANEL);
+                row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
+            }
         }
-        if steps % 2 == 1 {
-            row(steps - 1, 0);
-        }
+    }
+}
+
+/// One of the two rows at `from` as floats.
+///
+/// # Safety
+/// They are there, and room for one at `to`.
+#[inline(always)]
+unsafe fn row<S: Lanes, L: Load>(s: S, from: *const f32, part: usize, to: *mut f32) {
+    for at in (0..S::PANEL).step_by(S::LANES) {
+        // SAFETY: the caller's contract.
+        unsafe { s.store(to.add(at), L::load(s, from.add(at), part)) };
     }
 }
 
@@ -153,20 +169,19 @@ impl Kernel for Widen {
     }
 }
 
-/// A single tile of rows with panels of 16-bit weights.
-pub(super) struct OneTile<'a> {
+/// Rows that are few, with panels of 16-bit weights.
+pub(super) struct FewRows<'a> {
     pub(super) a: Matrix<'a>,
     pub(super) weight: &'a PackedMatrix<'a>,
     pub(super) store: Store,
-    /// At most six.
     pub(super) rows: Range<usize>,
     pub(super) panels: Range<usize>,
 }
 
-/// [`OneTile`] in one form: each a function of its own.
-struct InForm<'a, L>(OneTile<'a>, PhantomData<L>);
+/// [`FewRows`] in one form: each a function of its own.
+struct InForm<'a, L>(FewRows<'a>, PhantomData<L>);
 
-impl Kernel for OneTile<'_> {
+impl Kernel for FewRows<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -193,48 +208,78 @@ impl<L: Load> Kernel for InForm<'_, L> {
 impl<L: Load> PanelKernel for InForm<'_, L> {
     type Output = ();
 
+    /// All tiles pass over a panel, which stays in the second-level cache, before the next one.
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
-        match self.0.rows.len() {
-            1 => self.0.height::<S, L, 1, NV>(s),
-            2 => self.0.height::<S, L, 2, NV>(s),
-            3 => self.0.height::<S, L, 3, NV>(s),
-            4 => self.0.height::<S, L, 4, NV>(s),
-            5 => self.0.height::<S, L, 5, NV>(s),
-            rows => {
-                debug_assert_eq!(rows, MAX_ROWS);
-                self.0.height::<S, L, MAX_ROWS, NV>(s)
+        let Self(job, _) = self;
+        let tiles = job.rows.len().div_ceil(tallest::<S>());
+        let words = job.weight.storage().words(job.weight.depth()) * job.weight.columns();
+        let beside = if words > CACHED_WORDS { 2 } else { 3 };
+        let mut panel = job.panels.start;
+        while panel < job.panels.end {
+            // Several of them at once are for one tile.
+            let most = if tiles > 1 { 1 } else { (job.panels.end - panel).min(beside) };
+            let mut done = 1;
+            for tile in 0..tiles {
+                let local = share(job.rows.len(), tiles, tile);
+                let row = job.rows.start + local.start;
+                done = match local.len() {
+                    1 => job.tile::<S, L, 1, NV>(s, row, panel, most),
+                    2 => job.tile::<S, L, 2, NV>(s, row, panel, most),
+                    3 => job.tile::<S, L, 3, NV>(s, row, panel, most),
+                    4 => job.tile::<S, L, 4, NV>(s, row, panel, most),
+                    5 => job.tile::<S, L, 5, NV>(s, row, panel, most),
+                    6 if const { tallest::<S>() == 6 } => {
+                        job.tile::<S, L, 6, NV>(s, row, panel, most)
+                    }
+                    rows => unreachable!("a tile of {rows} rows"),
+                };
             }
+            panel += done;
         }
     }
 }
 
-impl OneTile<'_> {
+/// Rows of the tallest tile: where it would take all registers, none is left for what widens.
+const fn tallest<S: Lanes>() -> usize {
+    if S::REGISTERS > 16 { MAX_ROWS } else { MAX_ROWS - 1 }
+}
+
+impl FewRows<'_> {
+    /// A tile of as many panels as it takes for enough chains of additions, but no more than `most`. Returns
+    /// how many.
     #[inline(always)]
-    fn height<S: Lanes, L: Load, const MR: usize, const NV: usize>(&self, s: S) {
-        let mut panel = self.panels.start;
-        if MR == 1 {
-            while panel + 2 <= self.panels.end {
-                self.panels::<S, L, 2, MR, NV>(s, panel);
-                panel += 2;
-            }
-        }
-        while panel < self.panels.end {
-            self.panels::<S, L, 1, MR, NV>(s, panel);
-            panel += 1;
+    fn tile<S: Lanes, L: Load, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        row: usize,
+        panel: usize,
+        most: usize,
+    ) -> usize {
+        // On x86-64. Four panels would take all of sixteen registers: what they add to and as many vectors of
+        // weights. Elsewhere a vector is two registers, or four of them are a panel.
+        if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
+            self.panels::<S, L, 3, MR, NV>(s, row, panel);
+            3
+        } else if const { MR == 1 || S::PREFETCHES && MR * NV <= CHAINS / 2 } && most >= 2 {
+            self.panels::<S, L, 2, MR, NV>(s, row, panel);
+            2
+        } else {
+            self.panels::<S, L, 1, MR, NV>(s, row, panel);
+            1
         }
     }
 
-    /// `P` panels at once.
+    /// A tile of `P` panels.
     #[inline(always)]
     fn panels<S: Lanes, L: Load, const P: usize, const MR: usize, const NV: usize>(
         &self,
         s: S,
+        row: usize,
         panel: usize,
     ) {
         let Self { a, weight, store, .. } = self;
-        let row = self.rows.start;
         let at = a.as_ptr().wrapping_add(row * a.row_stride());
         let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
         let mut at = [weight.address(panel, 0); P];
@@ -245,15 +290,15 @@ impl OneTile<'_> {
         let count = if S::PREFETCHES { (S::PANEL / 2).div_ceil(LINE) } else { 0 };
         let mut ahead = [Lines { at: at[0], step: S::PANEL / 2, count, apart: LINE }; P];
         for (ahead, at) in ahead.iter_mut().zip(at) {
-            ahead.at = at.wrapping_add(AHEAD * S::PANEL);
+            ahead.at = at.wrapping_add(AHEAD);
         }
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let zero = [[[s.splat(0.0); NV]; MR]; P];
         // SAFETY: the rows and the panels are in the views, whose lengths they vouch for; a part's panels
         // are stored by nobody else.
         unsafe {
-            let sums =
-                multiply(Widened(s, PhantomData::<L>), zero, weight.depth(), rows, panels, ahead);
+            let form = Widened(s, PhantomData::<L>);
+            let sums = multiply(form, zero, weight.depth(), rows, panels, ahead);
             for (p, acc) in sums.into_iter().enumerate() {
                 let column = (panel + p) * S::PANEL;
                 let valid = (weight.columns() - column).min(S::PANEL);
@@ -342,7 +387,7 @@ mod tests {
                 let c = MatrixMut::new(expected, rows, columns).expect("C");
                 gemm(a, &weight, &epilogue, c, serial).expect("a fit");
                 let mut c = MatrixMut::new(found, rows, columns).expect("C");
-                let tile = OneTile {
+                let tile = FewRows {
                     a,
                     weight: &weight,
                     store: Store::new(&epilogue, &mut c),

@@ -60,31 +60,64 @@ unsafe impl Lanes for V3 {
         // SAFETY: masked lanes are not accessed, the others are the caller's.
         unsafe { self.avx._mm256_maskload_ps(from, mask_of(self, count)) }
     }
+    // Each vector of weights as one unit that the compiler neither takes apart nor merges with another: what
+    // it would keep in registers for later, tiles have no registers for.
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
-        // SAFETY: the caller's contract.
-        let words = self.avx._mm256_castps_si256(unsafe { self.load(from) });
-        self.avx._mm256_castsi256_ps(match part {
-            0 => self.avx2._mm256_slli_epi32::<16>(words),
-            _ => self.avx2._mm256_and_si256(words, self.avx._mm256_set1_epi32(-1 << 16)),
-        })
-    }
-    #[inline(always)]
-    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
-        // The intrinsic would be a call, as the token leaves F16C out.
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn lower(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
         #[target_feature(enable = "avx")]
         #[inline]
-        unsafe fn convert(from: *const f32) -> __m256 {
+        unsafe fn upper(mask: __m256i, from: *const f32) -> __m256 {
             let floats;
-            // SAFETY: the caller vouches for eight halves and for F16C.
+            // SAFETY: the caller's contract.
             unsafe {
-                asm!("vcvtph2ps {}, xmmword ptr [{}]", lateout(ymm_reg) floats, in(reg) from,
+                asm!("vandps {}, {}, ymmword ptr [{}]",
+                    lateout(ymm_reg) floats, in(ymm_reg) mask, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe {
+            match part {
+                0 => lower(from),
+                _ => upper(self.avx._mm256_set1_epi32(-1 << 16), from),
+            }
+        }
+    }
+    // The intrinsic would be a call, as the token leaves F16C out.
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller vouches for the halves and for F16C.
+            unsafe {
+                asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
+                    lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
                     options(pure, readonly, nostack, preserves_flags));
             }
             floats
         }
         // SAFETY: the token stands for AVX; the rest is the caller's contract.
-        unsafe { convert(from.add(4 * part)) }
+        unsafe {
+            match part {
+                0 => convert::<0>(from),
+                _ => convert::<16>(from),
+            }
+        }
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

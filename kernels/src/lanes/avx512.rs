@@ -2,8 +2,9 @@
 
 use super::features::compiled_for_v4;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
+use core::arch::asm;
 use core::arch::x86_64::{
-    __m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+    __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
 use pulp::x86::V4;
 
@@ -56,12 +57,26 @@ unsafe impl Lanes for V4 {
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m512 {
         let f = self.avx512f;
-        // SAFETY: the caller's contract.
-        let words = f._mm512_castps_si512(unsafe { self.load(from) });
-        f._mm512_castsi512_ps(match part {
-            0 => f._mm512_slli_epi32::<16>(words),
-            _ => f._mm512_and_si512(words, f._mm512_set1_epi32(-1 << 16)),
-        })
+        if part == 0 {
+            // SAFETY: the caller's contract.
+            let words = f._mm512_castps_si512(unsafe { self.load(from) });
+            return f._mm512_castsi512_ps(f._mm512_slli_epi32::<16>(words));
+        }
+        // In intrinsics it would be the mask of what was loaded for the other half, which the compiler then
+        // keeps in a register until here; tiles have none to spare.
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        unsafe fn upper(mask: __m512i, from: *const f32) -> __m512 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vpandd {}, {}, zmmword ptr [{}]", lateout(zmm_reg) floats, in(zmm_reg) mask,
+                    in(reg) from, options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX-512; the rest is the caller's contract.
+        unsafe { upper(f._mm512_set1_epi32(-1 << 16), from) }
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
