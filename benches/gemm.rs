@@ -47,6 +47,7 @@ fn main() {
     odd(&mut criterion);
     packing(&mut criterion);
     epilogue(&mut criterion);
+    #[cfg(feature = "train")]
     gradients(&mut criterion);
     criterion.final_summary();
 }
@@ -137,6 +138,7 @@ fn epilogue(criterion: &mut Criterion) {
 }
 
 /// The gradients of a linear layer, `rows x outputs x inputs`: of its weight, and of its input.
+#[cfg(feature = "train")]
 fn gradients(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("gradient");
     for (rows, outputs, inputs) in matmul::GRADIENTS {

@@ -4,8 +4,10 @@
 
 use crate::buffer::Buffer;
 use crate::work::Work;
+#[cfg(feature = "train")]
+use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 use std::hint::black_box;
 
@@ -71,6 +73,7 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
 }
 
 /// The product of a gradient and of a weight, times the derivative of an activation.
+#[cfg(feature = "train")]
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
     let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
@@ -119,6 +122,7 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
 
 /// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
 /// output projection of a small model, in batches of usual size.
+#[cfg(feature = "train")]
 pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
     (4096, 2048, 512),
     (4096, 512, 2048),
@@ -130,9 +134,11 @@ pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
 ];
 
 /// Rows of a leaf of a gradient.
+#[cfg(feature = "train")]
 const LEAF: usize = 512;
 
 /// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+#[cfg(feature = "train")]
 pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
     let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
     let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));
