@@ -37,7 +37,7 @@ fn for_every_model(check: impl Fn(&str, &Model)) {
             check(&what(isa, "f32"), &model);
         }
         // Each kind in one other form on each set: in each form each kind of thing happens.
-        for (isa, offset) in Isa::available().into_iter().zip(0..) {
+        for (isa, offset) in Isa::available().zip(0..) {
             let forms = FORMS[(index + offset) % FORMS.len()];
             let chosen = forms.parse().expect("forms");
             let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");

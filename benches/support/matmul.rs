@@ -4,9 +4,10 @@
 
 use crate::buffer::Buffer;
 use crate::work::Work;
+#[cfg(feature = "train")]
+use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Storage,
-    gemm, train,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Storage, gemm,
 };
 use std::hint::black_box;
 
@@ -96,6 +97,7 @@ pub(crate) fn stored(isa: Isa, shape: Shape, storage: Storage) -> Work {
 }
 
 /// The product of a gradient and of a weight, times the derivative of an activation.
+#[cfg(feature = "train")]
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
     let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
@@ -144,6 +146,7 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
 
 /// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
 /// output projection of a small model, in batches of usual size.
+#[cfg(feature = "train")]
 pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
     (4096, 2048, 512),
     (4096, 512, 2048),
@@ -155,9 +158,11 @@ pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
 ];
 
 /// Rows of a leaf of a gradient.
+#[cfg(feature = "train")]
 const LEAF: usize = 512;
 
 /// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+#[cfg(feature = "train")]
 pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
     let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
     let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));

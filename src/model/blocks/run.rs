@@ -81,7 +81,6 @@ impl<'a> Run<'a> {
         if second.takes(&input) {
             return self.multiply(inner, &second, &input, after, out);
         }
-        drop(input);
         let input = second.input(self.isa(), x, room, self.parallelism)?;
         self.multiply(inner, &second, &input, after, out)
     }
