@@ -1,0 +1,83 @@
+//! Peak resident memory of training is what the plan and the model say, within a hundredth: while a trainer learns
+//! from batches that fill its limits, on a pool of two, whatever is kept. Each trainer has a process of its own, as the
+//! allocator keeps what an earlier one has given back, and no test harness, whose threads have memory too. The
+//! counters are Linux's.
+
+use simdformer::Threads;
+use simdformer::config::{Config, Dimensions, SpecialTokens};
+use simdformer::train::{DropoutRates, Keep, Pair, StepOptions, TrainLimits, Trainer};
+use std::fs;
+use std::process::Command;
+
+const SENTENCES: usize = 48;
+const LENGTH: usize = 32;
+
+/// A figure of this process, in bytes.
+fn status(name: &str) -> usize {
+    let text = fs::read_to_string("/proc/self/status").expect("a status");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("a line");
+    let kib = line.split_whitespace().nth(1).expect("a figure");
+    1024 * kib.parse::<usize>().expect("a number")
+}
+
+const KEEPS: [(&str, Keep); 2] = [("everything", Keep::Everything), ("inputs", Keep::Inputs)];
+
+fn main() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    // What a runner of tests passes is none of them.
+    let asked = std::env::args().nth(1).unwrap_or_default();
+    if let Some(&(_, keep)) = KEEPS.iter().find(|(name, _)| *name == asked) {
+        return learn(keep);
+    }
+    for (name, _) in KEEPS {
+        let program = std::env::current_exe().expect("this program");
+        let status = Command::new(program).arg(name).status().expect("it starts");
+        assert!(status.success(), "{name}: {status}");
+    }
+}
+
+fn learn(keep: Keep) {
+    let shape = Dimensions { d_model: 256, heads: 8, layers: 2, ffn_dim: 1024, vocabulary: 8000 };
+    let config = Config {
+        tokens: SpecialTokens { decoder_start: Some(1), eos: vec![0], ..SpecialTokens::default() },
+        ..Config::transformer(shape)
+    };
+    let ids: Vec<Vec<u32>> = (0..SENTENCES)
+        .map(|i| (0..LENGTH).map(|j| 2 + ((i * 7919 + j * 104_729) % 7998) as u32).collect())
+        .collect();
+    let pairs: Vec<_> = ids
+        .iter()
+        .enumerate()
+        .map(|(id, ids)| Pair { source: ids, target: ids, id: id as u32 })
+        .collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
+    pool.broadcast(|_| ());
+    let tokens = SENTENCES * LENGTH;
+    let limits = TrainLimits { sentences: SENTENCES, keep, ..TrainLimits::new(tokens, LENGTH) };
+    let before = status("VmRSS:");
+    let mut seed = 1u64;
+    let made = Trainer::new(config, limits, |_, _, out| {
+        out.fill_with(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5) / 8.0
+        });
+        Ok(())
+    });
+    let mut trainer = made.expect("a trainer");
+    trainer.set_threads(Threads::Rayon);
+    let rates = DropoutRates { hidden: 0.1, attention: 0.1, activation: 0.1, seed: 1 };
+    trainer.set_dropout(rates).expect("rates");
+    let expected = trainer.plan().bytes() + trainer.model().bytes();
+    pool.install(|| {
+        for _ in 0..2 {
+            trainer.step(&pairs, &StepOptions::default()).expect("a step");
+            trainer.evaluate(&pairs, StepOptions::default().smoothing).expect("losses");
+        }
+    });
+    let found = status("VmHWM:") - before;
+    println!("{keep:?}: {found} bytes where {expected} are planned\n{}", trainer.plan());
+    let off = found.abs_diff(expected) as f64;
+    assert!(off <= 0.01 * expected as f64, "{keep:?}: {found} bytes, {expected} planned");
+}
