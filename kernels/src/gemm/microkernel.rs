@@ -318,11 +318,8 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
             continue;
         }
         // SAFETY: the caller's contract.
-        let mut vectors = [unsafe { form.load(at) }; NV];
-        for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
-            // SAFETY: the caller's contract.
-            *vector = unsafe { form.load(at.add(v * panels.vector)) };
-        }
+        let vectors: [_; NV] =
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector)) });
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
