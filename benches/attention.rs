@@ -6,7 +6,9 @@
 use criterion::{BenchmarkId, Criterion, Throughput};
 use simdformer_kernels::{Isa, Parallelism};
 use std::time::Duration;
-use support::heads::{self, Mask, Part, Shape, Under};
+#[cfg(feature = "train")]
+use support::heads::Part;
+use support::heads::{self, Mask, Shape, Under};
 use support::work::Work;
 use support::{buffer, work};
 
@@ -25,6 +27,7 @@ fn main() {
         .configure_from_args();
     prefill(&mut criterion);
     decode(&mut criterion);
+    #[cfg(feature = "train")]
     gradient(&mut criterion);
     criterion.final_summary();
 }
@@ -88,6 +91,7 @@ fn decode(criterion: &mut Criterion) {
 }
 
 /// What training does: the gradient, and for the sentences of a small model, heads of 32, forward and gradient.
+#[cfg(feature = "train")]
 fn gradient(criterion: &mut Criterion) {
     let isa = Isa::detect().expect("the set that the environment names");
     for (group, mask, under) in [

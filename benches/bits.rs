@@ -8,8 +8,10 @@
 //!
 //! One line for each instruction set and golden checkpoint, one for each random session (family, widths,
 //! limits, scheduler, search and threads drawn from its number), and some for kernels on operands that
-//! models do not have. Digests differ between instruction sets.
+//! models do not have. Digests are the same on every instruction set.
 
+#[path = "../tests/support/digest.rs"]
+pub(crate) mod digest;
 #[path = "../tests/support/random_model.rs"]
 #[allow(dead_code, reason = "writing checkpoints is for other programs")]
 mod random_model;
@@ -20,6 +22,7 @@ mod support {
     pub(crate) mod attention_bits;
 }
 
+use digest::Digest;
 use random_model::{Dims, Random};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
@@ -32,29 +35,6 @@ use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strat
 use simdformer::{Event, Limits, Model, Sentence, Session, Source, Threads};
 use soak::{SOURCE, Soak, TARGET};
 use std::path::Path;
-
-/// FNV-1a over words.
-#[derive(Clone, Copy)]
-pub(crate) struct Digest(u64);
-
-impl Digest {
-    pub(crate) fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    pub(crate) fn word(&mut self, word: u64) {
-        for byte in word.to_le_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    pub(crate) fn floats(&mut self, floats: &[f32]) {
-        for x in floats {
-            // Which NaN it is is nobody's promise.
-            self.word(if x.is_nan() { 0x7fc0_0000 } else { x.to_bits().into() });
-        }
-    }
-}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

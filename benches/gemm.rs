@@ -13,6 +13,7 @@ use support::{buffer, matmul, peers, work};
 
 mod support {
     pub(crate) mod buffer;
+    #[allow(dead_code, reason = "what only a roofline measures")]
     pub(crate) mod matmul;
     pub(crate) mod peers;
     #[allow(dead_code, reason = "the shapes here know their own work")]
@@ -47,6 +48,7 @@ fn main() {
     odd(&mut criterion);
     packing(&mut criterion);
     epilogue(&mut criterion);
+    #[cfg(feature = "train")]
     gradients(&mut criterion);
     criterion.final_summary();
 }
@@ -137,6 +139,7 @@ fn epilogue(criterion: &mut Criterion) {
 }
 
 /// The gradients of a linear layer, `rows x outputs x inputs`: of its weight, and of its input.
+#[cfg(feature = "train")]
 fn gradients(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("gradient");
     for (rows, outputs, inputs) in matmul::GRADIENTS {

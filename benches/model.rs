@@ -1,6 +1,8 @@
 //! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads,
 //! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
 //!
+//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`.
+//!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1). With
 //! `--sentences DIR` it measures `support/sentences.rs` instead.
@@ -38,9 +40,11 @@ fn main() {
         let directory = arguments.get(at + 1).expect("a directory");
         return sentences::lines(directory.as_ref(), threads);
     }
-    let model = base();
+    let forms = arguments.iter().position(|argument| argument == "--weights");
+    let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());
+    let model = base(forms);
     if json {
-        return lines(&model, threads);
+        return lines(&model, forms, threads);
     }
     let mut criterion = Criterion::default()
         .sample_size(10)
@@ -52,7 +56,7 @@ fn main() {
     criterion.final_summary();
 }
 
-fn base() -> Model {
+fn base(forms: &str) -> Model {
     let dims = Dims {
         d_model: 512,
         layers: [6, 6],
@@ -63,7 +67,8 @@ fn base() -> Model {
         ..Dims::small(Family::Marian)
     };
     let isa = Isa::detect().expect("the set that the environment names");
-    Model::load(&dims.checkpoint(1), isa).expect("a random model")
+    let forms = forms.parse().expect("a form");
+    Model::load_as(&dims.checkpoint(1), isa, &forms, &mut |_| ()).expect("a random model")
 }
 
 fn sources(count: usize, len: usize) -> Vec<Vec<u32>> {
@@ -187,7 +192,7 @@ fn measure(mut work: impl FnMut()) -> (f64, u64) {
     (seconds[2], allocations)
 }
 
-fn lines(model: &Model, threads: usize) {
+fn lines(model: &Model, forms: &str, threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
     let say = |what: &str,
@@ -214,14 +219,15 @@ fn lines(model: &Model, threads: usize) {
                 session.memory(&borrowed).expect("a memory");
             })
         });
-        say("encode f32", &[batch, len], seconds, batch * len, allocations, bytes);
+        let what = format!("encode {forms}");
+        say(&what, &[batch, len], seconds, batch * len, allocations, bytes);
     }
     for (batch, beams, scores) in DECODES {
         let mut work = Decode::new(model, batch, (beams, scores), kind.clone());
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
-        let what = format!("decode f32, {}", strategy_name(beams, scores));
+        let what = format!("decode {forms}, {}", strategy_name(beams, scores));
         let shape = [batch, SOURCE, TARGET];
         say(&what, &shape, seconds, batch * TARGET, allocations - 1, bytes);
     }

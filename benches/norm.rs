@@ -44,6 +44,7 @@ fn main() {
     for (r, c) in LOGITS {
         add(&mut criterion, "log_softmax", (r, c), 2, || rows::log_softmax(isa, r, c));
     }
+    #[cfg(feature = "train")]
     for (r, c) in [(1500, 128), (4096, 512)] {
         let norm = || rows::layer_norm_backward(isa, r, c);
         add(&mut criterion, "layer_norm_backward", (r, c), 3, norm);

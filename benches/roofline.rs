@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench roofline                     every kernel, as a table
+//! cargo bench --bench roofline --features train    and those of training
 //! cargo bench --bench roofline -- gemm 512x512     kernels whose name and shape contain both words
 //! cargo bench --bench roofline -- 'softmax|gelu'   or one of these
 //!   --json              one JSON object a line instead of a table
@@ -29,13 +30,15 @@
 //! they are plain Rust, and the fraction is small. The limit of `gemm_bytes` is `byte_peak`, four
 //! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
 //! `fma_peak`; rows in 16 bits count as two of bytes.
+//! `gemm/bf16` and `gemm/f16` have weights of two bytes, and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};
 use support::{
-    buffer, bytes, catalog, clock, heads, limits, matmul, options, report, rows, screen, updates,
-    work,
+    buffer, bytes, catalog, clock, heads, limits, matmul, options, report, rows, screen, work,
 };
+#[cfg(feature = "train")]
+use support::{training, updates};
 
 mod support {
     pub(crate) mod buffer;
@@ -50,6 +53,9 @@ mod support {
     pub(crate) mod report;
     pub(crate) mod rows;
     pub(crate) mod screen;
+    #[cfg(feature = "train")]
+    pub(crate) mod training;
+    #[cfg(feature = "train")]
     pub(crate) mod updates;
     pub(crate) mod work;
 }
@@ -74,7 +80,10 @@ fn main() -> ExitCode {
 
     let mut report = report::Report::new(options.json);
     let mut found = false;
-    for group in catalog::groups(&options) {
+    let groups = catalog::groups(&options).into_iter();
+    #[cfg(feature = "train")]
+    let groups = groups.chain(training::groups(&options));
+    for group in groups {
         let wanted = group.keep(|name| options.wants(name, &group.shape));
         found |= !wanted.is_empty();
         if options.list {

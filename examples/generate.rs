@@ -10,26 +10,34 @@
 
 #[path = "support/arguments.rs"]
 pub(crate) mod arguments;
+#[path = "support/compare.rs"]
+mod compare;
 #[path = "support/counting.rs"]
 pub(crate) mod counting;
+#[path = "support/drafts.rs"]
+mod drafts;
 #[path = "support/features.rs"]
 mod features;
 #[path = "support/requests.rs"]
 mod requests;
+#[path = "support/statistics.rs"]
+mod statistics;
 
 use arguments::{Arguments, Command, HELP};
+use drafts::Drafts;
 use features::Inputs;
 use requests::{Answer, Request};
 use safetensors::tensor::{Dtype, TensorView};
-use serde::Serialize;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
 use simdformer::kernels::{ISA_VARIABLE, Isa};
 use simdformer::search::{
     Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
 };
-use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
-use std::collections::BTreeMap;
+use simdformer::{
+    Counts, Event, Features, Forms, Limits, Model, Sentence, Session, Source, Threads,
+};
+use statistics::{Measured, Statistics, peak_rss_bytes};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
@@ -107,16 +115,26 @@ pub(crate) fn run(
     let isa = isa.unwrap_or_else(Isa::best);
 
     let start = Instant::now();
-    let model = load(&Checkpoint::open(&arguments.model)?, isa, watched)?;
+    let checkpoint = Checkpoint::open(&arguments.model)?;
+    // What is compared is loaded when its turn comes.
+    let model = match arguments.compare_weights {
+        true => None,
+        false => Some(load(&arguments, &checkpoint, isa, watched)?),
+    };
     let load_seconds = start.elapsed().as_secs_f64();
 
-    let config = model.config();
-    if arguments.score && config.decoder.is_none() {
-        let message = "--score needs a decoder, which this model does not have";
-        return Err(Failure { code: USAGE, error: message.into() });
+    let config = model.as_ref().map_or(checkpoint.config(), Model::config);
+    for (asked, option) in
+        [(arguments.score, "--score"), (arguments.compare_weights, "--compare-weights")]
+    {
+        if asked && config.decoder.is_none() {
+            let message = format!("{option} needs a decoder, which this model does not have");
+            return Err(Failure { code: USAGE, error: message.into() });
+        }
     }
     let options = arguments.search_options(config).map_err(Failure::usage)?;
     check_options(&options, config)?;
+    arguments.check_drafts(&options).map_err(Failure::usage)?;
     arguments.check_features(config).map_err(Failure::usage)?;
     let timestamps = arguments.timestamps(config).map_err(Failure::usage)?;
     let mut text = String::new();
@@ -134,9 +152,22 @@ pub(crate) fn run(
     };
 
     let threads = arguments.threads.unwrap_or(1);
-    let batch =
-        Batch { arguments: &arguments, options: &options, requests: &requests, inputs, timestamps };
-    let (answers, measured) = in_pool(threads, |threads| batch.run(&model, threads))?;
+    let drafts = Drafts::read(&arguments, requests.len(), config)?;
+    let drafts = drafts.as_ref();
+    let batch = Batch {
+        arguments: &arguments,
+        options: &options,
+        requests: &requests,
+        inputs,
+        timestamps,
+        drafts,
+    };
+    let Some(model) = &model else {
+        let report = in_pool(threads, |threads| batch.compare(&checkpoint, isa, threads))?;
+        out.write_all(report.as_bytes())?;
+        return Ok(None);
+    };
+    let (answers, measured) = in_pool(threads, |threads| batch.run(model, threads))?;
     for answer in &answers {
         serde_json::to_writer(&mut *out, answer)?;
         out.write_all(b"\n")?;
@@ -150,6 +181,9 @@ pub(crate) fn run(
         new_tokens: measured.new_tokens,
         tokens_per_second: if seconds > 0.0 { measured.new_tokens as f64 / seconds } else { 0.0 },
         allocations: measured.allocations,
+        steps: measured.counts.map(|counts| counts.steps),
+        drafted: measured.counts.map(|counts| counts.drafted),
+        accepted: measured.counts.map(|counts| counts.accepted),
         model_bytes: model.bytes(),
         peak_rss_bytes: peak_rss_bytes(),
         isa: isa.name(),
@@ -162,14 +196,34 @@ pub(crate) fn run(
 
 /// Loads a model; says before it, and while it lasts, what it takes and how far it is.
 fn load(
+    arguments: &Arguments,
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
     watched: Option<&mut dyn Write>,
 ) -> Result<Model, Failure> {
-    let Some(notes) = watched else { return Ok(Model::load(checkpoint, isa)?) };
-    writeln!(notes, "needs {}", Model::requirements(checkpoint, isa)?)?;
+    if let Some(path) = &arguments.packed {
+        return Ok(Model::open_packed(checkpoint.config().clone(), path)?);
+    }
+    let forms = arguments.weights.clone().unwrap_or_default();
+    let model = load_as(checkpoint, isa, &forms, watched)?;
+    if let Some(path) = &arguments.save_packed {
+        model.save_packed(path)?;
+    }
+    Ok(model)
+}
+
+fn load_as(
+    checkpoint: &Checkpoint<'_>,
+    isa: Isa,
+    forms: &Forms,
+    watched: Option<&mut dyn Write>,
+) -> Result<Model, Failure> {
+    let Some(notes) = watched else {
+        return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
+    };
+    writeln!(notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
     let mut percent = 0;
-    let model = Model::load_with(checkpoint, isa, &mut |loading| {
+    let model = Model::load_as(checkpoint, isa, forms, &mut |loading| {
         let now = 100 * loading.done / loading.total.max(1);
         if now > percent {
             percent = now;
@@ -221,44 +275,6 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
     options.validate(&limits).map_err(Failure::usage)
 }
 
-/// The most memory that the program has held, where the system tells.
-fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1024)
-}
-
-#[derive(Serialize)]
-struct Statistics {
-    load_seconds: f64,
-    plan_bytes: usize,
-    encode_seconds: f64,
-    decode_seconds: f64,
-    new_tokens: usize,
-    tokens_per_second: f64,
-    allocations: u64,
-    model_bytes: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak_rss_bytes: Option<u64>,
-    isa: &'static str,
-    threads: usize,
-    /// What was taken for keys that the checkpoint's files lack.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    defaults: BTreeMap<&'static str, String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unsupported: Vec<String>,
-}
-
-/// What a run of the batch took: medians over its repeats.
-struct Measured {
-    plan_bytes: usize,
-    encode_seconds: f64,
-    decode_seconds: f64,
-    new_tokens: usize,
-    allocations: u64,
-}
-
 /// All requests, to be run together.
 struct Batch<'a> {
     arguments: &'a Arguments,
@@ -267,6 +283,7 @@ struct Batch<'a> {
     /// What the encoder reads of each.
     inputs: Inputs<'a>,
     timestamps: Option<Timestamps>,
+    drafts: Option<&'a Drafts>,
 }
 
 impl Batch<'_> {
@@ -283,6 +300,30 @@ impl Batch<'_> {
         } else {
             self.search(&mut session)
         }
+    }
+
+    /// What each form of weights does to the model.
+    fn compare(
+        &self,
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        threads: Threads,
+    ) -> Result<String, Failure> {
+        let start = self.options.start;
+        let targets = self.requests.iter().map(|request| {
+            request.decoder_input_ids.is_some().then(|| request.after_start(start).to_vec())
+        });
+        let comparison = compare::Comparison {
+            checkpoint,
+            isa,
+            inputs: &self.inputs,
+            targets: targets.collect(),
+            options: self.options,
+            limits: self.limits(checkpoint.config()),
+            threads,
+            wanted: self.arguments.agreement.unwrap_or(0.995),
+        };
+        comparison.run()
     }
 
     /// What follows the decoder start: as the line says, or as the checkpoint does for what is heard in `language`.
@@ -340,6 +381,7 @@ impl Batch<'_> {
             },
             beams: if self.arguments.score { 1 } else { self.options.sequences() },
             end_tokens: self.options.eos.len().max(1),
+            draft_tokens: Drafts::tokens(self.drafts),
         }
     }
 
@@ -365,19 +407,30 @@ impl Batch<'_> {
         rules.extend(rule.as_mut().map(|rule| rule as &mut dyn LogitsProcessor));
         let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
 
+        let expected = Drafts::expected(self.drafts, &requests);
+        let mut counts = Counts::default();
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
         let allocated = counting::allocations();
         for _ in 0..repeat {
             outputs.iter_mut().for_each(Output::clear);
             let start = Instant::now();
-            session.generate(&requests, self.options, &mut hooks, &mut |event| {
+            let mut on_event = |event: Event<'_>| {
                 if let Event::Done(done) = event {
                     for hypothesis in done.hypotheses() {
                         outputs[done.source].push(hypothesis.tokens, hypothesis.score);
                     }
                 }
-            })?;
+            };
+            let asked = (&requests[..], self.options);
+            counts = Drafts::generate(
+                self.drafts,
+                &expected,
+                session,
+                asked,
+                &mut hooks,
+                &mut on_event,
+            )?;
             let whole = start.elapsed().as_secs_f64();
             // Alone and after the run, so that what is cold at first counts as decoding.
             let start = Instant::now();
@@ -402,6 +455,7 @@ impl Batch<'_> {
             decode_seconds: median(&mut decoding),
             new_tokens,
             allocations,
+            counts: self.drafts.map(|_| counts),
         };
         Ok((answers.collect(), measured))
     }
@@ -424,6 +478,7 @@ impl Batch<'_> {
             decode_seconds: 0.0,
             new_tokens: 0,
             allocations: counting::allocations() - allocated,
+            counts: None,
         };
         Ok((vec![Answer::default(); count], measured))
     }
@@ -490,6 +545,7 @@ impl Batch<'_> {
             decode_seconds: median(&mut decoding),
             new_tokens,
             allocations,
+            counts: None,
         };
         Ok((answers.collect(), measured))
     }

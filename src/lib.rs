@@ -35,6 +35,7 @@
 //! | translate: the best, the best few, samples | `examples/first_hour/translate.rs` | [`Session::generate`], [`search::SearchOptions`] |
 //! | stream; end one source, or everything | `examples/first_hour/stream.rs` | [`Event`], [`Stop`], [`Session::check`] |
 //! | admit a sentence while others are under way | `examples/first_hour/admit.rs` | [`search::Search`], [`Session::step`] |
+//! | guess what comes next, checked in one pass | `examples/support/drafts.rs` | [`Session::generate_drafted`], [`Session::verify`], [`Drafter`] |
 //! | a service of threads that share the weights | `examples/first_hour/service.rs` | [`ModelRef`]: a session that owns an `Arc` |
 //! | an architecture by hand, weights from memory | `examples/first_hour/by_hand.rs` | [`Model::from_fn`], [`config::Config::transformer`] |
 //! | what one head looks at | `examples/first_hour/one_head.rs` | [`Session::align`] |
@@ -111,10 +112,14 @@ pub mod train;
 
 pub use error::KernelError;
 pub use features::Features;
-pub use model::{Answer, Form, Loading, Model, ModelError, Parameter, Requirements};
+pub use model::{
+    Answer, Form, Forms, FormsError, Loading, Model, ModelError, PackedError, Parameter,
+    Requirements, WeightForm,
+};
 pub use session::{
-    Counts, EachLogits, Event, Generated, Limits, ModelRef, Plan, Row, Sentence, Session,
-    SessionError, Source, SourceError, StepRow, Stop, Threads, Watched,
+    Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given, Limits,
+    ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source, SourceError, StepRow,
+    Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
 

@@ -1,6 +1,8 @@
 //! The tests of the model layer, one module a file, in one program: linked once, and its tests run side
 //! by side. What counts the allocations of the whole process is a program of its own.
 
+#[path = "support/digest.rs"]
+mod digest;
 #[path = "support/golden_options.rs"]
 mod golden_options;
 #[path = "support/naive_search.rs"]
@@ -31,13 +33,16 @@ mod config;
 mod continuous;
 mod display;
 mod documents;
+mod drafts;
 mod error_chains;
 mod events;
 mod executor;
 mod families;
 mod features;
 mod first_hour;
+mod forms;
 mod generate;
+mod golden_bits;
 mod golden_gradients;
 mod golden_models;
 mod golden_search;
@@ -58,5 +63,6 @@ mod search;
 mod search_processors;
 mod search_promises;
 mod trace;
+mod verify;
 mod vocabulary;
 mod weights;

@@ -13,7 +13,7 @@ use simdformer::search::{
     AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchError,
     SearchOptions, Strategy,
 };
-use simdformer::{Event, Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::{DraftRow, Event, Limits, Model, Row, Sentence, Session, Source, StepRow};
 
 const LIMITS: Limits = Limits {
     sentences: 2,
@@ -22,6 +22,7 @@ const LIMITS: Limits = Limits {
     target_tokens: 5,
     beams: 2,
     end_tokens: 2,
+    draft_tokens: 2,
 };
 
 fn model() -> Model {
@@ -185,6 +186,38 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         s.release(row).expect("released");
         let mut scratch = vec![0.0; s.plan().trace_floats()];
         said(s.align(sentence, &[1, 2], (0, &[0]), &mut scratch, &mut [0.0; 5]))
+    }),
+    ("a draft that was not planned", &["`draft_tokens` = 2", "needs 3"], |s| {
+        let row = begin(s).1;
+        said(s.verify(StepRow { row, token: 1 }, &[1; 3], &mut |_, _| Ok(None)))
+    }),
+    ("two drafts that were not planned", &["`draft_tokens` = 2", "needs 4"], |s| {
+        let (sentence, row) = begin(s);
+        let other = s.start(sentence).expect("a row");
+        said(s.step_drafts(&[row, other].map(|row| DraftRow { row, token: 1, draft: &[1; 2] })))
+    }),
+    ("an id of a draft outside the vocabulary", &["token 1", "id 131"], |s| {
+        let row = begin(s).1;
+        said(s.verify_best(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
+    }),
+    ("an id before a draft outside the vocabulary", &["token 0", "id 132"], |s| {
+        let row = begin(s).1;
+        said(s.verify(StepRow { row, token: 132 }, &[1], &mut |_, _| Ok(None)))
+    }),
+    ("a choice that gives up", &["search", "no more"], |s| {
+        let row = begin(s).1;
+        let gives_up = &mut |i, _: &mut [f32]| match i {
+            0 => Ok(Some(1)),
+            _ => Err(SearchError::Processor("no more")),
+        };
+        let refused = said(s.verify(StepRow { row, token: 1 }, &[1; 2], gives_up));
+        assert_eq!(s.row_len(row), Ok(0), "nothing has changed");
+        refused
+    }),
+    ("a rewind to what never was", &["fed 2 tokens", "back to 3"], |s| {
+        let (_, row) = begin(s);
+        s.prefill(row, &[1, 2], None).expect("prefilled");
+        said(s.rewind(row, 3))
     }),
     ("a draft past the planned length", &["`target_tokens` = 5", "needs 8"], |s| {
         let (_, row) = begin(s);

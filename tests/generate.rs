@@ -434,6 +434,49 @@ fn wrong_lines_are_named() {
     assert_eq!(code, 1);
 }
 
+/// The answers of one run as the guesses of the next: the same answers in fewer steps.
+#[test]
+fn drafts_are_answers_of_an_earlier_run() {
+    let name = "models/fr-en";
+    let input = "\
+        {\"input_ids\": [954, 1388, 1444, 774, 2040, 2315, 375, 0]}\n\
+        {\"input_ids\": [1635, 509, 1107, 229, 13, 0], \"decoder_input_ids\": [2230, 554]}\n";
+    let path = std::env::temp_dir().join(format!("answers-{}.jsonl", std::process::id()));
+    let draft = format!("--draft {}", path.display());
+    for options in ["", "--no-scores", "--sample --seed 5"] {
+        let (plain, statistics) = run(name, options, input);
+        assert!(statistics.get("steps").is_none(), "{statistics}");
+        let tokens = statistics["new_tokens"].as_u64().expect("a count");
+        std::fs::write(&path, lines(&plain)).expect("a file");
+        for guesses in [&draft, "--ngrams 1", &format!("{draft} --ngrams 2")] {
+            let (answers, statistics) = run(name, &format!("{options} {guesses}"), input);
+            assert_eq!(answers, plain, "{options} {guesses}");
+            let count = |name: &str| statistics[name].as_u64().expect("a count");
+            assert!(count("accepted") <= count("drafted"), "{statistics}");
+            if guesses.starts_with("--draft") {
+                // 4 and 8 tokens are guessed of each, and what is chosen after them comes as well.
+                assert!(count("steps") <= 1 + tokens / 5, "{statistics}");
+            }
+        }
+        assert_eq!(run(name, &format!("{draft} --ngrams 1 {options}"), input).0, plain);
+    }
+    for (text, options, code, part) in [
+        ("{}", &draft, 1, "line 1: missing field `sequences`"),
+        ("{\"sequences\": [[1]]}", &draft, 1, "expected a line for each of 2 lines, found 1"),
+        ("{\"sequences\": [[1, 99999]]}", &draft, 1, "line 1: expected ids below"),
+        ("", &"--draft /nowhere/at/all".to_owned(), 1, "/nowhere/at/all: "),
+        ("", &format!("{draft} --beams 2"), 2, "--draft has no effect without --beams 1"),
+        ("", &"--ngrams 2 --beams 2".to_owned(), 2, "--ngrams has no effect without --beams 1"),
+        ("", &"--ngrams 0".to_owned(), 2, "--ngrams: expected a whole number from 1 up"),
+    ] {
+        std::fs::write(&path, text).expect("a file");
+        let (found, message) = failure(name, options, input);
+        assert!(message.contains(part), "{options}: {message}");
+        assert_eq!(found, code, "{options}: {message}");
+    }
+    std::fs::remove_file(&path).expect("a file to remove");
+}
+
 /// A model that only encodes: hidden states on demand, and nothing said.
 #[test]
 fn an_encoder_writes_its_hidden_states_and_says_nothing() {

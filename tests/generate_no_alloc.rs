@@ -38,6 +38,7 @@ fn main() {
     for options in [
         "",
         "--beams 5 --num-return-sequences 3 --no-repeat-ngram-size 3 --repetition-penalty 1.2",
+        "--ngrams 1 --min-new-tokens 20",
         "--sample --num-return-sequences 4 --top-p 0.9 --min-p 0.01 --temperature 1.5",
     ] {
         for threads in if cfg!(feature = "rayon") { &["1", "2", "3"][..] } else { &["1"] } {

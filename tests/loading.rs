@@ -385,7 +385,7 @@ fn a_model_in_halves_is_the_model_of_the_same_values() {
                 Model::load(&checkpoint, Isa::best()).expect("a model")
             };
             let (half, single) = (model(&halves), model(&singles));
-            assert_eq!(half.bytes(), single.bytes(), "{family:?} {dtype}");
+            assert!(half.bytes() < single.bytes(), "{family:?} {dtype}");
             let found = results(&half);
             assert!(found.iter().all(|&bits| f32::from_bits(bits).is_finite()), "{family:?}");
             assert_eq!(found, results(&single), "{family:?} {dtype}");

@@ -27,15 +27,27 @@ fn kinds() -> Vec<Dims> {
 
 /// Runs `check` for every kind of model on every instruction set.
 fn for_every_model(check: impl Fn(&str, &Model)) {
-    for dims in kinds() {
+    for (index, dims) in kinds().into_iter().enumerate() {
         let checkpoint = dims.checkpoint(11);
+        let what = |isa: Isa, forms: &str| {
+            format!("{} norm_first={} {isa} {forms}", dims.family.model_type(), dims.norm_first)
+        };
         for isa in Isa::available() {
             let model = Model::load(&checkpoint, isa).expect("a model");
-            let what = format!("{} norm_first={} {isa}", dims.family.model_type(), dims.norm_first);
-            check(&what, &model);
+            check(&what(isa, "f32"), &model);
+        }
+        // Each kind in one other form on each set: in each form each kind of thing happens.
+        for (isa, offset) in Isa::available().zip(0..) {
+            let forms = FORMS[(index + offset) % FORMS.len()];
+            let chosen = forms.parse().expect("forms");
+            let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+            check(&what(isa, forms), &model);
         }
     }
 }
+
+/// What is not f32.
+const FORMS: [&str; 5] = ["int8", "int8x16", "bf16", "int8,output=int8", "f16,encoder=int8"];
 
 fn bits(floats: &[f32]) -> Vec<u32> {
     assert!(floats.iter().all(|x| x.is_finite()), "not finite");

@@ -17,7 +17,9 @@ use simdformer::kernels::Isa;
 use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
-use simdformer::{Features, Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::{
+    DraftContext, Features, Given, Limits, Model, NGrams, Row, Sentence, Session, Source, StepRow,
+};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -26,26 +28,31 @@ const CALLS: usize = 200;
 const SENTENCES: usize = 3;
 const BEAMS: usize = 4;
 const TARGET: usize = 24;
+const DRAFT: usize = 4;
 
 /// One use of the session in each of its ways; the number says which.
-const WAYS: [&str; 11] = [
+const WAYS: [&str; 15] = [
     "encode",
     "memory",
     "start, fork and release",
     "step",
     "step for the best tokens",
     "prefill",
+    "verify and rewind",
+    "verify for the best tokens",
     "greedy",
     "greedy without scores",
     "beam",
     "sample",
+    "greedy with drafts",
+    "one sample with drafts",
     "clear",
 ];
 
 struct Requests {
     sources: Vec<Vec<u32>>,
     prefix: Vec<u32>,
-    searches: [SearchOptions; 4],
+    searches: [SearchOptions; 6],
 }
 
 impl Requests {
@@ -64,6 +71,7 @@ impl Requests {
             num_return_sequences,
             ..base.clone()
         };
+        let drawn = Strategy::Sample(SampleOptions::default());
         let sample =
             SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
         Self {
@@ -74,6 +82,8 @@ impl Requests {
                 SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
                 with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
                 with(Strategy::Sample(sample), 2),
+                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+                with(drawn, 1),
             ],
         }
     }
@@ -128,16 +138,38 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
             session.release(row).expect("released");
             sum
         }
+        verify @ ("verify and rewind" | "verify for the best tokens") => {
+            let row = session.start(state.sentences[0]).expect("a row");
+            let (step, draft) = (StepRow { row, token: 1 }, &requests.prefix[..DRAFT]);
+            let verified = if verify == "verify and rewind" {
+                let mut choose = |i: usize, _: &mut [f32]| Ok(draft[..2].get(i).copied());
+                let verified = session.verify(step, draft, &mut choose).expect("verified");
+                session.rewind(row, 1).expect("rewound");
+                verified
+            } else {
+                let banned = |i: usize, id: u32| i < 2 && id != draft[i];
+                session.verify_best(step, draft, &banned).expect("verified")
+            };
+            session.release(row).expect("released");
+            assert!(verified.accepted >= 2);
+            verified.accepted as f32
+        }
         "clear" => {
             session.clear();
             state.started = false;
             session.free_sentences() as f32
         }
         search => {
-            let options = &requests.searches[["greedy", "greedy without scores", "beam", "sample"]
-                .iter()
-                .position(|&name| name == search)
-                .expect("a search")];
+            const SEARCHES: [&str; 6] = [
+                "greedy",
+                "greedy without scores",
+                "beam",
+                "sample",
+                "greedy with drafts",
+                "one sample with drafts",
+            ];
+            let options = &requests.searches
+                [SEARCHES.iter().position(|&name| name == search).expect("a search")];
             let mut sources = sources.map(Source::new);
             sources[1].prefix = &requests.prefix[..2];
             let mut sum = 0.0;
@@ -147,9 +179,20 @@ fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut Stat
                 let hypotheses = done.hypotheses();
                 sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
             };
-            session
-                .generate(&sources, options, &mut Hooks::default(), &mut on_event)
-                .expect("done");
+            let hooks = &mut Hooks::default();
+            if search.ends_with("with drafts") {
+                let given = [&requests.prefix[..]; SENTENCES];
+                let mut guess = |context: &DraftContext<'_>, draft: &mut [u32]| {
+                    draft.fill(context.target.len() as u32);
+                    draft.len()
+                };
+                let mut drafter = ((Given(&given), NGrams { shortest: 1 }), &mut guess);
+                let counts =
+                    session.generate_drafted(&sources, options, hooks, &mut drafter, &mut on_event);
+                assert!(counts.expect("done").drafted > 0);
+            } else {
+                session.generate(&sources, options, hooks, &mut on_event).expect("done");
+            }
             sum
         }
     }
@@ -248,13 +291,19 @@ struct Case {
 
 impl Case {
     fn new(what: &str, checkpoint: &Checkpoint, isa: Isa) -> Self {
-        let model = Model::load(checkpoint, isa).expect("a model");
+        Self::in_forms(what, checkpoint, isa, "stored")
+    }
+
+    fn in_forms(what: &str, checkpoint: &Checkpoint, isa: Isa, forms: &str) -> Self {
+        let chosen = forms.parse().expect("forms");
+        let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
         let requests = Requests::new(&model);
-        Self { what: format!("{what}, {isa}"), model: Arc::new(model), requests }
+        Self { what: format!("{what}, {isa}, {forms}"), model: Arc::new(model), requests }
     }
 
     fn session(&self, _place: usize) -> Session<'static> {
-        let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+        let limits =
+            Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
         let session = Session::new(Arc::clone(&self.model), limits).expect("a session");
         #[cfg(feature = "rayon")]
         let session = {
@@ -363,7 +412,7 @@ fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
     let prefix = random.ids(3, model.config().target_vocab);
     let requests =
         sources.map(|features| Source { prefix: &prefix, ..Source::of_features(features) });
-    let limits = Limits { beams: BEAMS, ..Limits::new(SENTENCES, 14, TARGET) };
+    let limits = Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
     let mut session = Session::new(&model, limits).expect("a session");
     let greedy = SearchOptions { max_new_tokens: Some(6), ..session.search_options() };
     let beam = BeamOptions { beams: BEAMS, ..BeamOptions::default() };
@@ -456,7 +505,10 @@ fn main() {
         vocabulary: 2003,
         ..Dims::small(Family::Marian)
     };
-    cases.push(Case::new("a larger marian", &large.checkpoint(2), Isa::best()));
+    let large = large.checkpoint(2);
+    for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
+        cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
+    }
     check(&cases, &pools);
     #[cfg(target_os = "linux")]
     nobody_spins();

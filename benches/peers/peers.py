@@ -9,6 +9,7 @@ with NAME. `encode` and `decode` need `--models`.
 """
 
 import argparse
+import copy
 import importlib.util
 import json
 import logging
@@ -211,8 +212,9 @@ def ids(batch, length, vocab):
     return [[int(t) for t in np.random.RandomState(i).randint(2, vocab - 2, length - 1)] + [0] for i in range(batch)]
 
 
-def ort_encoder(encoder, x, threads):
-    """The encoder as ONNX for the shape of `x`, exported by torch, checked against torch."""
+def ort_encoder(encoder, x, threads, int8=False):
+    """The encoder as ONNX for the shape of `x`, exported by torch, checked against torch; with `int8` with the weights of
+    its linear layers in bytes, one scale a column, as ONNX Runtime's own tool makes them."""
 
     class Encoder(torch.nn.Module):
         def __init__(self):
@@ -236,12 +238,18 @@ def ort_encoder(encoder, x, threads):
             input_names=["input_ids"],
             output_names=["memory"],
         )
+        if int8:
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            quantize_dynamic(path, path + ".int8", per_channel=True, weight_type=QuantType.QInt8)
+            path += ".int8"
         session = ort_session(path, threads)
         expected = Encoder()(example).numpy()
     output = np.zeros(expected.shape, np.float32)
     f = bound(session, {"input_ids": x.numpy()}, output)
     f()
-    check("onnxruntime", output, expected)
+    if not int8:
+        check("onnxruntime", output, expected)
     return f
 
 
@@ -271,6 +279,31 @@ def encode(bench):
         if bench.wants("onnxruntime") and can_export():
             f = ort_encoder(model.model.encoder, x, bench.threads)
             bench.time("onnxruntime", "encode f32", (b, s), f, b * s, "tok/s")
+        if bench.wants("onnxruntime") and can_export():
+            f = ort_encoder(model.model.encoder, x, bench.threads, int8=True)
+            bench.time("onnxruntime", "encode int8", (b, s), f, b * s, "tok/s")
+        if bench.wants("ctranslate2"):
+            import ctranslate2
+
+            for kind, compute in (("f32", "float32"), ("int8", "int8")):
+                translator = ctranslate2.Translator(
+                    f"{bench.models}/ct2_{kind}",
+                    device="cpu",
+                    inter_threads=1,
+                    intra_threads=bench.threads,
+                    compute_type=compute,
+                )
+                tokens = [[f"t{t}" for t in row[:-1]] for row in ids(b, s, vocab)]
+                run = lambda: translator.translate_batch(tokens, beam_size=1, max_decoding_length=1, max_batch_size=0)
+                bench.time("ctranslate2", f"encode {kind}", (b, s), run, b * s, "tok/s")
+                del translator
+    if bench.wants("oneDNN"):
+        # Rows are rounded with one scale a tensor, as oneDNN's linear layers in PyTorch are.
+        torch.backends.quantized.engine = "onednn"
+        with torch.inference_mode(False), torch.no_grad():
+            bytes_ = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model.model.encoder), {torch.nn.Linear})
+        x = torch.tensor(ids(8, 128, vocab))
+        bench.time("oneDNN in PyTorch", "encode int8", (8, 128), lambda: bytes_(x), 8 * 128, "tok/s")
     if bench.wants("hf-torch"):
         half = model.to(torch.bfloat16)
         x = torch.tensor(ids(8, 128, vocab))

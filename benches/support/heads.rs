@@ -2,9 +2,11 @@
 
 use crate::buffer::Buffer;
 use crate::work::Work;
+#[cfg(feature = "train")]
+use simdformer_kernels::train;
 use simdformer_kernels::{
     Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut,
-    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step, train,
+    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
 };
 use std::hint::black_box;
 
@@ -138,6 +140,7 @@ pub(crate) fn prefill(isa: Isa, shape: Shape, mask: Mask, under: Under) -> Work 
 }
 
 /// A step of training: of the forward, which keeps its sums, of the gradient, or of both.
+#[cfg(feature = "train")]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Part {
     Forward,
@@ -146,6 +149,7 @@ pub(crate) enum Part {
 }
 
 /// Self-attention of training on one fused buffer. The gradient is five products to the forward's two.
+#[cfg(feature = "train")]
 pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: Part) -> Work {
     let table = under.table(shape);
     let mut d_table = under.table(shape);
@@ -179,6 +183,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
                 qkv,
                 &sequences,
                 &options,
+                None,
                 context,
                 sums,
                 scratch,
@@ -198,6 +203,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
             Heads::new(&d_context, tokens).expect("gradient"),
             &sequences,
             &options,
+            None,
             train::QkvMut::fused(&mut gradient, tokens).expect("gradients"),
             (under == Under::Relative).then_some(&mut d_table),
             &mut backward_scratch,

@@ -4,8 +4,10 @@
 
 use crate::buffer::Buffer;
 use crate::work::Work;
+#[cfg(feature = "train")]
+use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm, train,
+    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Storage, gemm,
 };
 use std::hint::black_box;
 
@@ -25,6 +27,11 @@ impl Shape {
     /// Bytes of W.
     pub(crate) fn weight_bytes(self) -> f64 {
         4.0 * self.1 as f64 * self.2 as f64
+    }
+
+    /// Bytes of W in numbers of sixteen bits.
+    pub(crate) fn half_bytes(self) -> f64 {
+        0.5 * self.weight_bytes()
     }
 
     /// A, W as `[depth, columns]`, and C.
@@ -70,7 +77,27 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
     })
 }
 
+/// This library, with W packed in numbers of sixteen bits.
+pub(crate) fn stored(isa: Isa, shape: Shape, storage: Storage) -> Work {
+    let Shape(m, n, k) = shape;
+    let (a, w, mut c) = shape.operands();
+    let length = PackedMatrix::len_as(isa, storage, k, n).expect("length");
+    let mut packed = Buffer::zeros(length);
+    let weight = Matrix::new(&w, k, n).expect("weight");
+    let serial = Parallelism::Serial;
+    PackedMatrix::pack_block_as(isa, storage, weight, (k, n), 0, &mut packed, serial)
+        .expect("pack");
+    let work = shape.work(move |parallelism| {
+        let weight = PackedMatrix::from_packed_as(isa, storage, k, n, &packed).expect("packed");
+        let a = Matrix::new(black_box(&a), m, k).expect("a");
+        let c = MatrixMut::new(&mut c, m, n).expect("c");
+        gemm(a, &weight, &Epilogue::default(), c, parallelism).expect("gemm");
+    });
+    Work { bytes: shape.half_bytes(), ..work }
+}
+
 /// The product of a gradient and of a weight, times the derivative of an activation.
+#[cfg(feature = "train")]
 pub(crate) fn derivative(isa: Isa, shape: Shape, of: Activation) -> Work {
     let pre = Box::leak(Box::new(Buffer::random(shape.0 * shape.1, 5)));
     let pre = Matrix::new(pre, shape.0, shape.1).expect("pre");
@@ -119,6 +146,7 @@ pub(crate) fn packing(isa: Isa, columns: usize, depth: usize, by_row: bool) -> W
 
 /// Rows, outputs and inputs: a feed-forward block and a projection of the base size, then the same and the
 /// output projection of a small model, in batches of usual size.
+#[cfg(feature = "train")]
 pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
     (4096, 2048, 512),
     (4096, 512, 2048),
@@ -130,9 +158,11 @@ pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
 ];
 
 /// Rows of a leaf of a gradient.
+#[cfg(feature = "train")]
 const LEAF: usize = 512;
 
 /// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
+#[cfg(feature = "train")]
 pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
     let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
     let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));

@@ -47,6 +47,14 @@ impl Limit {
         }
     }
 
+    /// Whether something that moves `bytes` in one call is held to this one of `limits`: of several
+    /// footprints, to the one that is nearest.
+    fn holds(self, limits: &[Self], bytes: f64) -> bool {
+        let Self::Read(own) = self else { return true };
+        let away = |footprint: usize| (footprint as f64 - bytes).abs();
+        !limits.iter().any(|other| matches!(*other, Self::Read(other) if away(other) < away(own)))
+    }
+
     /// One of `copies` at once; together they touch the footprint.
     pub(crate) fn work(self, isa: Isa, copies: usize) -> Work {
         match self {
@@ -181,8 +189,11 @@ pub(crate) fn measure(group: &Group, wanted: &[usize], options: &Options) -> Vec
         .collect();
     // A kernel on one thread has the limits of one thread.
     let mut bounds: Vec<(Limit, Mode, Runner)> = Vec::new();
-    for (kernel, _) in &kernels {
+    for (kernel, runner) in &kernels {
         for &limit in &group.limits {
+            if !limit.holds(&group.limits, runner.amount.bytes) {
+                continue;
+            }
             let mode = limit_mode(kernel.mode, options);
             if !bounds.iter().any(|bound| (bound.0, bound.1) == (limit, mode)) {
                 let copies = if mode == Mode::Copies { options.threads } else { 1 };
@@ -227,7 +238,7 @@ fn row(
     };
     let binding = bounds
         .iter()
-        .filter(|bound| bound.1 == mode)
+        .filter(|bound| bound.1 == mode && bound.0.holds(&group.limits, runner.amount.bytes))
         .map(|bound| (share(bound), bound))
         .max_by(|x, y| x.0.total_cmp(&y.0));
     let (fraction, limit, rate, limit_of) = match binding {

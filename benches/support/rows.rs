@@ -5,7 +5,9 @@ use crate::work::Work;
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
 use simdformer_kernels::softmax;
-use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut, train};
+#[cfg(feature = "train")]
+use simdformer_kernels::train;
+use simdformer_kernels::{FullyMasked, Isa, Matrix, MatrixMut};
 use std::hint::black_box;
 
 /// Calls after which an activation gets its input anew: applied to its own output it would run into
@@ -102,6 +104,7 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
 }
 
 /// `dx` of a layer normalisation, out of place: two streams in, one out.
+#[cfg(feature = "train")]
 pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
     let (weight, scale) = (Buffer::random(columns, 3), Buffer::random(rows, 4));
@@ -118,6 +121,7 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
 }
 
 /// The gradients of a layer normalisation's weight and bias, in leaves of 512 rows: two streams in.
+#[cfg(feature = "train")]
 pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
     let (mut d_weight, mut d_bias) = (Buffer::zeros(columns), Buffer::zeros(columns));
@@ -138,6 +142,7 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
 }
 
 /// What comes back through an activation, in place: two streams in, one out.
+#[cfg(feature = "train")]
 pub(crate) fn activation_backward(
     isa: Isa,
     rows: usize,

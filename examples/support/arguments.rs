@@ -3,6 +3,7 @@
 //! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
 //! no effect beside the others is refused.
 
+use simdformer::Forms;
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
 use std::ffi::OsString;
@@ -28,6 +29,15 @@ by length^penalty in beam search.
     --model DIR                 config.json, model.safetensors, generation_config.json (optional)
     --threads N                 a pool of N threads; default 1, the calling one
     --isa NAME                  scalar, avx2, avx512 or neon; default the best of this machine
+    --weights FORMS             how matrices are kept: stored (as in the checkpoint, the default), f32, bf16,
+                                f16, int8x16, int8; with exceptions by name, as
+                                int8,output=int8,decoder.layers.*.feed_forward.outer=int8x16
+    --save-packed FILE          keep the weights as they lie in memory, for this instruction set
+    --packed FILE               read them from there instead of the checkpoint's files
+    --compare-weights           no answers: what each form does to this model, on the lines' targets or what
+                                greedy search says, fed to all of them; and the smallest table of forms
+                                that chooses as f32 does at
+    --agreement X               (0.995) of all positions
     --repeat N                  run the batch N times and report the medians of the seconds
     --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
                                 decoder_input_ids, logits.{i} [len, vocabulary], fed exactly those ids
@@ -58,6 +68,11 @@ Search; the default of each is that of generation_config.json, else the one name
     --min-p X                   (0: all)   samples only
     --seed N                    (0)   samples only
     --timestamps                text with times, by Whisper's rule for them
+    --draft FILE                guess that each line's answer is that of FILE, which an earlier run printed;
+                                greedy search or one sample a line. The same answers, sooner where the guess
+                                is right
+    --ngrams N                  guess that what followed the last N tokens or more comes again, in the answer
+                                or, with one vocabulary for both sides, the source; as --draft, and after it
 
 Standard error gets one JSON object: load_seconds; plan_bytes, all memory of the session;
 encode_seconds, the encoder and the cross keys and values, timed in a call of its own after the run;
@@ -65,7 +80,8 @@ decode_seconds, the whole run (which encodes too) less encode_seconds; new_token
 printed; tokens_per_second, new_tokens over the sum of both; allocations, on the heap while encoding
 and decoding, over all repeats; model_bytes; peak_rss_bytes where the system tells; isa; threads; and,
 if there are any, defaults, what was taken for keys that config.json lacks, and unsupported settings of
-generation_config.json.
+generation_config.json; with --draft or --ngrams also steps of the decoder, drafted, tokens that were
+guessed, and accepted, those of them that saved steps.
 
 Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 ";
@@ -85,6 +101,11 @@ pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
+    pub(crate) weights: Option<Forms>,
+    pub(crate) save_packed: Option<PathBuf>,
+    pub(crate) packed: Option<PathBuf>,
+    pub(crate) compare_weights: bool,
+    pub(crate) agreement: Option<f64>,
     pub(crate) repeat: Option<usize>,
     pub(crate) logits: Option<PathBuf>,
     pub(crate) features: Option<PathBuf>,
@@ -107,6 +128,8 @@ pub(crate) struct Arguments {
     pub(crate) min_p: Option<f64>,
     pub(crate) seed: Option<u64>,
     pub(crate) timestamps: bool,
+    pub(crate) draft: Option<PathBuf>,
+    pub(crate) ngrams: Option<usize>,
 }
 
 /// What is wrong with a command line.
@@ -159,10 +182,15 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 25] = [
+const OPTIONS: [&str; 32] = [
     "--model",
     "--threads",
     "--isa",
+    "--weights",
+    "--save-packed",
+    "--packed",
+    "--compare-weights",
+    "--agreement",
     "--repeat",
     "--logits",
     "--features",
@@ -185,10 +213,12 @@ const OPTIONS: [&str; 25] = [
     "--min-p",
     "--seed",
     "--timestamps",
+    "--draft",
+    "--ngrams",
 ];
 
 /// Options that shape the search, and so have no place beside `--score`.
-const FIRST_OF_SEARCH: usize = 7;
+const FIRST_OF_SEARCH: usize = 12;
 
 /// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
@@ -216,6 +246,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         given.push(option);
         let flag = match option {
             "--sample" => Some(&mut parsed.sample),
+            "--compare-weights" => Some(&mut parsed.compare_weights),
             "--score" => Some(&mut parsed.score),
             "--no-scores" => Some(&mut parsed.no_scores),
             "--timestamps" => Some(&mut parsed.timestamps),
@@ -238,6 +269,22 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         && let Some(option) = given.iter().find(|o| OPTIONS[FIRST_OF_SEARCH..].contains(*o))
     {
         return Err(UsageError::Conflict { option, other: "--score" });
+    }
+    for (option, other) in [
+        ("--packed", "--weights"),
+        ("--packed", "--save-packed"),
+        ("--compare-weights", "--weights"),
+        ("--compare-weights", "--packed"),
+        ("--compare-weights", "--save-packed"),
+        ("--compare-weights", "--score"),
+        ("--compare-weights", "--logits"),
+    ] {
+        if given.contains(&option) && given.contains(&other) {
+            return Err(UsageError::Conflict { option, other });
+        }
+    }
+    if given.contains(&"--agreement") && !parsed.compare_weights {
+        return Err(UsageError::Needs { option: "--agreement", needed: "--compare-weights" });
     }
     Ok(Command::Run(Box::new(parsed)))
 }
@@ -282,6 +329,16 @@ impl Arguments {
             "--model" => self.model = given.value.into(),
             "--threads" => self.threads = given.at_least_one()?,
             "--isa" => self.isa = given.parse("a name")?,
+            "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
+            "--save-packed" => self.save_packed = Some(given.value.into()),
+            "--packed" => self.packed = Some(given.value.into()),
+            "--agreement" => {
+                const EXPECTED: &str = "a number from 0 to 1";
+                self.agreement = given.parse(EXPECTED)?.filter(|part| (0.0..=1.0).contains(part));
+                if self.agreement.is_none() {
+                    return Err(given.wrong(EXPECTED));
+                }
+            }
             "--repeat" => self.repeat = given.at_least_one()?,
             "--logits" => self.logits = Some(given.value.into()),
             "--features" => self.features = Some(given.value.into()),
@@ -306,6 +363,8 @@ impl Arguments {
             "--top-k" => self.top_k = given.count()?,
             "--top-p" => self.top_p = given.number()?,
             "--min-p" => self.min_p = given.number()?,
+            "--draft" => self.draft = Some(given.value.into()),
+            "--ngrams" => self.ngrams = given.at_least_one()?,
             "--seed" => self.seed = given.parse("a whole number below 2^64")?,
             other => return Err(UsageError::Unknown { found: other.to_owned() }),
         }
@@ -337,6 +396,18 @@ impl Arguments {
                 Err(UsageError::Needs { option: "--features", needed })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Guesses only where each line has one hypothesis.
+    pub(crate) fn check_drafts(&self, options: &SearchOptions) -> Result<(), UsageError> {
+        let given = [("--draft", self.draft.is_some()), ("--ngrams", self.ngrams.is_some())];
+        let one = options.sequences() == 1 && !matches!(options.strategy, Strategy::Beam(_));
+        match given.into_iter().find(|&(_, given)| given && !one) {
+            Some((option, _)) => {
+                Err(UsageError::Needs { option, needed: "--beams 1, or one sample a line" })
+            }
+            None => Ok(()),
         }
     }
 

@@ -193,8 +193,12 @@ pub(crate) fn trainer<'t>(
     };
     trainer.set_dropout(DropoutRates {
         hidden: rate(arguments.dropout, &["dropout", "dropout_rate", "hidden_dropout_prob"]),
-        attention: rate(arguments.attention_dropout, &["attention_dropout"]),
-        activation: rate(arguments.activation_dropout, &["activation_dropout"]),
+        // T5 has one rate for all three.
+        attention: rate(
+            arguments.attention_dropout,
+            &["attention_dropout", "attention_probs_dropout_prob", "dropout_rate"],
+        ),
+        activation: rate(arguments.activation_dropout, &["activation_dropout", "dropout_rate"]),
         seed,
     })?;
     if arguments.ema.is_some() {

@@ -197,7 +197,7 @@ impl Kernel for LookUp<'_> {
 
 /// `out[i] = table[ids[i]] * scale (+ positions.table[positions.rows[i]])` for each token `i`:
 /// `table` is `[vocabulary, columns]`, `out` `[tokens, columns]`. Other rows of the tables are not
-/// read. With a position each result has one rounding (two on the scalar set).
+/// read. With a position each result has one rounding.
 ///
 /// # Errors
 /// An id or a position is not a row of its table, shapes disagree, or the elements of a row are not

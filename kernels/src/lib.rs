@@ -9,13 +9,16 @@
 //! | kernel | AVX-512 | AVX2 + FMA | NEON | scalar |
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
+//! | [`gemm`] with weights of 16 bits ([`Storage`]), widened exactly | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
 //! | [`gemm_bytes`] on a [`ByteMatrix`] and [`ByteRows`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without | plain Rust |
 //! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |
 //!
-//! The scalar path is plain Rust that the compiler vectorises for whatever the target has. A [`screen`]
-//! in plain Rust gives the same answers and is not faster than the product; [`screen::Screen::pays`] tells.
+//! The scalar path is plain Rust that the compiler vectorises for whatever the target has. It rounds a
+//! multiply-add once, as the others do, and so gives their bits; on x86-64 compiled without FMA that makes a
+//! product some seven times slower than rounding twice would be. A [`screen`] in plain Rust gives the same
+//! answers and is not faster than the product; [`screen::Screen::pays`] tells.
 //!
 //! # Choosing an instruction set
 //!
@@ -53,9 +56,8 @@
 //!
 //! * Bad shapes, strides, lengths and ids are an `Err` that says what was expected and what came;
 //!   nothing outside a slice is read or written, whatever the arguments.
-//! * On one instruction set, the bits of a row do not depend on the other rows, on threads, or on
-//!   how the work was cut. Of a product with weights in eight bits they do not depend on the
-//!   instruction set either.
+//! * The bits of a row do not depend on the other rows, on threads, on how the work was cut, or on the
+//!   instruction set.
 //! * Masked keys, padding and gaps between strided elements are never used, whatever they hold.
 //! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
 //!   [`mod@reference`].
@@ -119,7 +121,7 @@ pub use attention::{
     attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{
-    ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, gemm,
+    ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, Storage, gemm,
     gemm_bytes, gemm_unpacked, gemm_unpacked_scratch,
 };
 pub use isa::{FoundName, ISA_NAMES, ISA_VARIABLE, Isa, IsaError, REQUIRE_ISA_VARIABLE, Work};

@@ -39,7 +39,7 @@ use call::{Norm, Operands, run};
 /// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
 ///
 /// Error: with `u = 2^-24`, `z` the exact normalised value before weight and bias, and
-/// `k = columns / (4 lanes) + 8` the longest chain of additions, each result is within
+/// `k = columns / 64 + 8` the longest chain of additions, each result is within
 /// `u (k (|z| + 2) |weight| + 2 |result|)` of the exact one, as long as the mean is at most 1e5
 /// standard deviations from 0. Rows that are not finite give NaN.
 ///

@@ -1,7 +1,8 @@
 //! The position encodings of encoder-decoder Transformers, written into the caller's table.
 //!
-//! Angles, sines and cosines are computed in f64 and rounded once. Models that were trained with
-//! tables computed in f32 differ from the exact values by about `position * 6e-8`.
+//! Angles, sines and cosines are computed in f64 and rounded once, by functions that are the same on every
+//! machine. Models that were trained with tables computed in f32 differ from the exact values by about
+//! `position * 6e-8`.
 
 use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
@@ -16,6 +17,13 @@ pub enum PositionEncoding<'a> {
     /// `q = p + offset`; a last odd column is 0: fairseq and M2M100 (offset 2), Marian's own C++
     /// (offset 0). Needs at least four columns.
     HalfSplitClosed {
+        /// Added to every position.
+        offset: usize,
+    },
+    /// As [`HalfSplitClosed`](Self::HalfSplitClosed), with the exponent's step `ln 10000 / (half-1)`, its
+    /// multiples, the frequency and the angle each rounded to f32, as PyTorch has them where it computes
+    /// the table in f32: FSMT and Seamless. Needs at least four columns.
+    HalfSplitSingle {
         /// Added to every position.
         offset: usize,
     },
@@ -131,6 +139,21 @@ pub fn encode(
                 let wavelength = libm::pow(10000.0, k as f64 / (half - 1) as f64);
                 write_column(k, &|row| libm::sin(position(row, offset) / wavelength) as f32);
                 write_column(half + k, &|row| libm::cos(position(row, offset) / wavelength) as f32);
+            }
+            if d % 2 == 1 {
+                write_column(d - 1, &|_| 0.0);
+            }
+        }
+        PositionEncoding::HalfSplitSingle { offset } => {
+            if d < 4 {
+                return Err(PositionError::TooNarrow { expected: 4, found: d });
+            }
+            let step = -((libm::log(10000.0) / (half - 1) as f64) as f32);
+            for k in 0..half {
+                let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
+                let angle = |row| f64::from(position(row, offset) as f32 * frequency);
+                write_column(k, &|row| libm::sin(angle(row)) as f32);
+                write_column(half + k, &|row| libm::cos(angle(row)) as f32);
             }
             if d % 2 == 1 {
                 write_column(d - 1, &|_| 0.0);

@@ -14,6 +14,7 @@ pub mod loss;
 pub mod norm;
 #[cfg(feature = "train")]
 pub mod slope;
+pub mod storage;
 #[cfg(feature = "train")]
 pub mod training;
 
@@ -147,6 +148,20 @@ pub fn position(encoding: PositionEncoding<'_>, position: usize, column: usize, 
                 libm::sin(angle(position + offset, exponent(column)))
             } else if column < 2 * half {
                 libm::cos(angle(position + offset, exponent(column - half)))
+            } else {
+                0.0
+            }
+        }
+        PositionEncoding::HalfSplitSingle { offset } => {
+            let step = -(libm::log(10000.0) / (half as f64 - 1.0)) as f32;
+            let angle = |k: usize| {
+                let frequency = libm::exp(f64::from(k as f32 * step)) as f32;
+                f64::from((position + offset) as f32 * frequency)
+            };
+            if column < half {
+                libm::sin(angle(column))
+            } else if column < 2 * half {
+                libm::cos(angle(column - half))
             } else {
                 0.0
             }

@@ -178,7 +178,7 @@ fn run(
 ///
 /// Error: the probability `p` of a score `x` in a row of maximum `m` is within
 /// `p (d + 12 + |x - m|) 2^-24 + 2^-126` of the exact softmax of the scores as given, with
-/// `d = min(columns, 4096) / (4 lanes)` the additions that one lane makes.
+/// `d = min(columns, 4096) / 64` the additions that one lane makes.
 ///
 /// # Errors
 /// Shapes or number of lengths disagree, a length exceeds the columns, or the elements of a row are

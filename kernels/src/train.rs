@@ -24,7 +24,8 @@ pub use crate::attention::{
     attention_kept,
 };
 pub use crate::dropout::{
-    Dropout, DropoutError, Philox, dropout, dropout_add, normal, permutation, uniform,
+    Dropout, DropoutError, Philox, WeightDropout, dropout, dropout_add, normal, permutation,
+    uniform,
 };
 pub use crate::embedding::gradient::{embedding_gradient, embedding_gradient_scratch};
 pub use crate::gemm::{weight_gradient, weight_gradient_scratch};

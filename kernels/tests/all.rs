@@ -25,6 +25,8 @@ mod gemm_bytes;
 #[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
+mod gemm_storage;
+#[cfg(feature = "rayon")]
 mod gemm_unpacked;
 #[cfg(feature = "rayon")]
 mod memory;
@@ -33,6 +35,8 @@ mod norm;
 mod regressions;
 mod relative;
 mod rms_norm;
+#[cfg(feature = "rayon")]
+mod same_bits;
 #[cfg(feature = "rayon")]
 mod screen;
 #[cfg(feature = "rayon")]

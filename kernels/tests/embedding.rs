@@ -126,6 +126,7 @@ fn encodings_match_the_reference() {
         for encoding in [
             PositionEncoding::HalfSplit,
             PositionEncoding::HalfSplitClosed { offset: 2 },
+            PositionEncoding::HalfSplitSingle { offset: 2 },
             PositionEncoding::Interleaved,
             PositionEncoding::Learned { table: learned, offset: 2 },
         ] {
@@ -188,6 +189,29 @@ fn distances_between_positions_are_shift_invariant() {
     }
 }
 
+/// Against plain f32 arithmetic, whose exponential may be an ulp off, times the position; and unlike the exact
+/// formula, from which it must differ far from the start.
+#[test]
+fn single_precision_is_reproduced() {
+    const D: usize = 64;
+    let (positions, offset) = (1100, 2);
+    let table = encoded(PositionEncoding::HalfSplitSingle { offset }, 0, positions, D);
+    let step = -(1e4f64.ln() / 31.0);
+    let mut furthest = 0.0f64;
+    for p in 0..positions {
+        let (row, position) = (table.row(p), (p + offset) as f32);
+        for (k, &sine) in row[..D / 2].iter().enumerate() {
+            let angle = position * (k as f32 * step as f32).exp();
+            let bound = 2e-7 * (position + 2.0);
+            assert!((sine - angle.sin()).abs() <= bound, "{p} {k}: {sine}");
+            assert!((row[D / 2 + k] - angle.cos()).abs() <= bound, "{p} {k}");
+            let exact = (f64::from(position) * (k as f64 * step).exp()).sin();
+            furthest = furthest.max((f64::from(sine) - exact).abs());
+        }
+    }
+    assert!(furthest > 1e-5 && furthest < 3e-4, "{furthest}");
+}
+
 #[test]
 fn wrong_tables_are_errors() {
     let mut data = [7.0; 24];
@@ -198,8 +222,13 @@ fn wrong_tables_are_errors() {
         error
     };
     for d in [1, 2, 3] {
-        let error = call(PositionEncoding::HalfSplitClosed { offset: 0 }, 0, 2, d);
-        assert_eq!(error, PositionError::TooNarrow { expected: 4, found: d });
+        for encoding in [
+            PositionEncoding::HalfSplitClosed { offset: 0 },
+            PositionEncoding::HalfSplitSingle { offset: 0 },
+        ] {
+            let error = call(encoding, 0, 2, d);
+            assert_eq!(error, PositionError::TooNarrow { expected: 4, found: d });
+        }
     }
     let learned = [0.0; 20];
     let table = Matrix::new(&learned, 5, 4).unwrap();

@@ -1,11 +1,11 @@
 //! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside
-//! any neighbours and on every set that has FMA; the same of a weight packed whole, in pieces or
+//! any neighbours and on every instruction set; the same of a weight packed whole, in pieces or
 //! transposed; and under an activation those of the activation alone.
 use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
 use crate::support::{CREWS, Crew, POISON, Random, Strided, all_isas, bits, brief, difference};
 use simdformer_kernels::activation::apply;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+    Activation, Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
     gemm_unpacked, gemm_unpacked_scratch,
 };
 
@@ -288,10 +288,9 @@ fn neighbours_do_not_reach_a_row() {
     }
 }
 
-/// FMA sets keep the same order of `k`, so they agree in every bit.
+/// All sets keep the same order of `k`, so they agree in every bit.
 #[test]
-fn instruction_sets_with_fma_agree_bitwise() {
-    let fused: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
+fn instruction_sets_agree_bitwise() {
     let (rows, depth, columns) = (13, 2100, 83);
     let mut random = Random::new(17);
     let a = random.values(rows * depth);
@@ -306,7 +305,7 @@ fn instruction_sets_with_fma_agree_bitwise() {
             }
         }
     }
-    for isa in fused {
+    for isa in all_isas() {
         let packed = Packed::new(isa, Matrix::new(&w, depth, columns).expect("W"));
         let found = product(&a, rows, &packed.get(), Parallelism::Serial);
         assert_eq!(difference(&found, &expected), None, "{isa}");

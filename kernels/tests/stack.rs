@@ -1,7 +1,7 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
 //! stack, for builds with optimisation (`opt-level` 2 or 3).
-use crate::support::stack::{KIB, OTHERS, check, reach};
+use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
@@ -15,14 +15,13 @@ use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, ByteMatrix, ByteRows, Cache, CacheMut,
     CacheShape, CachedSequence, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Weights,
+    MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Storage, Weights,
     attention, attention_cached, attention_scratch, attention_step, gemm, gemm_bytes,
     gemm_unpacked,
 };
 
 /// What the crate's documentation promises.
 const GEMM: usize = 64 * KIB;
-const ATTENTION: usize = 32 * KIB;
 const SCREEN: usize = 32 * KIB;
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -94,6 +93,31 @@ fn products() {
                         gemm(a, &packed, &epilogue, c.expect("C"), SERIAL).expect("a fit");
                     });
                 }
+            }
+        }
+        for storage in [Storage::Bf16, Storage::F16] {
+            let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+            let mut packed = vec![0.0; length];
+            for w in [
+                Matrix::new(&w, depth, columns).expect("W"),
+                Matrix::new(&w, columns, depth).expect("W").transposed(),
+            ] {
+                check(isa, "packing in sixteen bits", OTHERS, || {
+                    let shape = (depth, columns);
+                    PackedMatrix::pack_block_as(isa, storage, w, shape, 0, &mut packed, SERIAL)
+                        .expect("the length");
+                });
+            }
+            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &packed);
+            let packed = packed.expect("the length");
+            for rows in [1, 2, 6, 7, 36, 37, rows] {
+                let activation = Activation::Gelu;
+                let epilogue = Epilogue { activation, ..Epilogue::default() };
+                let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
+                check(isa, &format!("{rows} rows with {storage:?}"), GEMM, || {
+                    let c = MatrixMut::new(&mut c, rows, columns).expect("C");
+                    gemm(a, &packed, &epilogue, c, SERIAL).expect("a fit");
+                });
             }
         }
         // Packed on the way, and handed out to an executor that runs everything here.

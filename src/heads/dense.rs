@@ -1,6 +1,7 @@
 //! A linear map of one vector, with an activation.
 
 use super::HeadError;
+use simdformer_kernels::{Activation, reference};
 
 /// What follows a linear map.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +63,8 @@ impl Dense {
             let sum = row.iter().zip(x).map(product).sum::<f64>() + f64::from(bias);
             *out = match self.after {
                 After::Identity => sum,
-                After::Tanh => sum.tanh(),
+                // The platform's differs from one to the next.
+                After::Tanh => reference::activation(Activation::Tanh, sum),
                 After::Relu => sum.max(0.0),
             } as f32;
         }

@@ -116,6 +116,16 @@ pub(crate) fn cut<'b, const N: usize>(
     parts.map_err(|_| MemoryError::TooLarge)
 }
 
+/// The same memory as bytes.
+pub(crate) fn bytes(floats: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(floats)
+}
+
+/// The same memory as bytes.
+pub(crate) fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
+    bytemuck::cast_slice_mut(floats)
+}
+
 /// The same memory as words of 4 bytes.
 pub(crate) fn words(floats: &[f32]) -> &[u32] {
     bytemuck::cast_slice(floats)

@@ -66,21 +66,22 @@ impl Decoder {
         let rows = work.x.len() / run.config.d_model;
         for (index, layer) in self.layers.iter().enumerate() {
             let key_value = &mut work.qkv[..rows * layer.cross_attention.key_value.columns()];
-            project_memory(run, &layer.cross_attention, work.x, key_value)?;
+            project_memory(run, &layer.cross_attention, work.x, work.rounded, key_value)?;
             tap.memory(run, pass, index, key_value);
             keep_memory(run, key_value, pass.lengths, slots, &mut caches.cross(index)?)?;
         }
         Ok(())
     }
 
-    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`.
+    /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`, `room` for rounded rows.
     pub(crate) fn logits(
         &self,
         run: &Run<'_>,
         x: &[f32],
+        room: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        logits(run, &self.output, x, out)
+        logits(run, &self.output, x, room, out)
     }
 
     /// Whether [`Decoder::best`] can tell anything.

@@ -3,7 +3,7 @@
 use super::blocks::{Run, convolve, embed, feed_forward, self_attention};
 use super::pass::{SourcePass, Workspace};
 use super::tap::Tap;
-use super::weights::{Encoder, Input};
+use super::weights::{Bottom, Encoder};
 use crate::config::Side;
 use crate::error::KernelError;
 
@@ -18,11 +18,11 @@ impl Encoder {
         tap: &mut T,
     ) -> Result<(), KernelError> {
         let table = match &self.input {
-            Input::Table(table) => {
+            Bottom::Table(table) => {
                 embed(run, Side::Encoder, table, &self.embedding, &pass.tokens, work.x)?;
                 Some(table)
             }
-            Input::Stem(stem) => {
+            Bottom::Stem(stem) => {
                 convolve(run, stem, &self.embedding, pass, work)?;
                 None
             }

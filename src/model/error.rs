@@ -1,5 +1,7 @@
 //! Why a model could not be made.
 
+use super::forms::{FormsError, WeightForm};
+use super::packed_error::PackedError;
 use crate::checkpoint::{CheckpointError, Role};
 use crate::config::ConfigError;
 use crate::memory::MemoryError;
@@ -39,6 +41,17 @@ pub enum ModelError {
         /// Bytes that there were to read.
         total: u64,
     },
+    /// A file of packed weights cannot be written or taken, see [`crate::Model::open_packed`].
+    Packed(PackedError),
+    /// The forms that were chosen for the weights are not those of a model.
+    Forms(FormsError),
+    /// The matrix of a linear map cannot be stored in the form that was chosen for it.
+    Unfit {
+        /// The form.
+        form: WeightForm,
+        /// Why not.
+        error: GemmError,
+    },
     /// The weights do not fit the address space.
     TooLarge,
     /// The system does not give the memory for the packed weights.
@@ -61,6 +74,11 @@ impl fmt::Display for ModelError {
             Self::Stopped { done, total } => {
                 write!(f, "loading was stopped after {done} of {total} bytes")
             }
+            Self::Packed(error) => error.fmt(f),
+            Self::Forms(error) => error.fmt(f),
+            Self::Unfit { form, error } => {
+                write!(f, "a weight cannot be stored as {form}: {error}")
+            }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system does not give {bytes} bytes for the packed weights")
@@ -76,9 +94,12 @@ impl core::error::Error for ModelError {
             Self::Checkpoint(error) => error.source(),
             Self::Config(error) => error.source(),
             Self::Isa(error) => error.source(),
+            Self::Packed(error) => error.source(),
             Self::Weights { error, .. } => error.source(),
             Self::NotFinite { .. }
             | Self::Stopped { .. }
+            | Self::Forms(_)
+            | Self::Unfit { .. }
             | Self::TooLarge
             | Self::OutOfMemory { .. } => None,
         }
@@ -88,6 +109,18 @@ impl core::error::Error for ModelError {
 impl From<CheckpointError> for ModelError {
     fn from(error: CheckpointError) -> Self {
         Self::Checkpoint(error)
+    }
+}
+
+impl From<PackedError> for ModelError {
+    fn from(error: PackedError) -> Self {
+        Self::Packed(error)
+    }
+}
+
+impl From<FormsError> for ModelError {
+    fn from(error: FormsError) -> Self {
+        Self::Forms(error)
     }
 }
 

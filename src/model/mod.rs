@@ -3,7 +3,8 @@
 //! `weights/` gives every tensor of the network a place and a form; `blocks/` computes with them, each
 //! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper;
 //! `choice.rs` says for which instruction set, `requirements.rs` what it will take, `progress.rs` how
-//! far it is, and `summary.rs` prints it all.
+//! far it is, and `summary.rs` prints it all; `forms.rs` is how a caller says in which form weights are
+//! kept, and `packed.rs` keeps them in a file (`packed_error.rs`: what may be wrong with it).
 //! They tell a `Tap` what they have done, and know nothing of who looks.
 
 pub(crate) mod blocks;
@@ -11,6 +12,9 @@ mod choice;
 mod decoder;
 mod encoder;
 mod error;
+mod forms;
+mod packed;
+mod packed_error;
 pub(crate) mod pass;
 mod positions;
 mod progress;
@@ -21,6 +25,8 @@ pub(crate) mod tap;
 pub(crate) mod weights;
 
 pub use error::ModelError;
+pub use forms::{Forms, FormsError, WeightForm};
+pub use packed_error::PackedError;
 pub use progress::{Answer, Loading};
 pub use requirements::Requirements;
 pub use weights::{Form, Parameter};
@@ -32,9 +38,10 @@ use blocks::Run;
 use choice::Reason;
 use core::error::Error;
 use core::fmt;
+use core::ops::ControlFlow;
 use progress::OnLoading;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{Isa, Parallelism};
+use simdformer_kernels::{GemmError, Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
@@ -76,7 +83,32 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let (isa, why) = choice::choose()?;
         let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
-        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &mut on_progress)
+        let stored = Forms::as_stored();
+        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &stored, &mut on_progress)
+    }
+
+    /// As [`Model::open`], with the matrices in `forms`: in bytes, for example, a quarter of the memory to read.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; [`forms`](ModelError::Forms) that the model cannot have; a matrix that does [not
+    /// fit](ModelError::Unfit) its form.
+    ///
+    /// ```
+    /// use simdformer::{Forms, Limits, Model, Session, WeightForm};
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    ///
+    /// let stored = Model::open("models/fr-en")?;
+    /// let bytes = Model::open_as("models/fr-en", &Forms::all(WeightForm::Int8))?;
+    /// assert!(bytes.bytes() < stored.bytes());
+    /// // The same in every other respect.
+    /// let session = Session::new(&bytes, Limits::new(4, 32, 32))?;
+    /// # let _ = session;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_as(directory: impl AsRef<Path>, forms: &Forms) -> Result<Self, ModelError> {
+        let (isa, why) = choice::choose()?;
+        let mut nobody = |_: Loading<'_>| ControlFlow::Continue(());
+        Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, forms, &mut nobody)
     }
 
     /// What a model of `checkpoint` will take on `isa`: nothing but what [`Checkpoint::open`] has read is needed.
@@ -84,11 +116,24 @@ impl Model {
     /// # Errors
     /// The weights do [not fit](ModelError::TooLarge) the address space.
     pub fn requirements(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Requirements, ModelError> {
-        Requirements::of(checkpoint, isa)
+        Requirements::of(checkpoint, isa, &Forms::as_stored())
+    }
+
+    /// As [`Model::requirements`], with the matrices in `forms`.
+    ///
+    /// # Errors
+    /// As [`Model::requirements`]; [`forms`](ModelError::Forms) that the model cannot have.
+    pub fn requirements_as(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        forms: &Forms,
+    ) -> Result<Requirements, ModelError> {
+        Requirements::of(checkpoint, isa, forms)
     }
 
     /// Packs the weights of `checkpoint` for `isa`. Reads a few rows at a time: beside the packed
-    /// weights it holds no tensor. Weights are f32, those that are stored as f16 or bf16 widened exactly.
+    /// weights it holds no tensor. Matrices that are f16 or bf16 stay so and are widened, exactly, where they are multiplied
+    /// with; all other weights become f32.
     ///
     /// # Errors
     /// A weight is [not finite, or cannot be read](ModelError::Checkpoint); there is [no
@@ -134,18 +179,32 @@ impl Model {
         isa: Isa,
         on_progress: &mut dyn FnMut(Loading<'_>) -> A,
     ) -> Result<Self, ModelError> {
+        Self::load_as(checkpoint, isa, &Forms::as_stored(), on_progress)
+    }
+
+    /// As [`Model::load_with`], with the matrices in `forms`.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`] and [`Model::open_as`].
+    pub fn load_as<A: Answer<()>>(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        forms: &Forms,
+        on_progress: &mut dyn FnMut(Loading<'_>) -> A,
+    ) -> Result<Self, ModelError> {
         let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
-        Self::from_checkpoint(checkpoint, isa, Reason::Caller, &mut on_progress)
+        Self::from_checkpoint(checkpoint, isa, Reason::Caller, forms, &mut on_progress)
     }
 
     fn from_checkpoint(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         why: Reason,
+        forms: &Forms,
         on_progress: &mut OnLoading<'_>,
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config().clone();
-        let (weights, network) = Weights::load(checkpoint, &config, isa, on_progress)?;
+        let (weights, network) = Weights::load(checkpoint, isa, forms, on_progress)?;
         Ok(Self { config, weights, network }.announced(why))
     }
 
@@ -196,7 +255,7 @@ impl Model {
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         let (isa, why) = choice::choose()?;
-        Self::filled(config, isa, why, fill)
+        Self::filled(config, isa, why, &Forms::as_stored(), fill)
     }
 
     /// As [`Model::from_fn`], on `isa`, whatever the environment names.
@@ -207,15 +266,38 @@ impl Model {
     where
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        Self::filled(config, isa, Reason::Caller, fill)
+        Self::filled(config, isa, Reason::Caller, &Forms::as_stored(), fill)
     }
 
-    fn filled<F>(config: Config, isa: Isa, why: Reason, mut fill: F) -> Result<Self, ModelError>
+    /// As [`Model::from_fn_on`], with the matrices in `forms`.
+    ///
+    /// # Errors
+    /// As [`Model::from_fn_on`]; [`forms`](ModelError::Forms) that the model cannot have; a matrix that does [not
+    /// fit](ModelError::Unfit) its form.
+    pub fn from_fn_as<F>(
+        isa: Isa,
+        config: Config,
+        forms: &Forms,
+        fill: F,
+    ) -> Result<Self, ModelError>
+    where
+        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+    {
+        Self::filled(config, isa, Reason::Caller, forms, fill)
+    }
+
+    fn filled<F>(
+        config: Config,
+        isa: Isa,
+        why: Reason,
+        forms: &Forms,
+        mut fill: F,
+    ) -> Result<Self, ModelError>
     where
         F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         config.validate().map_err(ModelError::Config)?;
-        let (weights, network) = Weights::from_fn(&config, isa, &mut |role, shape, out| {
+        let (weights, network) = Weights::from_fn(&config, isa, forms, &mut |role, shape, out| {
             fill(role, shape, out).map_err(|error| ModelError::Weights { role, error })
         })?;
         Ok(Self { config, weights, network }.announced(why))
@@ -294,6 +376,11 @@ impl Model {
     /// ```
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = &Parameter> {
         self.weights.parameters().iter()
+    }
+
+    /// Floats of the memory in which inputs of matrices are rounded, if the one of a role has `rows(role)` rows.
+    pub(crate) fn rounded(&self, rows: &dyn Fn(Role) -> usize) -> Result<usize, GemmError> {
+        self.weights.rounded(rows)
     }
 
     pub(crate) fn encoder(&self) -> &Encoder {

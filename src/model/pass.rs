@@ -143,4 +143,6 @@ pub(crate) struct Workspace<'w> {
     pub(crate) scratch: &'w mut [f32],
     /// Of [`stem_floats`](super::blocks::stem_floats), for the convolutions of an encoder that has them.
     pub(crate) frames: &'w mut [f32],
+    /// For rows that are multiplied with bytes.
+    pub(crate) rounded: &'w mut [f32],
 }

@@ -25,8 +25,6 @@ pub(crate) fn write_positions(
     }
     if let Some(table) = &side.positions {
         first.copy_from_slice(&run.weights.rows(table)[..tokens * d]);
-    } else if let Positions::HalfSplitSingle { offset } = run.config.positions {
-        half_split_single(offset, d, first);
     } else if let Some(encoding) = formula(run.config.positions) {
         position::encode(encoding, 0, MatrixMut::new(first, tokens, d)?)?;
     } else {
@@ -58,52 +56,7 @@ fn formula(positions: Positions) -> Option<PositionEncoding<'static>> {
         Positions::HalfSplit => Some(PositionEncoding::HalfSplit),
         Positions::HalfSplitClosed { offset } => Some(PositionEncoding::HalfSplitClosed { offset }),
         Positions::Interleaved => Some(PositionEncoding::Interleaved),
-        Positions::HalfSplitSingle { .. } | Positions::Learned { .. } | Positions::None => None,
-    }
-}
-
-/// [`Positions::HalfSplitSingle`]: frequency and angle are rounded to f32, as `torch` has them there.
-fn half_split_single(offset: usize, d: usize, out: &mut [f32]) {
-    let half = d / 2;
-    let step = -((1e4f64.ln() / (half as f64 - 1.0)) as f32);
-    for (p, row) in out.chunks_mut(d).enumerate() {
-        let position = (p + offset) as f32;
-        let (sines, rest) = row.split_at_mut(half);
-        let (cosines, rest) = rest.split_at_mut(half);
-        for (k, (sine, cosine)) in sines.iter_mut().zip(cosines).enumerate() {
-            let frequency = f64::from(k as f32 * step).exp() as f32;
-            let angle = f64::from(position * frequency);
-            (*sine, *cosine) = (angle.sin() as f32, angle.cos() as f32);
-        }
-        rest.fill(0.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::half_split_single;
-
-    /// Against plain f32 arithmetic, whose exponential may be an ulp off, times the position; and unlike the exact
-    /// formula, from which it must differ far from the start.
-    #[test]
-    fn single_precision_is_reproduced() {
-        const D: usize = 64;
-        let (positions, offset) = (1100, 2);
-        let mut table = vec![f32::NAN; positions * D];
-        half_split_single(offset, D, &mut table);
-        let step = -(1e4f64.ln() / 31.0);
-        let mut furthest = 0.0f64;
-        for (p, row) in table.chunks(D).enumerate() {
-            let position = (p + offset) as f32;
-            for (k, &sine) in row[..D / 2].iter().enumerate() {
-                let angle = position * (k as f32 * step as f32).exp();
-                let bound = 2e-7 * (position + 2.0);
-                assert!((sine - angle.sin()).abs() <= bound, "{p} {k}: {sine}");
-                assert!((row[D / 2 + k] - angle.cos()).abs() <= bound, "{p} {k}");
-                let exact = (f64::from(position) * (k as f64 * step).exp()).sin();
-                furthest = furthest.max((f64::from(sine) - exact).abs());
-            }
-        }
-        assert!(furthest > 1e-5 && furthest < 3e-4, "{furthest}");
+        Positions::HalfSplitSingle { offset } => Some(PositionEncoding::HalfSplitSingle { offset }),
+        Positions::Learned { .. } | Positions::None => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Form;
 use super::error::ModelError;
+use super::forms::Forms;
 use super::weights::{self, Parameter};
 use crate::checkpoint::{Checkpoint, Role};
 use crate::config::Ties;
@@ -42,9 +43,13 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    pub(super) fn of(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Self, ModelError> {
+    pub(super) fn of(
+        checkpoint: &Checkpoint<'_>,
+        isa: Isa,
+        forms: &Forms,
+    ) -> Result<Self, ModelError> {
         let config = checkpoint.config();
-        let needed = weights::needed(config, isa)?;
+        let needed = weights::needed(checkpoint, isa, forms)?;
         Ok(Self {
             isa,
             parameters: trained(&needed.parameters, config.ties),

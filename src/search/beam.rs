@@ -88,7 +88,7 @@ impl Search<'_> {
         // Rules that only ban do the same to logits: the rows need not be written. Forced tokens and
         // later groups get log-probabilities of their own.
         let keep_logits = self.rules_only_ban(hooks)
-            && self.forced(s).is_none()
+            && self.forced(s, self.memory.len[s]).is_none()
             && self.shape.groups == 1
             && self.options.drawn().is_none();
         let m = &mut self.memory;

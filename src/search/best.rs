@@ -20,22 +20,23 @@ pub struct Bans<'b, 'a> {
 }
 
 impl Bans<'_, '_> {
-    /// Whether `token` must not come next in row `row` of [`Search::rows`]. In a row whose token is
-    /// forced, and in one that is not there, nothing is banned.
+    /// Whether `token` must not come next in row `row` of the logits: of [`Search::rows`], each with those of
+    /// its [draft](Search::draft) behind it. In a row whose token is forced, and in one that is not there,
+    /// nothing is banned.
     #[must_use]
     pub fn banned(&self, row: usize, token: u32) -> bool {
         let (o, m) = (self.search.options, &self.search.memory);
-        let Some(&s) = self.search.rows().sentences.get(row) else { return false };
-        let s = s as usize;
+        let Some((s, drafted)) = self.search.place(row) else { return false };
+        let len = m.len[s] + drafted;
         // The token of a forced row is known; any answer about the others will do.
-        if self.search.forced(s).is_some() {
+        if self.search.forced(s, len).is_some() {
             return false;
         }
-        let history = self.search.history(s);
-        let (len, prompt) = (history.len(), m.prompt_len[s] as usize);
+        let history = self.search.history(s, len);
+        let (at, len, prompt) = (len, history.len(), m.prompt_len[s] as usize);
         let too_short = len < o.min_length || len.saturating_sub(prompt) < o.min_new_tokens;
         (too_short && o.eos.contains(&token))
-            || self.search.suppressed(s, token)
+            || self.search.suppressed(s, at, token)
             || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
             || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
             || o.encoder_no_repeat_ngram.is_some_and(|size| {
@@ -95,7 +96,7 @@ impl<'a> Search<'a> {
         Bans { search: self }
     }
 
-    /// [`Self::advance`] where [`Self::wants_best`]: `best`, `[rows]`, has for each row the token of the
+    /// [`Self::advance`] where [`Self::wants_best`]: `best`, `[rows]`, has for each row of the logits the token of the
     /// largest logit that is not banned, the lowest of several, or [`UNDECIDED`], and then `logits`,
     /// `[rows, vocabulary]`, holds the logits of that row. Other rows of `logits` are not looked at.
     ///
@@ -133,7 +134,7 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
-        let (expected, found) = (self.rows().len(), best.len());
+        let (expected, found) = (self.scored_rows, best.len());
         if found != expected {
             return Err(SearchError::Length { slice: "best", expected, found });
         }
@@ -142,42 +143,52 @@ impl<'a> Search<'a> {
         if let Some(&found) = best.iter().find(outside) {
             return Err(SearchError::Token { setting: "best", vocabulary, found });
         }
-        self.advance_with(logits, Some(best), hooks, on_token)
+        self.advance_with(logits, Some(best), hooks, on_token, &|| false)
     }
 
-    /// The target of a sentence so far, in greedy search.
-    fn history(&self, s: usize) -> &[u32] {
+    /// Which sentence row `row` of the logits is about, and how many tokens of its draft come before.
+    fn place(&self, row: usize) -> Option<(usize, u32)> {
+        let sentences = self.rows().sentences;
+        if self.scored_rows == self.rows {
+            return sentences.get(row).map(|&s| (s as usize, 0));
+        }
+        let starts = &self.memory.row_start[..self.rows];
+        let last = starts.partition_point(|&start| start as usize <= row).checked_sub(1)?;
+        let (s, drafted) = (sentences[last] as usize, row - starts[last] as usize);
+        (row < self.scored_rows).then_some((s, drafted as u32))
+    }
+
+    /// The first `len` tokens of a target, in greedy search; of a draft, where they are so many.
+    fn history(&self, s: usize, len: u32) -> &[u32] {
         let start = s * self.shape.width * self.shape.target;
-        &self.memory.history[start..start + self.memory.len[s] as usize]
+        &self.memory.history[start..start + len as usize]
     }
 
-    /// If only certain tokens may come next in a sentence: the lowest of them, which is the best as all
-    /// get the same score; `Some(None)` if that is banned.
-    pub(super) fn forced(&self, s: usize) -> Option<Option<u32>> {
+    /// If only certain tokens may come next in a sentence of `len` tokens: the lowest of them, which is the
+    /// best as all get the same score; `Some(None)` if that is banned.
+    pub(super) fn forced(&self, s: usize, len: u32) -> Option<Option<u32>> {
         let (o, m) = (self.options, &self.memory);
-        let len = m.len[s];
         let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
-        if self.forces_end(s) {
-            return Some(
-                o.forced_eos.iter().copied().filter(|&token| !self.suppressed(s, token)).min(),
-            );
+        let allowed = |&token: &u32| !self.suppressed(s, len, token);
+        if self.forces_end(s, len) {
+            return Some(o.forced_eos.iter().copied().filter(allowed).min());
         }
         let token = bos.filter(|_| len == 1)?;
-        Some(Some(token).filter(|&token| !self.suppressed(s, token)))
+        Some(Some(token).filter(allowed))
     }
 
-    /// Whether the next token of a sentence must be one of [`SearchOptions::forced_eos`].
-    pub(super) fn forces_end(&self, s: usize) -> bool {
+    /// Whether the next token of a sentence of `len` tokens must be one of [`SearchOptions::forced_eos`].
+    pub(super) fn forces_end(&self, s: usize, len: u32) -> bool {
         let (o, m) = (self.options, &self.memory);
-        m.len[s] + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
+        len + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
     }
 
     /// The bans that also hold for forced tokens.
-    fn suppressed(&self, s: usize, token: u32) -> bool {
+    fn suppressed(&self, s: usize, len: u32, token: u32) -> bool {
         let (o, m) = (self.options, &self.memory);
         let forced_first = m.prompt_len[s] == 1 && m.forced_bos[s] != NONE;
         o.suppress.contains(&token)
-            || (m.len[s] == m.prompt_len[s] + u32::from(forced_first)
+            || (len == m.prompt_len[s] + u32::from(forced_first)
                 && o.begin_suppress.contains(&token))
     }
 }

@@ -120,6 +120,8 @@ memory! { shape;
     first_row: u32 = [shape.sentences];
     /// `[s]` how many rows it has in this step.
     row_count: u32 = [shape.sentences];
+    /// `[s]` tokens of a draft, which lie after the history.
+    draft_len: u32 = [shape.sentences];
 
     /// `[s][b][target]` tokens of a live or, in greedy search and sampling, finished sequence.
     history: u32 = [shape.sentences, shape.width, shape.target];
@@ -173,6 +175,10 @@ memory! { shape;
     row_parent: u32 = [shape.sentences, shape.width];
     /// See `row_sentence`.
     row_position: u32 = [shape.sentences, shape.width];
+
+    /// Scores of this step before those of each row: one row for each that comes before it, and one for each
+    /// token of their drafts.
+    row_start: u32 = [shape.sentences, shape.width];
 
     /// For processors and draws.
     scratch: u32 = [scratch_words(shape.vocabulary, shape.target.max(shape.source))];

@@ -51,6 +51,8 @@
 //! - A prefix is fed one token a step, or all at once by the driver: [`Search::skip_prompt`].
 //! - Greedy search without [`SearchOptions::scores`] can be advanced with the best token of each row
 //!   alone, and the logits need not exist: [`Search::wants_best`], [`Search::advance_best`].
+//! - Greedy search and sampling take guesses at what comes next, [`Search::draft`], and several tokens of a
+//!   sentence in one step as far as these are right.
 //! - Slots are admitted and released at any time, between any two steps.
 //! - The outcome for a sentence is a function of its logits, its [`Request`] and the options: it does
 //!   not depend on its slot or on other sentences.
@@ -85,6 +87,7 @@
 mod beam;
 mod best;
 mod debug;
+mod draft;
 mod drawn;
 mod error;
 mod filters;

@@ -191,7 +191,9 @@ pub struct Search<'a> {
     pub(super) options: &'a SearchOptions,
     pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
-    rows: usize,
+    pub(super) rows: usize,
+    /// Rows of logits: one for each row, and one for each token of a draft.
+    pub(super) scored_rows: usize,
     /// The sentence that the last error was about.
     failed: Option<u32>,
 }
@@ -235,7 +237,7 @@ impl<'a> Search<'a> {
             Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
-        Ok(Self { options, shape, memory, rows: 0, failed: None })
+        Ok(Self { options, shape, memory, rows: 0, scored_rows: 0, failed: None })
     }
 
     /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
@@ -263,6 +265,7 @@ impl<'a> Search<'a> {
         m.source_len[s] = source.len() as u32;
         m.source[s * self.shape.source..][..source.len()].copy_from_slice(source);
         m.emitted[s] = 0;
+        m.draft_len[s] = 0;
         let slots = s * width..(s + 1) * width;
         m.score[slots.clone()].fill(0.0);
         m.sequence_len[slots.clone()].fill(prompt as u32);
@@ -323,8 +326,9 @@ impl<'a> Search<'a> {
 
     /// Chooses the next tokens of every row and makes the rows of the next step.
     ///
-    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`]; the processors
-    /// work in it, and what it holds afterwards is not specified.
+    /// `logits` is `[rows, vocabulary]` in the order of [`Self::rows`], those after each token of a
+    /// [draft](Self::draft) directly behind those of its row; the processors work in it, and what it holds
+    /// afterwards is not specified.
     ///
     /// # Errors
     /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise
@@ -337,23 +341,25 @@ impl<'a> Search<'a> {
         hooks: &mut Hooks<'_>,
         on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
-        self.advance_with(logits, None, hooks, on_token)
+        self.advance_with(logits, None, hooks, on_token, &|| false)
     }
 
-    /// [`Self::advance`], or [`Self::advance_best`] where `best` has a token for each row.
-    pub(super) fn advance_with(
+    /// [`Self::advance`], or [`Self::advance_best`] where `best` has a token for each row. Once `hushed`,
+    /// a sentence takes no second token.
+    pub(crate) fn advance_with(
         &mut self,
         logits: &mut [f32],
         best: Option<&[u32]>,
         hooks: &mut Hooks<'_>,
         mut on_token: Option<OnToken<'_>>,
+        hushed: &dyn Fn() -> bool,
     ) -> Result<Progress, SearchError> {
         let vocabulary = self.shape.vocabulary;
         self.failed = None;
-        if logits.len() != self.rows * vocabulary {
+        if logits.len() != self.scored_rows * vocabulary {
             return Err(SearchError::Length {
                 slice: "logits",
-                expected: self.rows * vocabulary,
+                expected: self.scored_rows * vocabulary,
                 found: logits.len(),
             });
         }
@@ -368,10 +374,15 @@ impl<'a> Search<'a> {
                 self.memory.parent[s * self.shape.width] = first as u32;
                 continue;
             }
-            let count = self.memory.row_count[s] as usize;
-            let rows = &mut logits[first * vocabulary..(first + count) * vocabulary];
+            let start = self.memory.row_start[first] as usize;
+            let count = (self.memory.row_count[s] + self.memory.draft_len[s]) as usize;
+            let rows = &mut logits[start * vocabulary..(start + count) * vocabulary];
+            let best = best.map(|best| &best[start..start + count]);
             let step = match &self.options.strategy {
                 Strategy::Beam(beam) => self.step_beams(s, beam, rows, hooks, &mut on_token),
+                _ if self.memory.draft_len[s] > 0 => {
+                    self.step_draft(s, rows, best, hooks, &mut on_token, hushed)
+                }
                 _ => self.step_sequences(s, rows, best, hooks, &mut on_token),
             };
             if let Err(error) = step {
@@ -480,7 +491,8 @@ impl<'a> Search<'a> {
     }
 
     fn make_rows(&mut self) {
-        self.rows = 0;
+        (self.rows, self.scored_rows) = (0, 0);
+        self.memory.draft_len.fill(0);
         for s in 0..self.shape.sentences {
             self.memory.row_count[s] = 0;
             if self.memory.phase[s] == ACTIVE {
@@ -511,7 +523,9 @@ impl<'a> Search<'a> {
                 m.row_token[row] = m.history[slot * target + last];
                 m.row_parent[row] = m.parent[slot];
                 m.row_position[row] = last as u32;
+                m.row_start[row] = self.scored_rows as u32;
                 self.rows += 1;
+                self.scored_rows += 1;
             }
         }
         m.row_count[s] = self.rows as u32 - m.first_row[s];

@@ -11,8 +11,8 @@ use super::random::uniform;
 use super::search::{Finish, NONE, Search};
 
 impl Search<'_> {
-    /// One token for each live sequence of sentence `s`; `rows` holds its scores, unless `best` has the
-    /// token of its row.
+    /// One token for each live sequence of sentence `s`; `rows` holds the scores of the sentence's rows, unless
+    /// `best` has their tokens.
     pub(super) fn step_sequences(
         &mut self,
         s: usize,
@@ -29,7 +29,7 @@ impl Search<'_> {
             self.share_prompt(s);
         }
         // An end token that had to come says nothing about the sentence.
-        let forced = self.forces_end(s);
+        let forced = self.forces_end(s, self.memory.len[s]);
         let mut finish = Finish::End;
         let mut processed = NONE;
         for slot in slots.clone() {
@@ -38,7 +38,7 @@ impl Search<'_> {
             }
             let row = self.memory.row[slot];
             let sequence = slot - slots.start;
-            let known = best.and_then(|best| self.known(s, best[row as usize]));
+            let known = best.and_then(|best| self.known(s, best[row as usize - first]));
             let scores = &mut rows[(row as usize - first) * vocabulary..][..vocabulary];
             if row != processed && known.is_none() {
                 self.process_sequence(s, slot, scores, hooks)?;
@@ -127,7 +127,7 @@ impl Search<'_> {
     /// What greedy search takes without looking at scores, if it is `best` or forced: a token, or none
     /// because all are banned.
     fn known(&self, s: usize, best: u32) -> Option<Option<u32>> {
-        self.forced(s).or_else(|| (best != UNDECIDED).then_some(Some(best)))
+        self.forced(s, self.memory.len[s]).or_else(|| (best != UNDECIDED).then_some(Some(best)))
     }
 
     /// The token and its log-probability, if that is wanted; `None` if all are banned.

@@ -55,18 +55,8 @@ impl Session<'_> {
         }
         let vocabulary = self.model.config().target_vocab;
         let row = |i: usize| (rows[i].row.slot(), rows[i].token);
-        let Stepped { best, logits } = self.step_for(rows.len(), row, Some(banned), &mut NoTap)?;
-        for (i, (token, logits)) in best.iter_mut().zip(logits.chunks(vocabulary)).enumerate() {
-            if *token == UNDECIDED {
-                let mut largest = f32::NEG_INFINITY;
-                for (id, &logit) in (0u32..).zip(logits) {
-                    if logit > largest && !banned(i, id) {
-                        (*token, largest) = (id, logit);
-                    }
-                }
-            }
-        }
-        Ok(best)
+        let stepped = self.step_for(rows.len(), row, Some(banned), &mut NoTap)?;
+        Ok(decide(stepped, vocabulary, banned))
     }
 
     /// [`Session::step_for`] the best tokens.
@@ -78,4 +68,23 @@ impl Session<'_> {
     ) -> Result<Stepped<'_>, SessionError> {
         self.step_for(count, row, Some(banned), &mut NoTap)
     }
+}
+
+/// The best token of every row, also of those that only logits decide; `u32::MAX` where all are banned.
+pub(super) fn decide<'s>(
+    Stepped { best, logits }: Stepped<'s>,
+    vocabulary: usize,
+    banned: Banned<'_>,
+) -> &'s [u32] {
+    for (i, (token, logits)) in best.iter_mut().zip(logits.chunks(vocabulary)).enumerate() {
+        if *token == UNDECIDED {
+            let mut largest = f32::NEG_INFINITY;
+            for (id, &logit) in (0u32..).zip(logits) {
+                if logit > largest && !banned(i, id) {
+                    (*token, largest) = (id, logit);
+                }
+            }
+        }
+    }
+    best
 }

@@ -296,6 +296,7 @@ impl Session<'_> {
             hidden,
             scratch,
             frames,
+            rounded,
             own,
             cross,
             tokens,
@@ -313,6 +314,7 @@ impl Session<'_> {
                 &plan.hidden,
                 &plan.scratch,
                 &plan.frames,
+                &plan.rounded,
                 &plan.own_cache,
                 &plan.cross_cache,
                 &plan.pass_tokens,
@@ -354,6 +356,7 @@ impl Session<'_> {
             hidden,
             scratch,
             frames,
+            rounded,
         };
         self.threads.run(|parallelism| {
             let run = model.run(parallelism);

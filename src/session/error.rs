@@ -136,6 +136,13 @@ pub enum SessionError {
         /// Its slot.
         found: u32,
     },
+    /// A hypothesis cannot go back to what it has not been fed.
+    Rewind {
+        /// Tokens that it has been fed.
+        expected_at_most: usize,
+        /// Tokens that were to stay.
+        found: usize,
+    },
     /// The sentence has as many hypotheses as were planned.
     NoFreeRow {
         /// Slot of the sentence.
@@ -407,6 +414,10 @@ impl fmt::Display for SessionError {
                 "no such hypothesis of this session: row slot {found} is free or has another by now"
             ),
             Self::RowTwice { found } => write!(f, "row slot {found} is named twice in one step"),
+            Self::Rewind { expected_at_most, found } => write!(
+                f,
+                "the hypothesis has been fed {expected_at_most} tokens; it cannot go back to {found}"
+            ),
             Self::NoFreeRow { sentence, beams } => write!(
                 f,
                 "the sentence in slot {sentence} has all of its planned hypotheses, {beams} (`beams`)"

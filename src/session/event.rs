@@ -61,8 +61,13 @@ impl<'g> Generated<'g> {
 pub struct Counts {
     /// Steps of the decoder.
     pub steps: usize,
-    /// Rows of all steps: tokens fed, but for prefixes, which are fed at once.
+    /// Rows of all steps: tokens fed, but for prefixes, which are fed at once, and drafts.
     pub rows: usize,
+    /// Tokens of drafts that were fed as well.
+    pub drafted: usize,
+    /// Tokens that came of these beyond the one of each row: as many rows of further steps were saved. An end
+    /// token that was guessed saves none.
+    pub accepted: usize,
     /// Sources that were not done when [`Stop::All`] came.
     pub cancelled: usize,
 }

@@ -1,9 +1,11 @@
 //! The decoding loop: a [`Search`] says what to feed, the session computes,
 //! sentences come in as slots become free.
 
+use super::drafter::Drafter;
 use super::encode::{Inputs, SOURCES_PER_CALL};
 use super::error::{SessionError, SourceError};
 use super::event::{Counts, Event, Generated, OnEvent, Stop};
+use super::pace::Pace;
 use super::plan::Plan;
 use super::screening::Stepped;
 use super::session::Session;
@@ -12,7 +14,8 @@ use crate::features::Features;
 use crate::memory::{Buffer, cut, words_mut};
 use crate::model::Answer;
 use crate::model::tap::{NoTap, Tap};
-use crate::search::{Finish, Hooks, Request, Search, SearchError, SearchOptions, Token};
+use crate::search::{Finish, Hooks, OnToken, Request, Search, SearchError, SearchOptions, Token};
+use core::cell::Cell;
 use core::ops::ControlFlow;
 
 /// One sentence to translate.
@@ -136,7 +139,7 @@ impl Session<'_> {
             options,
             hooks,
             &mut on_event,
-            Looks { tap: &mut NoTap, wants_logits: false },
+            Looks { tap: &mut NoTap, wants_logits: false, drafter: None },
         )
     }
 
@@ -163,11 +166,12 @@ impl Session<'_> {
     }
 }
 
-/// Who looks on.
+/// Who looks on, and who looks ahead.
 pub(super) struct Looks<'t, T> {
     pub(super) tap: &'t mut T,
     /// Logits are shown: all of them are computed, also where the best token could be told without.
     pub(super) wants_logits: bool,
+    pub(super) drafter: Option<&'t mut dyn Drafter>,
 }
 
 /// The search's memory outside its session. It goes back in the end, also when a callback panics.
@@ -191,18 +195,22 @@ fn cut_search_memory<'m>(
     plan: &Plan,
     lent: &'m mut Buffer<'_>,
 ) -> Result<Memory<'m>, SessionError> {
-    let [search, now, before, children, source_of, sentence_of, first_row] = cut(
-        lent,
-        [
-            &plan.search_words,
-            &plan.search_now,
-            &plan.search_before,
-            &plan.search_children,
-            &plan.search_source,
-            &plan.search_sentence,
-            &plan.search_first_row,
-        ],
-    )?;
+    let [search, now, before, children, source_of, sentence_of, first_row, draft, lens, paces] =
+        cut(
+            lent,
+            [
+                &plan.search_words,
+                &plan.search_now,
+                &plan.search_before,
+                &plan.search_children,
+                &plan.search_source,
+                &plan.search_sentence,
+                &plan.search_first_row,
+                &plan.draft,
+                &plan.draft_lens,
+                &plan.paces,
+            ],
+        )?;
     Ok(Memory {
         search: words_mut(search),
         now: words_mut(now),
@@ -211,6 +219,9 @@ fn cut_search_memory<'m>(
         source_of: words_mut(source_of),
         sentence_of: words_mut(sentence_of),
         first_row: words_mut(first_row),
+        draft: words_mut(draft),
+        draft_lens: words_mut(lens),
+        paces: words_mut(paces),
     })
 }
 
@@ -229,17 +240,24 @@ struct Memory<'m> {
     source_of: &'m mut [u32],
     sentence_of: &'m mut [u32],
     first_row: &'m mut [u32],
+    /// A draft in the making; for each slot of the search, how long that of this step is, and its [`Pace`].
+    draft: &'m mut [u32],
+    draft_lens: &'m mut [u32],
+    paces: &'m mut [u32],
 }
 
-struct Drive<'d, 's, 'm> {
-    session: &'d mut Session<'s>,
-    search: Search<'m>,
+pub(super) struct Drive<'d, 's, 'm> {
+    pub(super) session: &'d mut Session<'s>,
+    pub(super) search: Search<'m>,
     now: &'m mut [u32],
     before: &'m mut [u32],
     children: &'m mut [u32],
-    source_of: &'m mut [u32],
+    pub(super) source_of: &'m mut [u32],
     sentence_of: &'m mut [u32],
-    first_row: &'m mut [u32],
+    pub(super) first_row: &'m mut [u32],
+    pub(super) draft: &'m mut [u32],
+    pub(super) draft_lens: &'m mut [u32],
+    pub(super) paces: &'m mut [u32],
 }
 
 impl<'d, 's, 'm> Drive<'d, 's, 'm> {
@@ -248,11 +266,35 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         options: &'m SearchOptions,
         memory: Memory<'m>,
     ) -> Result<Self, SessionError> {
-        let Memory { search, now, before, children, source_of, sentence_of, first_row } = memory;
+        let Memory {
+            search,
+            now,
+            before,
+            children,
+            source_of,
+            sentence_of,
+            first_row,
+            draft,
+            draft_lens,
+            paces,
+        } = memory;
         let search = Search::new(options, &session.plan.search, search)
             .map_err(|error| session.plan.option_error(error))?;
         source_of.fill(NONE);
-        Ok(Self { session, search, now, before, children, source_of, sentence_of, first_row })
+        draft_lens.fill(0);
+        Ok(Self {
+            session,
+            search,
+            now,
+            before,
+            children,
+            source_of,
+            sentence_of,
+            first_row,
+            draft,
+            draft_lens,
+            paces,
+        })
     }
 
     fn run<T: Tap>(
@@ -260,7 +302,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         sources: &[Source<'_>],
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        Looks { tap, wants_logits }: Looks<'_, T>,
+        Looks { tap, wants_logits, mut drafter }: Looks<'_, T>,
     ) -> Result<Counts, SessionError> {
         let mut counts = Counts::default();
         let mut next = 0;
@@ -281,9 +323,17 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
                 return Ok(counts);
             }
             self.place_rows()?;
-            cancelled = self.step(rows, hooks, on_event, tap, wants_logits)?;
+            let drafted = match &mut drafter {
+                Some(drafter) => self.draft(sources, &mut **drafter)?,
+                None => 0,
+            };
+            cancelled = self.step((rows, drafted), hooks, on_event, tap, wants_logits)?;
             counts.steps += 1;
             counts.rows += rows;
+            if drafted > 0 {
+                counts.drafted += drafted;
+                counts.accepted += self.settle_drafts()?;
+            }
             self.drop_rows(rows)?;
             cancelled |= self.report(on_event)?;
         }
@@ -294,7 +344,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
     /// One step of the decoder and of the search; whether everything is to end.
     fn step<T: Tap>(
         &mut self,
-        rows: usize,
+        (rows, drafted): (usize, usize),
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
         tap: &mut T,
@@ -302,31 +352,45 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
     ) -> Result<bool, SessionError> {
         let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
         let row = |i| (now[i], tokens[i]);
-        let mut cancelled = false;
+        let sentences = self.search.rows().sentences;
+        let search = &self.search;
+        let fed = (0..rows).flat_map(|i| {
+            let draft = search.drafted(sentences[i]).iter().copied();
+            core::iter::once(tokens[i]).chain(draft).map(move |token| (now[i], token))
+        });
+        let cancelled = Cell::new(false);
         let source_of = &*self.source_of;
         let mut on_token = |slot: u32, token: Token| {
             let source = source_of[slot as usize] as usize;
             // The others of this step take their token in silence: they are stopped together.
-            if !cancelled {
+            if !cancelled.get() {
                 match on_event(Event::Token { source, token }) {
                     ControlFlow::Break(Stop::Source) => return ControlFlow::Break(()),
-                    ControlFlow::Break(Stop::All) => cancelled = true,
+                    ControlFlow::Break(Stop::All) => cancelled.set(true),
                     ControlFlow::Continue(()) => (),
                 }
             }
             ControlFlow::Continue(())
         };
+        let hushed = || cancelled.get();
+        let on_token: OnToken<'_> = &mut on_token;
         let advanced = if self.search.wants_best(hooks) && !wants_logits {
             let bans = self.search.bans();
             let banned = |row, token| bans.banned(row, token);
-            let Stepped { best, logits } = self.session.step_slots_best(rows, row, &banned)?;
-            self.search.advance_best(best, logits, hooks, Some(&mut on_token))
+            let Stepped { best, logits } = match drafted {
+                0 => self.session.step_slots_best(rows, row, &banned)?,
+                _ => self.session.feed(rows + drafted, fed, Some(&banned), tap)?,
+            };
+            self.search.advance_with(logits, Some(best), hooks, Some(on_token), &hushed)
         } else {
-            let logits = self.session.step_slots(rows, row, tap)?;
-            self.search.advance(logits, hooks, Some(&mut on_token))
+            let logits = match drafted {
+                0 => self.session.step_slots(rows, row, tap)?,
+                _ => self.session.feed(rows + drafted, fed, None, tap)?.logits,
+            };
+            self.search.advance_with(logits, None, hooks, Some(on_token), &hushed)
         };
         match advanced {
-            Ok(_) => Ok(cancelled),
+            Ok(_) => Ok(cancelled.get()),
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -382,6 +446,9 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             self.source_of[slot as usize] = (next + i) as u32;
             self.sentence_of[slot as usize] = sentence.slot();
             self.first_row[slot as usize] = row;
+            if let Some(pace) = self.paces.as_chunks_mut().0.get_mut(slot as usize) {
+                *pace = Pace::begin().words();
+            }
         }
         Ok(count)
     }

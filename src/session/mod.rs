@@ -2,11 +2,12 @@
 //!
 //! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
 //! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
-//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies. `encode.rs` takes sentences in, `step.rs` and `prefill.rs` feed hypotheses,
-//! both on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
+//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies.
+//! `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
+//! all on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`), `defaults.rs` what a checkpoint asks of it, `check.rs` what it
-//! refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
+//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`, `pace.rs`),
+//! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
 //! one step which language was heard.
 
 // In the order of use, which is that of the documentation.
@@ -19,6 +20,8 @@ mod check;
 
 mod generate;
 
+mod drafted;
+
 mod encode;
 
 mod slots;
@@ -29,6 +32,8 @@ mod best;
 
 mod prefill;
 
+mod verify;
+
 mod watched;
 
 mod language;
@@ -36,9 +41,11 @@ mod language;
 mod threads;
 
 mod debug;
+mod drafter;
 mod error;
 mod event;
 mod model_ref;
+mod pace;
 mod pass;
 mod pasts;
 mod plan;
@@ -46,6 +53,7 @@ mod plan_table;
 mod screening;
 mod tickets;
 
+pub use drafter::{DraftContext, Drafter, Given, NGrams};
 pub use error::{SessionError, SourceError};
 pub use event::{Counts, Event, Generated, Stop};
 pub use generate::Source;
@@ -56,4 +64,5 @@ pub use session::Session;
 pub use slots::{Row, Sentence};
 pub use step::StepRow;
 pub use threads::Threads;
+pub use verify::{Choose, DraftRow, Verified};
 pub use watched::Watched;

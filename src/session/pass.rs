@@ -15,9 +15,9 @@ pub(super) struct PassMemory<'m> {
     /// Of `count` tokens.
     pub(super) work: Workspace<'m>,
     pub(super) caches: Caches<'m>,
-    /// `[rows, vocabulary]`.
+    /// `[fed, vocabulary]`.
     pub(super) logits: &'m mut [f32],
-    /// Of the planned rows.
+    /// Of the tokens that a step can feed.
     pub(super) best: Best<'m>,
 
     /// `[count]`: to be filled in, see [`crate::model::pass::TargetPass`].
@@ -26,7 +26,7 @@ pub(super) struct PassMemory<'m> {
     pub(super) hypotheses: &'m mut [u32],
     pub(super) slots: &'m mut [u32],
     pub(super) sentences: &'m mut [u32],
-    /// `[count]` and `[rows, target_tokens]`: what the tokens see.
+    /// `[count]` and `[fed, target_tokens]`: what the tokens see.
     pub(super) step_lens: &'m mut [u32],
     pub(super) step_ancestry: &'m mut [u32],
 
@@ -52,6 +52,7 @@ impl<'m> PassMemory<'m> {
             context,
             qkv,
             hidden,
+            rounded,
             logits,
             best_tokens,
             best_values,
@@ -78,6 +79,7 @@ impl<'m> PassMemory<'m> {
                 &plan.context,
                 &plan.qkv,
                 &plan.hidden,
+                &plan.rounded,
                 &plan.logits,
                 &plan.best_tokens,
                 &plan.best_values,
@@ -107,6 +109,7 @@ impl<'m> PassMemory<'m> {
                 hidden,
                 scratch: &mut [],
                 frames: &mut [],
+                rounded,
             },
             caches: Caches { shape: plan.caches, own, cross },
             logits,

@@ -133,7 +133,8 @@ impl<W: DerefMut<Target = [u32]>> Pasts<W> {
         self.lens[row] += count as u32;
     }
 
-    /// Takes the last `count` tokens of `row` back. Their cells stay named until the next ones come.
+    /// Takes the last `count` tokens of `row` back. Nobody sees their cells, but they stay named until the
+    /// next ones come.
     pub(super) fn shrink(&mut self, row: usize, count: usize) {
         self.lens[row] -= count as u32;
     }
@@ -170,7 +171,7 @@ mod tests {
         expected: Vec<Option<Vec<u64>>>,
         writes: u64,
         /// By kind of operation, and how often a cell was found elsewhere than at home.
-        done: [u64; 5],
+        done: [u64; 6],
         away: u64,
         broken_lines: u64,
     }
@@ -184,7 +185,7 @@ mod tests {
                 cells: vec![u64::MAX; rows * capacity],
                 expected: vec![None; rows],
                 writes: 0,
-                done: [0; 5],
+                done: [0; 6],
                 away: 0,
                 broken_lines: 0,
             }
@@ -260,6 +261,14 @@ mod tests {
                         self.broken_lines += 1;
                     }
                     self.done[3] += 1;
+                }
+                // A draft that was refused.
+                (11, Some(len)) if len > 0 && random.below(3) == 0 => {
+                    let count = 1 + random.below(len);
+                    self.pasts.shrink(row, count);
+                    let past = self.expected[row].as_mut().expect("a living row");
+                    past.truncate(len - count);
+                    self.done[5] += 1;
                 }
                 // A step of some rows together, in any order, as a session does it.
                 (_, Some(_)) => {

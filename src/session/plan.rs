@@ -1,18 +1,20 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
 use super::error::SessionError;
+use super::pace::Pace;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
-use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats};
+use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats, stem_rows};
 use crate::model::relative::RelativePlan;
 use crate::model::weights::Decoder;
+use crate::network::{FeedForward, LayerPart, Role};
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
 use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
-/// least 1. [`Plan::new`] checks them.
+/// least 1 but for tokens of drafts. [`Plan::new`] checks them.
 ///
 /// ```
 /// use simdformer::Limits;
@@ -39,11 +41,16 @@ pub struct Limits {
     pub beams: usize,
     /// End tokens that a search may have.
     pub end_tokens: usize,
+    /// Tokens of drafts that one step can check, of all hypotheses together; 0 where nobody drafts
+    /// ([`Session::verify`](crate::Session::verify),
+    /// [`Session::generate_drafted`](crate::Session::generate_drafted)). Each takes a row of logits and of
+    /// activations. At one hypothesis a time 8 to 32 are sensible.
+    pub draft_tokens: usize,
 }
 
 impl Limits {
     /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`, and up to 4 end tokens.
+    /// each of `target_tokens`, up to 4 end tokens, and no drafts.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -52,6 +59,7 @@ impl Limits {
             target_tokens,
             beams: 1,
             end_tokens: 4,
+            draft_tokens: 0,
         }
     }
 
@@ -67,6 +75,8 @@ pub struct Plan {
     pub(crate) limits: Limits,
     /// Row slots: hypotheses of all sentences.
     pub(crate) rows: usize,
+    /// Tokens of one step: one for each row, and those of drafts.
+    pub(crate) fed: usize,
     pub(crate) d_model: usize,
     /// The widest vector that a probe may ask a copy of.
     pub(crate) trace_width: usize,
@@ -95,8 +105,10 @@ pub struct Plan {
     pub(crate) hidden: Range<usize>,
     pub(crate) scratch: Range<usize>,
     pub(crate) frames: Range<usize>,
+    /// Rows that are multiplied with bytes.
+    pub(crate) rounded: Range<usize>,
     pub(crate) logits: Range<usize>,
-    /// The best token of each row, and what finding it takes.
+    /// `[fed]`: the best token of each, and what finding it takes.
     pub(crate) best_tokens: Range<usize>,
     pub(crate) best_values: Range<usize>,
     pub(crate) best_scratch: Range<usize>,
@@ -109,7 +121,7 @@ pub struct Plan {
     pub(crate) pass_hypotheses: Range<usize>,
     pub(crate) pass_slots: Range<usize>,
     pub(crate) pass_sentences: Range<usize>,
-    /// `[pass]` and `[rows, target_tokens]`: what the tokens of a pass see.
+    /// `[pass]` and `[fed, target_tokens]`: what the tokens of a pass see.
     pub(crate) step_lens: Range<usize>,
     pub(crate) step_ancestry: Range<usize>,
     /// `[rows, 2]`: the tickets of hypotheses.
@@ -133,6 +145,11 @@ pub struct Plan {
     pub(crate) search_source: Range<usize>,
     pub(crate) search_sentence: Range<usize>,
     pub(crate) search_first_row: Range<usize>,
+    /// `[draft_tokens]`: a draft that is being made; and, where there are drafts, `[sentences]`: how long that
+    /// of a step is, and `[sentences, Pace::WORDS]`.
+    pub(crate) draft: Range<usize>,
+    pub(crate) draft_lens: Range<usize>,
+    pub(crate) paces: Range<usize>,
 }
 
 impl Plan {
@@ -199,7 +216,13 @@ impl Plan {
         if rows >= u32::MAX as usize {
             return Err(SessionError::TooLarge);
         }
-        let pass = limits.batch_tokens.max(rows);
+        let drafted = if decodes { limits.draft_tokens } else { 0 };
+        let drafting = if drafted > 0 { limits.sentences } else { 0 };
+        let fed = rows.checked_add(drafted).ok_or(SessionError::TooLarge)?;
+        if fed >= u32::MAX as usize {
+            return Err(SessionError::TooLarge);
+        }
+        let pass = limits.batch_tokens.max(fed);
         let decoder = config.decoder.unwrap_or(Stack::new(0, 0, 0));
         let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
         let decoder_attention = config.attention_dim(Side::Decoder);
@@ -229,8 +252,16 @@ impl Plan {
             config.head_dim(Side::Encoder),
         )?;
         let frames = stem_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?;
+        let rounded = model.rounded(&|role| match role {
+            Role::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
+                pass.min(FEED_FORWARD_ROWS)
+            }
+            Role::Convolution(..) => stem_rows(limits.source_tokens),
+            _ => pass,
+        });
+        let rounded = rounded.map_err(|_| SessionError::TooLarge)?;
         let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
-            true => screen::scratch(rows, d).map_err(|_| SessionError::TooLarge)?,
+            true => screen::scratch(fed, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
         };
         let search = SearchLimits {
@@ -254,10 +285,12 @@ impl Plan {
             }
         };
         let pasts = rows.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
+        let seen = fed.checked_mul(limits.target_tokens).ok_or(SessionError::TooLarge)?;
         let (mut planner, mut loop_planner) = (Planner::default(), Planner::default());
         let mut plan = Self {
             limits,
             rows,
+            fed,
             d_model: d,
             trace_width: [Side::Encoder, Side::Decoder]
                 .into_iter()
@@ -291,9 +324,10 @@ impl Plan {
             hidden: planner.take_product(pass.min(FEED_FORWARD_ROWS), ffn)?,
             scratch: planner.take(scratch)?,
             frames: planner.take(frames)?,
-            logits: planner.take_product(if decodes { rows } else { 0 }, config.target_vocab)?,
-            best_tokens: planner.take(rows)?,
-            best_values: planner.take(rows)?,
+            rounded: planner.take(rounded)?,
+            logits: planner.take_product(if decodes { fed } else { 0 }, config.target_vocab)?,
+            best_tokens: planner.take(fed)?,
+            best_values: planner.take(fed)?,
             best_scratch: planner.take(best_scratch)?,
             own_cache: planner.take(own)?,
             cross_cache: planner.take(cross)?,
@@ -303,7 +337,7 @@ impl Plan {
             pass_slots: planner.take(pass)?,
             pass_sentences: planner.take(pass)?,
             step_lens: planner.take(pass)?,
-            step_ancestry: planner.take(pasts)?,
+            step_ancestry: planner.take(seen)?,
             row_ticket: planner.take_product(rows, 2)?,
             row_len: planner.take(rows)?,
             row_ancestry: planner.take(pasts)?,
@@ -317,6 +351,9 @@ impl Plan {
             search_source: loop_planner.take(limits.sentences)?,
             search_sentence: loop_planner.take(limits.sentences)?,
             search_first_row: loop_planner.take(limits.sentences)?,
+            draft: loop_planner.take(drafted)?,
+            draft_lens: loop_planner.take(drafting)?,
+            paces: loop_planner.take_product(drafting, Pace::WORDS)?,
         };
         plan.search_floats = loop_planner.floats();
         plan.floats =

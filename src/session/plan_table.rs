@@ -30,6 +30,9 @@ impl fmt::Display for Plan {
             limits.beams,
             limits.target_tokens
         )?;
+        if limits.draft_tokens > 0 {
+            writeln!(f, "{} tokens of drafts in one step", limits.draft_tokens)?;
+        }
         let bytes = |ranges: &[&Range<usize>]| {
             ranges.iter().map(|range| range.len()).sum::<usize>() * size_of::<f32>()
         };
@@ -50,6 +53,7 @@ impl fmt::Display for Plan {
                 bytes(&[&self.x, &self.h, &self.context, &self.qkv, &self.hidden]),
             ),
             ("frames of features", bytes(&[&self.frames])),
+            ("rows as bytes", bytes(&[&self.rounded])),
             ("scratch of attention", bytes(&[&self.scratch])),
             ("logits", bytes(&[&self.logits])),
             (
@@ -60,7 +64,7 @@ impl fmt::Display for Plan {
         ];
         let all: usize = named.iter().map(|&(_, bytes)| bytes).sum();
         let rest = ("slots, pasts and padding", self.bytes().saturating_sub(all));
-        let [a, b, c, d, e, g, h, i, j] = named;
-        ByteTable { lines: &[a, b, c, d, e, g, h, i, j, rest] }.fmt(f)
+        let [a, b, c, d, e, g, h, i, j, k] = named;
+        ByteTable { lines: &[a, b, c, d, e, g, h, i, j, k, rest] }.fmt(f)
     }
 }

@@ -156,11 +156,12 @@ impl Session<'_> {
         pasts.grow(row, count);
         if let Some(each) = each {
             let mut position = len;
-            for x in work.x.chunks(plan.rows * d) {
+            for x in work.x.chunks(plan.fed * d) {
                 let (first, rows) = (position - len, x.len() / d);
                 let logits = &mut logits[..rows * vocabulary];
+                let room = &mut *work.rounded;
                 self.threads
-                    .run(|parallelism| decoder.logits(&model.run(parallelism), x, logits))?;
+                    .run(|parallelism| decoder.logits(&model.run(parallelism), x, room, logits))?;
                 let rows = pass.rows().of(first..first + rows);
                 tap.logits(&model.run(Parallelism::Serial), rows, logits)?;
                 for logits in logits.chunks(vocabulary) {

@@ -3,6 +3,7 @@
 
 use crate::error::KernelError;
 use crate::model::blocks::Run;
+use crate::model::pass::Workspace;
 use crate::model::weights::Decoder;
 use crate::search::UNDECIDED;
 
@@ -54,19 +55,20 @@ pub(super) fn undecided_logits(
     decoder: &Decoder,
     run: &Run<'_>,
     best: &mut [u32],
-    x: &[f32],
+    work: &mut Workspace<'_>,
     logits: &mut [f32],
 ) -> Result<usize, KernelError> {
+    let Workspace { x, rounded: room, .. } = work;
     let undecided = best.iter().filter(|&&token| token == UNDECIDED).count();
     if undecided > ONE_BY_ONE {
         best.fill(UNDECIDED);
-        decoder.logits(run, x, logits)?;
+        decoder.logits(run, x, room, logits)?;
         return Ok(undecided);
     }
     let (d, vocabulary) = (x.len() / best.len(), logits.len() / best.len());
     for (row, _) in best.iter().enumerate().filter(|&(_, &token)| token == UNDECIDED) {
         let logits = &mut logits[row * vocabulary..][..vocabulary];
-        decoder.logits(run, &x[row * d..][..d], logits)?;
+        decoder.logits(run, &x[row * d..][..d], room, logits)?;
     }
     Ok(undecided)
 }

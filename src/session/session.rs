@@ -15,7 +15,8 @@ use crate::model::Model;
 ///
 /// # Sentences in, hypotheses out
 ///
-/// [`Session::generate`] is the whole loop: sources in, events out. [`Session::search_options`] is what
+/// [`Session::generate`] is the whole loop: sources in, events out; [`Session::generate_drafted`] the same
+/// with guesses at what comes. [`Session::search_options`] is what
 /// the checkpoint asks for, and [`Session::check`] tells beforehand whether a source will be taken.
 ///
 /// # Step by step
@@ -24,8 +25,9 @@ use crate::model::Model;
 /// slots*, each with the keys and values of one source, and of *row slots*, each with one hypothesis
 /// about a sentence: [`encode`](Session::encode) sources, [`start`](Session::start) hypotheses about
 /// them, [`step`](Session::step) any set of hypotheses by one token (or
-/// [`step_best`](Session::step_best), or [`prefill`](Session::prefill) one by many),
-/// [`fork`](Session::fork) and [`release`](Session::release) them, and
+/// [`step_best`](Session::step_best), or [`prefill`](Session::prefill) one by many, or
+/// [`verify`](Session::verify) a guess at many), [`fork`](Session::fork), [`rewind`](Session::rewind) and
+/// [`release`](Session::release) them, and
 /// [`release_sentence`](Session::release_sentence) when it is done. Sentences and hypotheses come and go
 /// between any two steps. The logits of a hypothesis depend on its source and its tokens only: not on
 /// its slots, on what else is in the batch, on whether its prefix was stepped or filled in, or on

@@ -193,6 +193,48 @@ impl Session<'_> {
         Ok(self.read_pasts().len(row))
     }
 
+    /// Takes back what `row` was fed after its first `len` tokens: it goes on as if they had never come. No
+    /// key or value moves, and who was forked from it keeps its past.
+    ///
+    /// # Errors
+    /// There is [no such hypothesis](SessionError::UnknownRow), or it has been fed
+    /// [fewer](SessionError::Rewind) tokens. Then nothing has changed.
+    ///
+    /// ```
+    /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
+    /// let mut sentence = [Sentence::default()];
+    /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
+    /// let row = session.start(sentence[0])?;
+    /// session.prefill(row, &[2317], None)?;
+    /// let straight = session.step(&[StepRow { row, token: 9 }])?.to_vec();
+    /// // Another way, back to the fork, and the first way again: the same bits.
+    /// session.rewind(row, 1)?;
+    /// session.prefill(row, &[14, 32, 8], None)?;
+    /// session.rewind(row, 1)?;
+    /// assert_eq!(session.step(&[StepRow { row, token: 9 }])?, straight);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rewind(&mut self, row: Row, len: usize) -> Result<(), SessionError> {
+        let slot = self.check_row(row)?;
+        self.rewind_slot(slot as u32, len)
+    }
+
+    /// [`Session::rewind`] of the hypothesis in `slot`.
+    pub(crate) fn rewind_slot(&mut self, slot: u32, len: usize) -> Result<(), SessionError> {
+        let row = self.check_row_slot(slot)?;
+        let mut pasts = self.pasts()?;
+        let expected_at_most = pasts.len(row);
+        let Some(taken) = expected_at_most.checked_sub(len) else {
+            return Err(SessionError::Rewind { expected_at_most, found: len });
+        };
+        pasts.shrink(row, taken);
+        Ok(())
+    }
+
     /// The slot of a sentence that is there.
     fn check_sentence(&self, sentence: Sentence) -> Result<u32, SessionError> {
         let Sentence { slot, ticket } = sentence;

@@ -1,4 +1,4 @@
-//! The pure step: one token for each of any hypotheses.
+//! The pure step: one token for each of any hypotheses, or some more of them where there are drafts.
 //!
 //! What each of them sees is copied from its row of the ancestry table first, so that hypotheses of
 //! any length come in any order, and beams read the past that they share where it lies.
@@ -69,6 +69,18 @@ impl Session<'_> {
     ) -> Result<Stepped<'_>, SessionError> {
         self.plan.check_decodes()?;
         self.check_step(count, &row)?;
+        self.feed(count, (0..count).map(row), banned, tap)
+    }
+
+    /// Feeds `count` tokens, each with its row slot; those of one row follow each other. All has been
+    /// checked.
+    pub(super) fn feed<T: Tap>(
+        &mut self,
+        count: usize,
+        fed: impl Iterator<Item = (u32, u32)>,
+        banned: Option<Banned<'_>>,
+        tap: &mut T,
+    ) -> Result<Stepped<'_>, SessionError> {
         if count == 0 {
             return Ok(Stepped { best: &mut [], logits: &mut [] });
         }
@@ -91,8 +103,7 @@ impl Session<'_> {
             mut pasts,
             source_lens,
         } = PassMemory::cut(plan, &mut self.buffer, count)?;
-        for i in 0..count {
-            let (row, token) = row(i);
+        for (i, (row, token)) in fed.enumerate() {
             let (row, len) = (row as usize, pasts.len(row as usize));
             tokens[i] = token;
             positions[i] = len as u32;
@@ -126,12 +137,13 @@ impl Session<'_> {
             match banned {
                 Some(banned) => {
                     decoder.best(&run, work.x, banned, &mut best)?;
-                    let undecided = undecided_logits(decoder, &run, best.tokens, work.x, logits)?;
+                    let undecided =
+                        undecided_logits(decoder, &run, best.tokens, &mut work, logits)?;
                     self.screening.came_to(undecided, count);
                 }
                 None => {
                     best.tokens.fill(UNDECIDED);
-                    decoder.logits(&run, work.x, logits)?;
+                    decoder.logits(&run, work.x, work.rounded, logits)?;
                 }
             }
             tap.logits(&run, pass.rows(), logits)

@@ -198,7 +198,7 @@ impl Watched<'_, '_> {
         on_event: &mut dyn FnMut(Event<'_>) -> A,
     ) -> Result<Counts, SessionError> {
         let mut on_event = |event: Event<'_>| on_event(event).answer();
-        let looks = Looks { tap: &mut self.watch, wants_logits: true };
+        let looks = Looks { tap: &mut self.watch, wants_logits: true, drafter: None };
         self.session.generate_with(sources, options, hooks, &mut on_event, looks)
     }
 

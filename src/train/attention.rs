@@ -86,6 +86,7 @@ impl Pass<'_> {
 
         let relative = plan.relative.of(tables);
         let options = self.own_options(side, relative.of_layer(index));
+        let dropout = self.dropped_weights(side, Site::OwnWeights(index))?;
         let stride = plan.d_relative_stride;
         let d_table = &mut d_tables[index * stride..(index + 1) * stride];
         self.batch.own(side, |sequences| {
@@ -97,6 +98,7 @@ impl Pass<'_> {
                 Heads::new(d_context, shape)?,
                 sequences,
                 &options,
+                dropout,
                 QkvMut::fused(d_qkv, shape)?,
                 (stride > 0).then_some(&mut *d_table),
                 d_attention,
@@ -194,6 +196,7 @@ impl Pass<'_> {
         self.linear_input(&output, made, Residual::None, d_context)?;
 
         let options = self.run.attention_options(side);
+        let dropout = self.dropped_weights(side, Site::CrossWeights(index))?;
         self.batch.cross(|sequences| {
             let d_query = HeadsMut::new(d_query, shape)?;
             // Keys and values side by side, `[keys, (key, value), heads, head_dim]`.
@@ -206,6 +209,7 @@ impl Pass<'_> {
                 Heads::new(d_context, shape)?,
                 sequences,
                 &options,
+                dropout,
                 to,
                 None,
                 d_attention,

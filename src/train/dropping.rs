@@ -5,13 +5,24 @@ use super::error::TrainError;
 use super::pass::Pass;
 use crate::config::Side;
 use core::ops::Range;
-use simdformer_kernels::train::{self as kernels, Dropout};
+use simdformer_kernels::train::{self as kernels, Dropout, WeightDropout};
 use simdformer_kernels::{Matrix, MatrixMut};
 
 impl Pass<'_> {
     /// What is dropped at `site`, if anything.
     pub(super) fn drops(&self, side: Side, site: Site) -> Option<Dropout> {
         self.drops?.at(side, site)
+    }
+
+    /// Which weights of an attention are dropped, if any.
+    pub(super) fn dropped_weights(
+        &self,
+        side: Side,
+        site: Site,
+    ) -> Result<Option<WeightDropout<'_>>, TrainError> {
+        let sentences = &self.lines(side).sentences;
+        let dropout = self.drops(side, site);
+        Ok(dropout.map(|dropout| WeightDropout::new(&dropout, sentences)).transpose()?)
     }
 
     /// Drops numbers of `x`, the rows `rows` of one side, `columns` wide.

@@ -12,7 +12,7 @@ use simdformer_kernels::train::Dropout;
 pub struct DropoutRates {
     /// Of what each block makes, before it is added to the stream, and of the embeddings (the paper's).
     pub hidden: f32,
-    /// Of the weights of attention: 0, anything else is refused.
+    /// Of the weights of attention, after their softmax.
     pub attention: f32,
     /// Of the hidden layer of the feed-forward blocks.
     pub activation: f32,
@@ -22,15 +22,15 @@ pub struct DropoutRates {
 
 impl DropoutRates {
     pub(super) fn check(&self) -> Result<(), TrainError> {
-        let rates = [("dropout", self.hidden), ("activation dropout", self.activation)];
+        let rates = [
+            ("dropout", self.hidden),
+            ("attention dropout", self.attention),
+            ("activation dropout", self.activation),
+        ];
         match rates.into_iter().find(|(_, rate)| !(0.0..1.0).contains(rate)) {
             Some((setting, found)) => {
                 let expected = "at least 0 and below 1";
                 Err(TrainError::Setting { setting, expected, found: f64::from(found) })
-            }
-            None if self.attention != 0.0 => {
-                let (setting, expected) = ("attention dropout", "0, as it is not built yet");
-                Err(TrainError::Setting { setting, expected, found: f64::from(self.attention) })
             }
             None => Ok(()),
         }
@@ -54,6 +54,9 @@ pub(super) enum Site {
     FeedForward(usize),
     /// Its hidden layer.
     Hidden(usize),
+    /// The weights of an attention.
+    OwnWeights(usize),
+    CrossWeights(usize),
 }
 
 impl Drops {
@@ -62,6 +65,7 @@ impl Drops {
         let Self { rates, step } = self;
         let probability = match site {
             Site::Hidden(_) => rates.activation,
+            Site::OwnWeights(_) | Site::CrossWeights(_) => rates.attention,
             _ => rates.hidden,
         };
         let site = site.number(side);
@@ -70,7 +74,7 @@ impl Drops {
 }
 
 impl Site {
-    /// A number of its own.
+    /// A number of its own, the same in every version: a run goes on with the masks that it began with.
     fn number(self, side: Side) -> u32 {
         let (kind, layer) = match self {
             Self::Embedding => (0, 0),
@@ -78,6 +82,8 @@ impl Site {
             Self::Cross(layer) => (2, layer),
             Self::FeedForward(layer) => (3, layer),
             Self::Hidden(layer) => (4, layer),
+            Self::OwnWeights(layer) => (5, layer),
+            Self::CrossWeights(layer) => (6, layer),
         };
         let side = u32::from(side == Side::Decoder);
         (layer as u32) << 4 | kind << 1 | side

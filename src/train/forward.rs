@@ -7,7 +7,7 @@ use super::pass::{Pass, cut};
 use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
 use crate::config::{EmbeddingNorm, Side};
 use crate::model::weights::{
-    CrossAttention, Decoder, Embedding, Encoder, FeedForward, Input, Norm, SelfAttention, Table,
+    Bottom, CrossAttention, Decoder, Embedding, Encoder, FeedForward, Norm, SelfAttention, Table,
 };
 use core::ops::Range;
 use simdformer_kernels::embedding::{self, Positions};
@@ -18,7 +18,7 @@ impl Pass<'_> {
     /// Leaves the encoder's output in `plan.memory`.
     pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = &self.plan.encoder;
-        let Input::Table(table) = &encoder.input else {
+        let Bottom::Table(table) = &encoder.input else {
             return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
         };
         self.embed(Side::Encoder, table, &encoder.embedding, plan, memory)?;
@@ -248,12 +248,14 @@ impl Pass<'_> {
         self.add_and_norm(&block.norm, (side, Site::Own(index)), streams, |input, residual, out| {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
             let options = self.own_options(side, relative.of_layer(index));
+            let dropout = self.dropped_weights(side, Site::OwnWeights(index))?;
             self.batch.own(side, |sequences| {
                 attention_kept(
                     self.run.isa(),
                     Qkv::fused(qkv, shape)?,
                     sequences,
                     &options,
+                    dropout,
                     HeadsMut::new(context, shape)?,
                     sums,
                     scratch,
@@ -316,12 +318,14 @@ impl Pass<'_> {
             |input, residual, out| {
                 self.linear(&block.query, input, Residual::None, query)?;
                 let options = self.run.attention_options(side);
+                let dropout = self.dropped_weights(side, Site::CrossWeights(index))?;
                 self.batch.cross(|sequences| {
                     attention_kept(
                         self.run.isa(),
                         cross_operands(query, key_value, shape, keys)?,
                         sequences,
                         &options,
+                        dropout,
                         HeadsMut::new(context, shape)?,
                         sums,
                         scratch,

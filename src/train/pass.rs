@@ -81,7 +81,7 @@ impl Pass<'_> {
         residual: Residual<'_>,
         out: &mut [f32],
     ) -> Result<(), TrainError> {
-        Ok(self.run.linear(layer, x, Activation::Identity, residual, out)?)
+        Ok(self.run.linear(layer, x, &mut [], (Activation::Identity, residual), out)?)
     }
 
     /// `out = norm(x)`, keeping its standard scores and scales.

@@ -11,7 +11,7 @@ use super::totals::Totals;
 use crate::checkpoint::{Checkpoint, Role};
 use crate::config::Config;
 use crate::memory::{Buffer, cut};
-use crate::model::{Model, ModelError};
+use crate::model::{Forms, Model, ModelError, WeightForm};
 use crate::session::Threads;
 use core::error::Error;
 use core::fmt;
@@ -158,7 +158,10 @@ impl<'a> Trainer<'a> {
         isa: Isa,
         limits: TrainLimits,
     ) -> Result<Self, TrainError> {
-        let mut trainer = Self::of(Model::load(checkpoint, isa)?, limits)?;
+        // What changes is f32, whatever the checkpoint has.
+        let forms = Forms::all(WeightForm::F32);
+        let model = Model::load_as(checkpoint, isa, &forms, &mut |_| ())?;
+        let mut trainer = Self::of(model, limits)?;
         let values = &mut trainer.state.floats_mut()[trainer.plan.values.clone()];
         for tensor in trainer.tensors.iter().filter(|tensor| !tensor.shared) {
             let found = match tensor.role.may_be_absent() {

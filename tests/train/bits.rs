@@ -1,10 +1,14 @@
 //! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
 
 use super::support::{Golden, Sentence, goldens, limits, pairs};
+use crate::digest::Digest;
 use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
 use simdformer::kernels::{Isa, Matrix, Parallelism};
-use simdformer::train::{Keep, Smoothing, StepOptions, TrainLimits, Trainer};
+use simdformer::train::{
+    DropoutRates, Initial, Keep, Smoothing, StepOptions, TrainLimits, Trainer,
+};
 use simdformer::{Limits, Session, Threads};
+use std::path::Path;
 
 /// Sentences for several leaves.
 fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
@@ -64,7 +68,7 @@ fn trap_19_threads_do_not_change_a_bit() {
 fn passes_and_what_is_kept_do_not_change_a_bit() {
     for golden in goldens() {
         let sentences = corpus(&golden, 270);
-        for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
+        for isa in Isa::available() {
             let large = TrainLimits::new(4096, 24);
             let expected = run(&mut golden.trainer(isa, large), &sentences);
             for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
@@ -78,6 +82,52 @@ fn passes_and_what_is_kept_do_not_change_a_bit() {
     }
 }
 
+/// Each golden's number after three steps from its weights, and after three from nothing with dropout: the same
+/// on every instruction set, and on those of other machines, whose numbers are in `tests/golden/trained.txt`.
+/// `SIMDFORMER_WRITE_BITS=1` has them written again.
+#[test]
+fn golden_numbers_of_training() {
+    let mut numbers = String::new();
+    for golden in goldens() {
+        let sentences = corpus(&golden, 30);
+        let mut first = None;
+        for isa in Isa::available() {
+            let mut digest = Digest::new();
+            let mut learn = |mut trainer: Trainer<'_>| {
+                let (losses, parameters) = run(&mut trainer, &sentences);
+                losses.into_iter().for_each(|loss| digest.word(loss));
+                parameters.into_iter().for_each(|bits| digest.word(bits.into()));
+            };
+            learn(golden.trainer(isa, limits()));
+            let checkpoint = golden.checkpoint();
+            let initial = Initial::of(checkpoint.config(), "{}");
+            let fill = initial.weights(checkpoint.config(), 5);
+            let config = checkpoint.config().clone();
+            let mut trainer = Trainer::new_on(isa, config, limits(), fill).expect("a trainer");
+            trainer
+                .set_dropout(DropoutRates {
+                    activation: 0.1,
+                    hidden: 0.2,
+                    ..DropoutRates::default()
+                })
+                .expect("rates");
+            learn(trainer);
+            let number = format!("{:016x}", digest.0);
+            assert_eq!(*first.get_or_insert(number.clone()), number, "{} on {isa}", golden.name);
+        }
+        numbers += &format!("{} {}\n", first.expect("an instruction set"), golden.name);
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trained.txt");
+    if std::env::var_os("SIMDFORMER_WRITE_BITS").is_some() {
+        std::fs::write(&file, &numbers).expect("written");
+    }
+    let expected = std::fs::read_to_string(&file).expect("tests/golden/trained.txt");
+    for (found, expected) in numbers.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "SIMDFORMER_WRITE_BITS=1 writes them again, if that was meant");
+    }
+    assert_eq!(numbers.lines().count(), expected.lines().count(), "models");
+}
+
 /// The losses are those of the logits that a session computes, each sentence alone, with its cache: after some
 /// steps, on every instruction set.
 #[test]
@@ -89,36 +139,79 @@ fn the_forward_pass_is_a_sessions() {
             let smoothing = Smoothing { epsilon: 0.1, ..Smoothing::default() };
             let found = trainer.evaluate(&pairs(&golden.sentences), smoothing).expect("losses");
 
-            let model = trainer.model();
-            let (start, vocabulary) =
-                (model.config().tokens.decoder_start, model.config().target_vocab);
-            let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
-            let (mut loss, mut nll) = (0.0, 0.0);
-            for Sentence { source, target, .. } in &golden.sentences {
-                let mut sentence = [simdformer::Sentence::default()];
-                session.encode(&[source], &mut sentence).expect("encoded");
-                let row = session.start(sentence[0]).expect("a row");
-                let last = target[target.len() - 1];
-                let mut fed = vec![start.unwrap_or(last)];
-                fed.extend(&target[..target.len() - 1]);
-                let mut logits = Vec::new();
-                let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
-                session.prefill(row, &fed, Some(&mut each)).expect("logits");
-                session.release(row).expect("released");
-                session.release_sentence(sentence[0]).expect("released");
-                let mut losses = vec![RowLoss::default(); target.len()];
-                let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
-                let serial = Parallelism::Serial;
-                cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial)
-                    .expect("losses");
-                for of_token in losses {
-                    loss += of_token.loss;
-                    nll += of_token.nll;
-                }
-            }
+            let (loss, nll) = of_session(&trainer, &golden.sentences, smoothing);
             let (expected, found) = ((loss, nll), (found.loss, found.nll));
             assert_eq!(found.0.to_bits(), expected.0.to_bits(), "{} {isa}", golden.name);
             assert_eq!(found.1.to_bits(), expected.1.to_bits(), "{} {isa}", golden.name);
+        }
+    }
+}
+
+/// The sums of losses that a session gives, each sentence alone, with its cache: the smoothed ones, and those that are
+/// not.
+pub(crate) fn of_session(
+    trainer: &Trainer<'_>,
+    sentences: &[Sentence],
+    smoothing: Smoothing,
+) -> (f64, f64) {
+    let model = trainer.model();
+    let (start, vocabulary) = (model.config().tokens.decoder_start, model.config().target_vocab);
+    let mut session = Session::new(model, Limits::new(1, 24, 24)).expect("a session");
+    let (mut loss, mut nll) = (0.0, 0.0);
+    for Sentence { source, target, .. } in sentences {
+        let mut sentence = [simdformer::Sentence::default()];
+        session.encode(&[source], &mut sentence).expect("encoded");
+        let row = session.start(sentence[0]).expect("a row");
+        let last = target[target.len() - 1];
+        let mut fed = vec![start.unwrap_or(last)];
+        fed.extend(&target[..target.len() - 1]);
+        let mut logits = Vec::new();
+        let mut each = |_: usize, of_one: &[f32]| logits.extend_from_slice(of_one);
+        session.prefill(row, &fed, Some(&mut each)).expect("logits");
+        session.release(row).expect("released");
+        session.release_sentence(sentence[0]).expect("released");
+        let mut losses = vec![RowLoss::default(); target.len()];
+        let logits = Matrix::new(&logits, target.len(), vocabulary).expect("a matrix");
+        let (isa, serial) = (model.isa(), Parallelism::Serial);
+        cross_entropy_loss(isa, logits, target, smoothing, &mut losses, serial).expect("losses");
+        for of_token in losses {
+            loss += of_token.loss;
+            nll += of_token.nll;
+        }
+    }
+    (loss, nll)
+}
+
+/// With all three kinds of dropout: threads, passes, and what is kept.
+#[test]
+fn dropped_numbers_depend_on_none_of_it() {
+    let rates = DropoutRates { hidden: 0.1, attention: 0.2, activation: 0.1, seed: 4 };
+    for golden in goldens().iter().step_by(3) {
+        let sentences = corpus(golden, 270);
+        let large = TrainLimits::new(4096, 24);
+        let run = |limits: TrainLimits, rates: DropoutRates, threads: usize| {
+            let mut trainer = golden.trainer(Isa::best(), limits);
+            trainer.set_dropout(rates).expect("rates");
+            trainer.set_threads(Threads::Rayon);
+            let pool =
+                rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            pool.install(|| run(&mut trainer, &sentences))
+        };
+        let expected = run(large, rates, 1);
+        for without in [
+            DropoutRates { hidden: 0.0, ..rates },
+            DropoutRates { attention: 0.0, ..rates },
+            DropoutRates { activation: 0.0, ..rates },
+            DropoutRates { seed: 5, ..rates },
+        ] {
+            assert!(run(large, without, 1) != expected, "{} {without:?}", golden.name);
+        }
+        for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+            for (limits, threads) in [(TrainLimits::new(1100, 24), 1), (limits(), 3), (large, 2)] {
+                let limits = TrainLimits { keep, ..limits };
+                let found = run(limits, rates, threads);
+                assert!(found == expected, "{} {limits:?} {threads}", golden.name);
+            }
         }
     }
 }

@@ -1,5 +1,10 @@
 //! The tests of training, one module a file, in one program.
 
+#[path = "../support/digest.rs"]
+#[allow(dead_code, reason = "logits are for other tests")]
+mod digest;
+
+mod architectures;
 mod bits;
 mod command;
 mod data;

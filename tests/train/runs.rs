@@ -66,7 +66,7 @@ fn with_average() -> TrainLimits {
 }
 
 const DROPOUT: DropoutRates =
-    DropoutRates { hidden: 0.1, attention: 0.0, activation: 0.1, seed: 5 };
+    DropoutRates { hidden: 0.1, attention: 0.1, activation: 0.1, seed: 5 };
 
 /// Everything that a run has said, and what it leaves.
 #[derive(Debug, Default, PartialEq)]

@@ -6,7 +6,8 @@ use simdformer::checkpoint::Role;
 use simdformer::config::{Config, Dimensions, SpecialTokens, Ties};
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    Adam, LEAF, Pair, Smoothing, StepOptions, TrainError, TrainLimits, TrainPlan, Trainer,
+    Adam, DropoutRates, LEAF, Pair, Smoothing, StepOptions, TrainError, TrainLimits, TrainPlan,
+    Trainer,
 };
 use std::collections::BTreeMap;
 
@@ -227,8 +228,7 @@ fn trap_12_evaluation_leaves_no_trace() {
     let golden = &goldens()[0];
     let make = || {
         let mut trainer = golden.trainer(Isa::best(), limits());
-        let rates =
-            simdformer::train::DropoutRates { hidden: 0.3, activation: 0.2, ..Default::default() };
+        let rates = DropoutRates { hidden: 0.3, attention: 0.1, activation: 0.2, seed: 0 };
         trainer.set_dropout(rates).expect("rates");
         trainer
     };

@@ -10,6 +10,8 @@ use super::heads::{Heads, HeadsMut};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::Past;
+#[cfg(feature = "train")]
+use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
 use crate::mask::FullyMasked;
@@ -103,6 +105,8 @@ pub(super) struct Call<'a> {
     weights_len: usize,
     /// `[query tokens, heads, 2]`; null when nobody keeps them.
     sums: *mut f32,
+    #[cfg(feature = "train")]
+    dropout: Option<WeightDropout<'a>>,
 }
 
 // SAFETY: the pointers are to exclusively borrowed memory of which each task writes its own rows.
@@ -133,6 +137,8 @@ impl<'a> Call<'a> {
             weights_query: 0,
             weights_len: 0,
             sums: core::ptr::null_mut(),
+            #[cfg(feature = "train")]
+            dropout: None,
         };
         if let Some(weights) = weights {
             call.weights = weights.data.as_mut_ptr();
@@ -154,6 +160,12 @@ impl<'a> Call<'a> {
     #[cfg(feature = "train")]
     pub(super) fn out(&self, token: usize, head: usize) -> (*mut f32, usize) {
         (self.out.wrapping_add(token * self.out_token + head * self.out_head), self.out_token)
+    }
+
+    /// Drops weights; it was checked that each query token has a sentence.
+    #[cfg(feature = "train")]
+    pub(super) fn drop_weights(&mut self, dropout: Option<WeightDropout<'a>>) {
+        self.dropout = dropout;
     }
 
     /// Whether it writes them: then it is a forward of training.
@@ -216,6 +228,8 @@ impl<'a> Call<'a> {
                 self.sums.wrapping_add(2 * (start * self.query.heads() + head))
             },
             sums_row: 2 * self.query.heads(),
+            #[cfg(feature = "train")]
+            drops: self.dropout.and_then(|dropout| dropout.of_head(start, head)),
         }
     }
 

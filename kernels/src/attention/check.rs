@@ -6,6 +6,8 @@ use super::cache::CacheShape;
 use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{Ancestry, Sequence, Weights};
+#[cfg(feature = "train")]
+use crate::dropout::WeightDropout;
 
 /// Keys and values that belong together.
 pub(super) fn key_value(qkv: &Qkv<'_>) -> Result<(), AttentionError> {
@@ -154,6 +156,20 @@ pub(super) fn keys_apart(sequences: &[Sequence]) -> Result<(), AttentionError> {
         }
     }
     Ok(())
+}
+
+/// A sentence for each query token.
+#[cfg(feature = "train")]
+pub(super) fn sentences(
+    dropout: Option<&WeightDropout<'_>>,
+    query: &Heads<'_>,
+) -> Result<(), AttentionError> {
+    match dropout.map(WeightDropout::tokens) {
+        Some(found) if found != query.tokens() => {
+            Err(AttentionError::Sentences { expected: query.tokens(), found })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A gradient of the shape of what it is the gradient of.

@@ -190,6 +190,13 @@ pub enum AttentionError {
         /// Floats given.
         found: usize,
     },
+    /// Not a sentence for each query token to drop weights by.
+    Sentences {
+        /// Query tokens.
+        expected: usize,
+        /// Sentences given.
+        found: usize,
+    },
     /// A gradient has another shape `[tokens, heads, head_dim]` than what it is the gradient of.
     GradientShape {
         /// Shape of the tensor.
@@ -308,6 +315,10 @@ impl fmt::Display for AttentionError {
             Self::Sums { expected, found } => {
                 write!(f, "maxima and sums of the softmax take {expected} floats; found {found}")
             }
+            Self::Sentences { expected, found } => write!(
+                f,
+                "weights are dropped by the sentence of each of {expected} query tokens; found {found}"
+            ),
             Self::GradientShape { expected, found } => {
                 write!(f, "a gradient must have its tensor's shape {expected:?}; found {found:?}")
             }

@@ -11,6 +11,8 @@
 //! query that may not see it: zero times NaN does not happen.
 
 use super::bias::hides;
+#[cfg(feature = "train")]
+use super::dropped::{DropOnce, Tile};
 use super::head::Head;
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::product::{ALONE, Stream, streamed};
@@ -192,6 +194,11 @@ impl Head {
             self.ask_for_rows::<S>(s, self.out, self.out_row, row, MR);
         }
         let correction = exponentials(s, &mut scores.lines, vectors, highest, running);
+        #[cfg(feature = "train")]
+        if let Some(drops) = self.drops {
+            let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: most };
+            s.outlined(DropOnce { tile, lines: scores.lines.0.as_mut_ptr(), stride: KEY_BLOCK });
+        }
         let last = block.key + block.len >= self.limit(row + MR - 1);
         // No `from_fn`: it need not be inlined, and is not compiled for this instruction set.
         let mut factors = [Factors { before: 1.0, after: 1.0 }; MR];

@@ -1,6 +1,8 @@
 //! One head of one sequence: where its data is, and which keys each of its queries sees.
 
 use super::online_softmax::biased;
+#[cfg(feature = "train")]
+use crate::dropout::HeadDrops;
 use crate::lanes::Lanes;
 use crate::mask::FullyMasked;
 
@@ -45,6 +47,9 @@ pub(super) struct Head {
     /// keeps them.
     pub(super) sums: *mut f32,
     pub(super) sums_row: usize,
+    /// Which weights are dropped, if any.
+    #[cfg(feature = "train")]
+    pub(super) drops: Option<HeadDrops>,
 }
 
 impl Head {

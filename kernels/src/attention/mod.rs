@@ -35,6 +35,8 @@ mod bias;
 mod cache;
 mod call;
 mod check;
+#[cfg(feature = "train")]
+mod dropped;
 mod error;
 mod finish;
 mod flash;

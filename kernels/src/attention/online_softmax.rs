@@ -2,7 +2,7 @@
 //! maximum and sum that let an earlier block be put right when a later one has a larger maximum.
 
 use crate::gemm::MAX_ROWS;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, MAX_LANES, MOST_PARTS};
 use crate::math::exp_nonpositive;
 
 /// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
@@ -89,7 +89,10 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
     highest: [S::F32; MR],
     running: &mut [Running],
 ) -> [f32; MR] {
-    const { assert!(MR <= MAX_ROWS && KEY_BLOCK.is_multiple_of(S::LANES)) };
+    const {
+        assert!(MR <= MAX_ROWS && KEY_BLOCK.is_multiple_of(S::LANES));
+        assert!(MAX_LANES / S::LANES <= MOST_PARTS);
+    };
     let lines = &mut lines.0;
     let mut old = [f32::NEG_INFINITY; MR];
     let mut relative_to = [s.splat(0.0); MR];
@@ -101,16 +104,33 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
         }
         relative_to[i] = s.splat(base(running.maximum));
     }
-    let mut total = [s.splat(0.0); MR];
     let vectors = vectors.min(KEY_BLOCK / S::LANES);
-    for v in 0..vectors {
+    let parts = MAX_LANES / S::LANES;
+    let mut sums = [s.splat(0.0); MR];
+    let mut pair = sums;
+    for turn in 0..parts {
+        // In the order of `sum_of_parts`, so that few sums wait: of four parts, 0 and 2, then 1 and 3.
+        let part = if parts == 4 { [0, 2, 1, 3][turn] } else { turn };
+        let mut total = [s.splat(0.0); MR];
+        let mut v = part;
+        while v < vectors {
+            for i in 0..MR {
+                // SAFETY: inside line `i`.
+                unsafe {
+                    let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
+                    let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
+                    total[i] = s.add(total[i], x);
+                    s.store(at, x);
+                }
+            }
+            v += parts;
+        }
         for i in 0..MR {
-            // SAFETY: inside line `i`.
-            unsafe {
-                let at = lines.as_mut_ptr().add(i * KEY_BLOCK + v * S::LANES);
-                let x = exp_nonpositive(s, s.sub(s.load(at), relative_to[i]));
-                total[i] = s.add(total[i], x);
-                s.store(at, x);
+            match turn {
+                0 => sums[i] = total[i],
+                1 => sums[i] = s.add(sums[i], total[i]),
+                2 => pair[i] = total[i],
+                _ => sums[i] = s.add(sums[i], s.add(pair[i], total[i])),
             }
         }
     }
@@ -123,7 +143,7 @@ pub(super) fn exponentials<S: Lanes, const MR: usize>(
             let change = s.splat(old[i] - base(running.maximum));
             correction[i] = s.reduce_max(exp_nonpositive(s, change));
         }
-        running.sum = running.sum * correction[i] + s.reduce_add(total[i]);
+        running.sum = running.sum * correction[i] + s.reduce_add(sums[i]);
     }
     correction
 }

@@ -8,6 +8,8 @@ use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_keys, write_values};
+#[cfg(feature = "train")]
+use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::mask::FullyMasked;
@@ -38,7 +40,15 @@ pub fn attention_scratch(
     })
 }
 
-/// [`attention`](super::attention), and with `sums`, `[query tokens, heads, 2]`, what its softmax divides by.
+/// What a forward of training does beside.
+pub(super) struct Kept<'a> {
+    /// `[query tokens, heads, 2]`: receives the maxima and what the softmax divides by.
+    pub(super) sums: &'a mut [f32],
+    #[cfg(feature = "train")]
+    pub(super) dropout: Option<WeightDropout<'a>>,
+}
+
+/// [`attention`](super::attention), and what training wants to keep of it.
 ///
 /// # Errors
 /// Shapes, ranges or buffers that do not fit; then nothing is written.
@@ -47,7 +57,7 @@ pub(super) fn attend(
     qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
-    (output, sums): (AttentionOutput<'_>, Option<&mut [f32]>),
+    (output, kept): (AttentionOutput<'_>, Option<Kept<'_>>),
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
@@ -64,8 +74,10 @@ pub(super) fn attend(
     if scratch.len() < expected {
         return Err(AttentionError::Scratch { expected, found: scratch.len() });
     }
-    if let Some(sums) = &sums {
-        check::sums(sums, &query)?;
+    if let Some(kept) = &kept {
+        check::sums(kept.sums, &query)?;
+        #[cfg(feature = "train")]
+        check::sentences(kept.dropout.as_ref(), &query)?;
     }
     let longest = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     count_tasks(sequences.len(), query.heads(), longest)?;
@@ -75,8 +87,10 @@ pub(super) fn attend(
 
     let mut context = output.context;
     let mut call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
-    if let Some(sums) = sums {
-        call.keep(sums);
+    if let Some(kept) = kept {
+        call.keep(kept.sums);
+        #[cfg(feature = "train")]
+        call.drop_weights(kept.dropout);
     }
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), head_dim]);

@@ -9,9 +9,11 @@ use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 
 /// Decisions of one block.
-const DECISIONS: usize = 8;
+pub(super) const DECISIONS: usize = 8;
 /// Blocks that are kept at once.
 const BLOCKS: usize = 64;
+/// The number of this use.
+const OF_ROWS: u32 = 1;
 /// Decisions made at once.
 const CHUNK: usize = DECISIONS * BLOCKS;
 
@@ -38,9 +40,9 @@ pub struct Dropout {
 }
 
 /// What of 65,536 is dropped, and what the rest is multiplied by.
-#[derive(Clone, Copy)]
-struct Share {
-    dropped: u16,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) dropped: u16,
     factor: f32,
 }
 
@@ -53,7 +55,7 @@ impl Dropout {
         Ok(1.0 - f64::from(self.share()?.dropped) / 65536.0)
     }
 
-    fn share(&self) -> Result<Share, DropoutError> {
+    pub(super) fn share(&self) -> Result<Share, DropoutError> {
         let found = self.probability;
         let dropped = libm::round(f64::from(found) * 65536.0);
         if !(found >= 0.0 && dropped < 65536.0) {
@@ -62,8 +64,10 @@ impl Dropout {
         Ok(Share { dropped: dropped as u16, factor: (65536.0 / (65536.0 - dropped)) as f32 })
     }
 
-    const fn philox(&self) -> Philox {
-        Philox::new(self.seed).branch([1, self.site, self.step as u32, (self.step >> 32) as u32])
+    /// The function for use number `purpose`.
+    pub(super) const fn philox(&self, purpose: u32) -> Philox {
+        let step = [self.step as u32, (self.step >> 32) as u32];
+        Philox::new(self.seed).branch([purpose, self.site, step[0], step[1]])
     }
 }
 
@@ -136,7 +140,7 @@ impl Kernel for Rows<'_> {
 
 impl Share {
     #[inline(always)]
-    fn apply(self, x: f32, decision: u16) -> f32 {
+    pub(super) fn apply(self, x: f32, decision: u16) -> f32 {
         if u16::from_le(decision) >= self.dropped { x * self.factor } else { 0.0 }
     }
 }
@@ -190,7 +194,7 @@ pub fn dropout(
     if let Some(found) = x.wide_columns() {
         return Err(DropoutError::ColumnStride { found });
     }
-    let (share, philox) = (dropout.share()?, dropout.philox());
+    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     if share.dropped == 0 {
         return Ok(());
     }
@@ -248,7 +252,7 @@ pub fn dropout_add(
     if let Some(found) = x.wide_columns().or(out.wide_columns()) {
         return Err(DropoutError::ColumnStride { found });
     }
-    let (share, philox) = (dropout.share()?, dropout.philox());
+    let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     let stride = x.row_stride();
     let shared = out.shared();
     for_rows(parallelism, rows, columns, &|range| {

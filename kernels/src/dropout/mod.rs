@@ -13,17 +13,23 @@
 //! | 1: dropout | site, step (low, high) | element / 8 (low, high), sentence, 0 | 8 decisions of 16 bits |
 //! | 2: numbers of a tensor | tensor, 0, 0 | element / 4 (low, high), 0, 0 | 4 numbers |
 //! | 3: an order | epoch (low, high), 0 | draw / 2 (low, high), 0, 0 | 2 draws of 64 bits |
+//! | 4: weights of attention | site, step (low, high) | key / 8, query, sentence, head | 8 decisions of 16 bits |
 //!
 //! Words and halves of them are taken from the lowest bits up. An element of a dropout is `position *
 //! columns + column` in its sentence, and the sentence is named by its number in the corpus: neither its
-//! place in the batch nor the batch matters.
+//! place in the batch nor the batch matters. A weight of
+//! attention is named by its query and its key, each counted from the first of the sentence's, and by the
+//! query's head; key `j` has the decision `j % 8` of its block.
 
 mod error;
 mod mask;
 mod numbers;
 mod philox;
+mod weights;
 
 pub use error::DropoutError;
 pub use mask::{Dropout, dropout, dropout_add};
 pub use numbers::{normal, permutation, uniform};
 pub use philox::Philox;
+pub use weights::WeightDropout;
+pub(crate) use weights::{Decisions, HeadDrops};

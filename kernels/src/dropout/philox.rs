@@ -60,33 +60,45 @@ impl Philox {
     /// words of 32 bits that lie 64 apart.
     #[inline(always)]
     pub(super) fn blocks(self, first: u64, word: u32, out: &mut [[u64; 2]]) {
-        const LOW: u64 = 0xffff_ffff;
-        let [m0, m1] = MULTIPLIERS.map(u64::from);
         // Whole groups, whose lanes go side by side through the rounds.
         let (groups, _) = out.as_chunks_mut::<GROUP>();
         for (group, out) in groups.iter_mut().enumerate() {
-            let (mut c0, mut c1) = ([0u64; GROUP], [0u64; GROUP]);
-            let (mut c2, mut c3) = ([u64::from(word); GROUP], [0u64; GROUP]);
+            let (mut low, mut high) = ([0u64; GROUP], [0u64; GROUP]);
             for i in 0..GROUP {
                 let at = first.wrapping_add((group * GROUP + i) as u64);
-                (c0[i], c1[i]) = (at, at >> 32);
+                (low[i], high[i]) = (at, at >> 32);
             }
-            let [mut k0, mut k1] = self.key;
-            for _ in 0..ROUNDS {
-                let (key0, key1) = (u64::from(k0), u64::from(k1));
-                for i in 0..GROUP {
-                    let (p0, p1) = ((c0[i] & LOW) * m0, (c2[i] & LOW) * m1);
-                    (c0[i], c1[i]) = ((p1 >> 32) ^ c1[i] ^ key0, p1);
-                    (c2[i], c3[i]) = ((p0 >> 32) ^ c3[i] ^ key1, p0);
-                }
-                k0 = k0.wrapping_add(WEYL[0]);
-                k1 = k1.wrapping_add(WEYL[1]);
-            }
+            self.group(low, high, [word, 0], out);
+        }
+    }
+
+    /// The blocks at `[c0[i], c1[i], rest[0], rest[1]]`, as [`Philox::blocks`] has them.
+    #[inline(always)]
+    pub(super) fn group(
+        self,
+        mut c0: [u64; GROUP],
+        mut c1: [u64; GROUP],
+        rest: [u32; 2],
+        out: &mut [[u64; 2]; GROUP],
+    ) {
+        const LOW: u64 = 0xffff_ffff;
+        let [m0, m1] = MULTIPLIERS.map(u64::from);
+        let (mut c2, mut c3) = ([u64::from(rest[0]); GROUP], [u64::from(rest[1]); GROUP]);
+        let [mut k0, mut k1] = self.key;
+        for _ in 0..ROUNDS {
+            let (key0, key1) = (u64::from(k0), u64::from(k1));
             for i in 0..GROUP {
-                let low = (c0[i] & LOW) | (c1[i] << 32);
-                let high = (c2[i] & LOW) | (c3[i] << 32);
-                out[i] = [low.to_le(), high.to_le()];
+                let (p0, p1) = ((c0[i] & LOW) * m0, (c2[i] & LOW) * m1);
+                (c0[i], c1[i]) = ((p1 >> 32) ^ c1[i] ^ key0, p1);
+                (c2[i], c3[i]) = ((p0 >> 32) ^ c3[i] ^ key1, p0);
             }
+            k0 = k0.wrapping_add(WEYL[0]);
+            k1 = k1.wrapping_add(WEYL[1]);
+        }
+        for i in 0..GROUP {
+            let low = (c0[i] & LOW) | (c1[i] << 32);
+            let high = (c2[i] & LOW) | (c3[i] << 32);
+            out[i] = [low.to_le(), high.to_le()];
         }
     }
 }

@@ -25,6 +25,8 @@ use super::microkernel::{
     Floats, Lines, MAX_ROWS, Operands, Panels, Spread, multiply, tile, tile_ahead,
 };
 use super::packing::PackedMatrix;
+use super::storage::Storage;
+use super::widened::{self, Widen};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
@@ -49,6 +51,9 @@ const BLOCK_A: usize = 128 << 10;
 
 /// Tiles in the largest block of rows.
 const BLOCK_TILES: usize = 32;
+
+/// Tiles in the largest block of rows that weights are widened for.
+const WIDENED_TILES: usize = BLOCK_TILES / 2;
 
 /// Tiles whose rows pass over a panel before the next panel.
 #[inline(always)]
@@ -164,6 +169,11 @@ impl PanelKernel for Part<'_> {
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
+        let as_floats = self.job.weight.storage() == Storage::F32;
+        if !as_floats && self.rows.len() <= FEW_ROWS {
+            let Self { job: &Job { a, weight, store }, rows, panels } = self;
+            return widened::FewRows { a, weight, store, rows, panels }.run(s);
+        }
         if self.rows.len() == 1 {
             return s.outlined(OneRow::<NV>(self));
         }
@@ -228,13 +238,13 @@ impl Part<'_> {
     }
 
     #[inline(always)]
-    fn operands<S: Lanes>(&self, row: usize, k: usize, panel: usize) -> Operands {
-        let Job { a, weight, .. } = self.job;
+    fn operands<S: Lanes>(&self, row: usize, k: usize, b: *const f32) -> Operands {
+        let a = &self.job.a;
         Operands {
             a: a.as_ptr().wrapping_add(row * a.row_stride() + k * a.column_stride()),
             a_row: a.row_stride(),
             a_step: a.column_stride(),
-            b: weight.as_ptr().wrapping_add((panel * weight.depth() + k) * S::PANEL),
+            b,
             b_step: S::PANEL,
             b_vector: S::LANES,
         }
@@ -247,7 +257,7 @@ impl Part<'_> {
         let in_cache = depth * self.job.weight.columns() <= CACHED_WEIGHTS;
         let mut panel = self.panels.start;
         while panel < self.panels.end {
-            let operands = self.operands::<S>(at, 0, panel);
+            let operands = self.operands::<S>(at, 0, self.job.weight.address(panel, 0));
             // SAFETY: `operands` points at row `at` of A and at panels that W has, whose lengths the
             // views vouch for; this part's panels are stored by nobody else.
             unsafe {
@@ -291,7 +301,7 @@ impl Part<'_> {
         let tiles = self.rows.len().div_ceil(MAX_ROWS);
         // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let asked = Asked::new::<S>(tiles, tiles);
+        let asked = Asked::new::<S>(Storage::F32, tiles, tiles);
         let mut waiting = Waiting::<FEW_ROWS>::new();
         for panel in self.panels.clone() {
             let mut k = 0;
@@ -300,7 +310,8 @@ impl Part<'_> {
                 let last = k + steps == depth;
                 // Panels follow each other, so the next block of `k` and the next panel are both
                 // what comes after this block in memory.
-                let next = self.operands::<S>(0, k + steps.min(FEW_ROWS_DEPTH), panel).b;
+                let next = self.job.weight.address(panel, k + steps.min(FEW_ROWS_DEPTH));
+                let b = self.job.weight.address(panel, k);
                 for index in 0..tiles {
                     let local = share(self.rows.len(), tiles, index);
                     let step = Step {
@@ -310,6 +321,7 @@ impl Part<'_> {
                         k,
                         steps,
                         last,
+                        b,
                         next: asked.next(next, index, steps),
                         waiting: waiting.row::<S>(local.start),
                     };
@@ -330,12 +342,21 @@ impl Part<'_> {
     fn many_rows<S: Lanes, const NV: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
         let all_tiles = self.rows.len().div_ceil(MAX_ROWS);
-        let blocks = all_tiles.div_ceil(block_tiles(depth));
         let mut waiting = Waiting::<{ BLOCK_TILES * MAX_ROWS }>::new();
+        let storage = self.job.weight.storage();
+        let (block_tiles, block_depth, room) = if storage == Storage::F32 {
+            (block_tiles(depth), BLOCK_DEPTH, core::ptr::null_mut())
+        } else {
+            // The second half of what could wait is for the weights as floats.
+            let steps = (WIDENED_TILES * MAX_ROWS * MAX_PANEL / S::PANEL).min(BLOCK_DEPTH);
+            let room = waiting.row::<S>(WIDENED_TILES * MAX_ROWS);
+            (block_tiles(depth).min(WIDENED_TILES), steps, room)
+        };
+        let blocks = all_tiles.div_ceil(block_tiles);
         for block in 0..blocks {
             let tiles = share(all_tiles, blocks, block);
             let first = share(self.rows.len(), all_tiles, tiles.start).start;
-            let asked = Asked::new::<S>(tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
+            let asked = Asked::new::<S>(storage, tiles.len(), if tiles.len() >= 8 { 8 } else { 4 });
             for panel in self.panels.clone() {
                 let after = if panel + 1 < self.panels.end {
                     Some((panel + 1, 0))
@@ -346,12 +367,13 @@ impl Part<'_> {
                 };
                 let mut k = 0;
                 loop {
-                    let steps = (depth - k).min(BLOCK_DEPTH);
+                    let steps = (depth - k).min(block_depth);
                     let last = k + steps == depth;
                     let next = if last { after } else { Some((panel, k + steps)) };
                     // After the last block the tiles ask for this one once more.
                     let (next_panel, next_k) = next.unwrap_or((panel, k));
-                    let from = self.operands::<S>(0, next_k, next_panel).b;
+                    let from = self.job.weight.address(next_panel, next_k);
+                    let b = self.block(s, panel, k, steps, room);
                     for index in tiles.clone() {
                         let local = share(self.rows.len(), all_tiles, index);
                         let step = Step {
@@ -361,6 +383,7 @@ impl Part<'_> {
                             k,
                             steps,
                             last,
+                            b,
                             next: asked.next(from, index - tiles.start, steps),
                             waiting: waiting.row::<S>(local.start - first),
                         };
@@ -385,6 +408,27 @@ impl Part<'_> {
                 }
             }
         }
+    }
+
+    /// The weights from row `k` of a panel on: where they are, or `steps` of them widened into `room`.
+    #[inline(always)]
+    fn block<S: Lanes>(
+        &self,
+        s: S,
+        panel: usize,
+        k: usize,
+        steps: usize,
+        room: *mut f32,
+    ) -> *const f32 {
+        let from = self.job.weight.address(panel, k);
+        if room.is_null() {
+            return from;
+        }
+        let storage = self.job.weight.storage();
+        // SAFETY: the panel has the rows, and one more if they are odd, as only the last ones are; there is
+        // room for a block.
+        unsafe { Widen { storage, from, steps, to: room }.run(s) };
+        room
     }
 
     /// A tile of as many rows as `step` has.
@@ -429,7 +473,7 @@ impl Part<'_> {
                 }
             }
             let column = step.panel * S::PANEL;
-            let operands = self.operands::<S>(step.row, step.k, step.panel);
+            let operands = self.operands::<S>(step.row, step.k, step.b);
             if step.last && !NEAR {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
@@ -487,8 +531,8 @@ struct Asked {
 impl Asked {
     /// There are `tiles`, which ask as often as `like` of them would have to.
     #[inline(always)]
-    fn new<S: Lanes>(tiles: usize, like: usize) -> Self {
-        let part = (2 * S::PANEL).div_ceil(tiles);
+    fn new<S: Lanes>(storage: Storage, tiles: usize, like: usize) -> Self {
+        let part = (storage.words(2) * S::PANEL).div_ceil(tiles);
         let requests = requests::<S>(like);
         Self { part, requests, apart: part.div_ceil(requests.max(1)) }
     }
@@ -510,6 +554,8 @@ struct Step {
     steps: usize,
     /// This block holds the last `k`.
     last: bool,
+    /// Where its weights are.
+    b: *const f32,
     /// What to ask memory for meanwhile.
     next: Next,
     /// The tile's sums while they wait for the next block.

@@ -1,5 +1,6 @@
 //! What can be wrong with the operands of a GEMM.
 
+use super::storage::Storage;
 use core::fmt;
 
 /// Why a GEMM was refused. Nothing has been written.
@@ -68,6 +69,15 @@ pub enum GemmError {
         expected: usize,
         /// Words in the buffer.
         found: usize,
+    },
+    /// A finite number that would be infinite in the form it is to be packed in.
+    TooLargeToStore {
+        /// That form.
+        storage: Storage,
+        /// Row and column of the packed matrix where it belongs.
+        at: (usize, usize),
+        /// The bits of the number.
+        bits: u32,
     },
     /// The scratch is too short.
     Scratch {
@@ -143,6 +153,13 @@ impl fmt::Display for GemmError {
             ),
             Self::RowsLength { expected, found } => {
                 write!(f, "the rounded rows take {expected} words; the buffer has {found}")
+            }
+            Self::TooLargeToStore { storage, at: (row, column), bits } => {
+                let (most, found) = (storage.largest(), f32::from_bits(*bits));
+                write!(
+                    f,
+                    "{storage:?} holds numbers up to {most:e}; found {found:e} in row {row}, column {column}"
+                )
             }
             Self::Scratch { expected, found } => {
                 write!(f, "the product needs {expected} floats of scratch; found {found}")

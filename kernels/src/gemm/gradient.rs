@@ -10,7 +10,7 @@
 //! they are stored, or added to what earlier leaves have left.
 //!
 //! Tasks are blocks of strips times panels; rows are never split. So an element's sum is one chain of
-//! multiply-adds per leaf, whatever the threads and whatever the instruction set, if it has FMA.
+//! multiply-adds per leaf, whatever the threads and whatever the instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, Residual, Store};
@@ -68,8 +68,7 @@ pub fn weight_gradient_scratch(
 /// ones.
 ///
 /// The bits of an element depend on its column of `dY`, its column of `X` and on where leaves end: a call
-/// with several leaves is as many calls with one each, of which the later ones add. Sets with FMA give the
-/// same bits.
+/// with several leaves is as many calls with one each, of which the later ones add.
 ///
 /// # Errors
 /// Shapes that do not fit together, leaves of other rows, a scratch that is too short; then nothing is

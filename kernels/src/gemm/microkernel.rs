@@ -34,17 +34,21 @@ pub(crate) trait Form: Copy {
     type Vector: Copy;
     /// Sums of their products.
     type Sum: Copy;
+    /// Steps of `k` that lie side by side where one vector has its place.
+    const PARTS: usize = 1;
     /// Whether a step of a tile that is wider than tall holds its elements in registers and reads weights one
     /// by one, instead of holding the weights: where one vector of weights takes several registers.
     const HOLDS_ELEMENTS: bool = false;
+    /// Whether a load is a single instruction of every set.
+    const ONE_INSTRUCTION: bool = false;
 
     /// The proof for [`Form::Lanes`].
     fn lanes(self) -> Self::Lanes;
-    /// One vector of weights.
+    /// One vector of weights, of step `part % PARTS` of those that are there.
     ///
     /// # Safety
     /// `from` is valid for reads of a vector.
-    unsafe fn load(self, from: *const Self::Weight) -> Self::Vector;
+    unsafe fn load(self, from: *const Self::Weight, part: usize) -> Self::Vector;
     /// All lanes the element at `from`.
     ///
     /// # Safety
@@ -69,13 +73,14 @@ impl<S: Lanes> Form for Floats<S> {
     type Weight = f32;
     type Vector = S::F32;
     type Sum = S::F32;
+    const ONE_INSTRUCTION: bool = true;
 
     #[inline(always)]
     fn lanes(self) -> S {
         self.0
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> S::F32 {
+    unsafe fn load(self, from: *const f32, _: usize) -> S::F32 {
         // SAFETY: the caller's contract.
         unsafe { self.0.load(from) }
     }
@@ -206,7 +211,7 @@ pub(crate) struct Rows<T> {
 pub(crate) struct Panels<T, const P: usize> {
     /// Vector 0 of each.
     pub(crate) at: [*const T; P],
-    /// From one `k` to the next.
+    /// From one `k` to the next, or from [`Form::PARTS`] of them to the next.
     pub(crate) step: usize,
     /// From one vector of a panel to the next.
     pub(crate) vector: usize,
@@ -232,16 +237,20 @@ where
     F: Form,
     Q: Ahead,
 {
-    for _ in 0..depth / Q::PERIOD {
-        for part in 0..Q::PERIOD {
-            ahead.ask(form.lanes(), part);
+    let period = const {
+        assert!(Q::PERIOD.is_multiple_of(F::PARTS) || F::PARTS.is_multiple_of(Q::PERIOD));
+        if Q::PERIOD > F::PARTS { Q::PERIOD } else { F::PARTS }
+    };
+    for _ in 0..depth / period {
+        for part in 0..period {
+            ahead.ask(form.lanes(), part % Q::PERIOD);
             // SAFETY: the caller's contract.
-            unsafe { step(form, &mut acc, &mut rows, &mut panels) };
+            unsafe { step(form, &mut acc, &mut rows, &mut panels, part) };
         }
     }
-    for _ in 0..depth % Q::PERIOD {
+    for part in 0..depth % period {
         // SAFETY: the caller's contract.
-        unsafe { step(form, &mut acc, &mut rows, &mut panels) };
+        unsafe { step(form, &mut acc, &mut rows, &mut panels, part) };
     }
     acc
 }
@@ -268,19 +277,19 @@ pub(crate) unsafe fn multiply_in_phases<
     mut panel: Panels<F::Weight, 1>,
     mut ahead: Q,
 ) -> [[[F::Sum; NV]; MR]; PHASES] {
-    const { assert!(Q::PERIOD == 1) };
+    const { assert!(Q::PERIOD == 1 && F::PARTS == 1) };
     let mut phases = [[[[zero; NV]; MR]; 1]; PHASES];
     phases[0] = [acc];
     for _ in 0..depth / PHASES {
         for acc in &mut phases {
             ahead.ask(form.lanes(), 0);
             // SAFETY: the caller's contract.
-            unsafe { step(form, acc, &mut rows, &mut panel) };
+            unsafe { step(form, acc, &mut rows, &mut panel, 0) };
         }
     }
     for _ in 0..depth % PHASES {
         // SAFETY: the caller's contract.
-        unsafe { step(form, &mut phases[0], &mut rows, &mut panel) };
+        unsafe { step(form, &mut phases[0], &mut rows, &mut panel, 0) };
     }
     let mut sums = [[[zero; NV]; MR]; PHASES];
     for (sum, [phase]) in sums.iter_mut().zip(phases) {
@@ -299,6 +308,7 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     acc: &mut [[[F::Sum; NV]; MR]; P],
     rows: &mut Rows<F::Element>,
     panels: &mut Panels<F::Weight, P>,
+    part: usize,
 ) {
     for (tile, at) in acc.iter_mut().zip(panels.at) {
         if const { F::HOLDS_ELEMENTS && MR < NV } {
@@ -310,16 +320,26 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
             }
             for v in 0..NV {
                 // SAFETY: the caller's contract.
-                let vector = unsafe { form.load(at.add(v * panels.vector)) };
+                let vector = unsafe { form.load(at.add(v * panels.vector), part) };
                 for i in 0..MR {
                     tile[i][v] = form.multiply_add(elements[i], vector, tile[i][v]);
                 }
             }
             continue;
         }
-        // SAFETY: the caller's contract.
-        let vectors: [_; NV] =
-            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector)) });
+        let vectors: [_; NV] = if const { F::ONE_INSTRUCTION } {
+            // SAFETY: the caller's contract.
+            core::array::from_fn(|v| unsafe { form.load(at.add(v * panels.vector), part) })
+        } else {
+            // Of loads that are more than one instruction a closure would be a call.
+            // SAFETY: the caller's contract.
+            let mut vectors = [unsafe { form.load(at, part) }; NV];
+            for (v, vector) in vectors.iter_mut().enumerate().skip(1) {
+                // SAFETY: the caller's contract.
+                *vector = unsafe { form.load(at.add(v * panels.vector), part) };
+            }
+            vectors
+        };
         for (i, line) in tile.iter_mut().enumerate() {
             // SAFETY: the caller's contract.
             let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
@@ -330,8 +350,10 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     }
     // Past the last step these pointers are not read; they may lie outside the operands.
     rows.at = rows.at.wrapping_add(rows.step);
-    for at in &mut panels.at {
-        *at = at.wrapping_add(panels.step);
+    if part % F::PARTS == F::PARTS - 1 {
+        for at in &mut panels.at {
+            *at = at.wrapping_add(panels.step);
+        }
     }
 }
 

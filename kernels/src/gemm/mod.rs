@@ -19,6 +19,8 @@
 //! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads,
 //! `packing.rs` for the layout. Another form of weights is another file of packing and an
 //! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
+//! Numbers of sixteen bits ([`Storage`]) are `storage.rs`, `narrow.rs` (packing) and `widened.rs` (back to
+//! floats, in the tile or before it).
 
 mod blocking;
 mod bytes;
@@ -31,10 +33,13 @@ mod error;
 mod gradient;
 mod in_place;
 mod microkernel;
+mod narrow;
 mod packing;
+mod storage;
 #[cfg(feature = "train")]
 mod strips;
 mod unpacked;
+mod widened;
 
 pub use bytes::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};
 pub use epilogue::{Epilogue, Residual};
@@ -42,11 +47,13 @@ pub use error::GemmError;
 #[cfg(feature = "train")]
 pub use gradient::{weight_gradient, weight_gradient_scratch};
 pub use packing::PackedMatrix;
+pub use storage::Storage;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 
 pub(crate) use microkernel::{
     Floats, Form, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
 };
+pub(crate) use packing::Column;
 
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -62,10 +69,12 @@ use crate::parallel::Parallelism;
 /// Error: `|sum - exact| <= 2 depth eps * sum_k |a| |w|`, one f32 accumulator, `k` ascending; NaN and
 /// infinities propagate as in that order.
 ///
-/// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only.
+/// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only: on the numbers in
+/// `weight`, however they are stored. Weights of sixteen bits ([`Storage`]) are widened to f32 on the way,
+/// which is exact, so that the bits are those of a `weight` that holds the same numbers as f32.
 ///
 /// Stack: each thread that takes part uses less than 64 KiB of its own (48 KiB of it for sums that wait,
-/// with more than 36 rows; with fewer, less than 16 KiB).
+/// with more than 36 rows; with fewer, less than 16 KiB, or 32 with weights of sixteen bits).
 ///
 /// # Errors
 /// Shapes that do not fit together; then nothing is written.

@@ -1,6 +1,7 @@
 //! From a weight matrix to panels, once, into the caller's buffer.
 
 use super::error::GemmError;
+use super::storage::{Halves, Storage};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
@@ -21,13 +22,14 @@ const TOGETHER: usize = 4;
 const TURNED: usize = 512;
 
 /// Floats below which a second thread costs more than it packs.
-const MIN_PACKED_TO_FORK: usize = 1 << 16;
+pub(super) const MIN_PACKED_TO_FORK: usize = 1 << 16;
 
 /// Tasks per thread.
-const TASKS_PER_THREAD: usize = 2;
+pub(super) const TASKS_PER_THREAD: usize = 2;
 
 /// A weight matrix `[depth, columns]` in the layout of one instruction set:
-/// `[ceil(columns / panel)][depth][panel]`, zero columns at the end.
+/// `[ceil(columns / panel)][depth][panel]`, zero columns at the end. It holds f32, or numbers of 16 bits
+/// ([`Storage`]) with two rows in each `[panel]`.
 ///
 /// The buffer may have any alignment; kernels are fastest when it starts on a multiple of 64 bytes.
 ///
@@ -74,6 +76,7 @@ pub struct PackedMatrix<'a> {
     depth: usize,
     columns: usize,
     isa: Isa,
+    storage: Storage,
 }
 
 impl<'a> PackedMatrix<'a> {
@@ -83,10 +86,24 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The product overflows.
     pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, GemmError> {
+        Self::len_as(isa, Storage::F32, depth, columns)
+    }
+
+    /// [`PackedMatrix::len`] of a matrix that is stored as `storage`, in words of four bytes: half as many
+    /// for 16 bits, where a depth is rounded up to an even one.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::len`].
+    pub fn len_as(
+        isa: Isa,
+        storage: Storage,
+        depth: usize,
+        columns: usize,
+    ) -> Result<usize, GemmError> {
         columns
             .div_ceil(isa.panel())
             .checked_mul(isa.panel())
-            .and_then(|padded| padded.checked_mul(depth))
+            .and_then(|padded| padded.checked_mul(storage.words(depth)))
             .filter(|&floats| floats <= isize::MAX as usize / 4)
             .ok_or(GemmError::TooLarge)
     }
@@ -185,13 +202,7 @@ impl<'a> PackedMatrix<'a> {
     ) -> Result<(), GemmError> {
         let (depth, columns) = shape;
         let expected = Self::len(isa, depth, columns)?;
-        if buffer.len() < expected {
-            return Err(GemmError::PackedLength { expected, found: buffer.len() });
-        }
-        let end = first.saturating_add(block.columns());
-        if block.rows() != depth || end > columns {
-            return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
-        }
+        let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;
         let buffer = &mut buffer[..expected];
         let panels = first / isa.panel()..end.div_ceil(isa.panel());
         let threads = parallelism.threads();
@@ -208,6 +219,24 @@ impl<'a> PackedMatrix<'a> {
             unsafe { pack_panels(isa, block, columns, first, own, buffer) };
         });
         Ok(())
+    }
+
+    /// Whether a block fits into a matrix of `shape` and that into a buffer of `found` words: the column
+    /// after its last.
+    pub(super) fn check_block(
+        block: &Matrix<'_>,
+        shape: (usize, usize),
+        first: usize,
+        (expected, found): (usize, usize),
+    ) -> Result<usize, GemmError> {
+        if found < expected {
+            return Err(GemmError::PackedLength { expected, found });
+        }
+        let end = first.saturating_add(block.columns());
+        if block.rows() != shape.0 || end > shape.1 {
+            return Err(GemmError::PackedBlock { expected: shape, found: (block.rows(), end) });
+        }
+        Ok(end)
     }
 
     /// Packs `block`, `[depth, n]`, as panels that begin with `to`, where nothing else of their matrix is.
@@ -230,9 +259,24 @@ impl<'a> PackedMatrix<'a> {
         columns: usize,
         data: &'a [f32],
     ) -> Result<Self, GemmError> {
-        let expected = Self::len(isa, depth, columns)?;
+        Self::from_packed_as(isa, Storage::F32, depth, columns, data)
+    }
+
+    /// [`PackedMatrix::from_packed`] of a matrix that is stored as `storage`, packed by
+    /// [`PackedMatrix::pack_block_as`].
+    ///
+    /// # Errors
+    /// `data` is shorter than [`PackedMatrix::len_as`].
+    pub fn from_packed_as(
+        isa: Isa,
+        storage: Storage,
+        depth: usize,
+        columns: usize,
+        data: &'a [f32],
+    ) -> Result<Self, GemmError> {
+        let expected = Self::len_as(isa, storage, depth, columns)?;
         match data.get(..expected) {
-            Some(data) => Ok(Self { data, depth, columns, isa }),
+            Some(data) => Ok(Self { data, depth, columns, isa, storage }),
             None => Err(GemmError::PackedLength { expected, found: data.len() }),
         }
     }
@@ -252,8 +296,16 @@ impl<'a> PackedMatrix<'a> {
         self.isa
     }
 
-    pub(super) const fn as_ptr(&self) -> *const f32 {
-        self.data.as_ptr()
+    /// How it stores its numbers.
+    pub const fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Where row `k` of panel `panel` starts, or the words of rows `k` and `k + 1`; `k` is even then.
+    #[inline(always)]
+    pub(super) fn address(&self, panel: usize, k: usize) -> *const f32 {
+        let row = panel * self.storage.words(self.depth) + self.storage.words(k);
+        self.data.as_ptr().wrapping_add(row * self.isa.panel())
     }
 
     /// Copies row `k` from column `first` on; `to` ends at the last column or before.
@@ -261,6 +313,22 @@ impl<'a> PackedMatrix<'a> {
     pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
         let panel = self.isa.panel();
         let (mut column, mut rest) = (first, to);
+        if self.storage != Storage::F32 {
+            // As many as surely lie alike in memory: columns of one vector.
+            let lanes = self.isa.lanes();
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
+                let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
+                let step = if self.storage == Storage::F16 { 1 } else { 2 };
+                for (i, to) in part.iter_mut().enumerate() {
+                    let at = halves.row(k) + i * step;
+                    // SAFETY: the caller's columns, and one of the rows.
+                    *to = self.storage.widen(unsafe { *self.data.as_ptr().cast::<u16>().add(at) });
+                }
+                (column, rest) = (column + lanes - column % lanes, after);
+            }
+            return;
+        }
         while !rest.is_empty() {
             let within = column % panel;
             let (part, after) = rest.split_at_mut(rest.len().min(panel - within));
@@ -270,19 +338,62 @@ impl<'a> PackedMatrix<'a> {
         }
     }
 
-    /// Where column `column` starts, and the floats from one of its rows to the next.
+    /// Column `column`.
     #[inline(always)]
-    pub(crate) fn column(&self, column: usize) -> (*const f32, usize) {
+    pub(crate) fn column(&self, column: usize) -> Column {
         let panel = self.isa.panel();
-        let start = (column - column % panel) * self.depth + column % panel;
-        (self.data.as_ptr().wrapping_add(start), panel)
+        if self.storage == Storage::F32 {
+            let start = (column - column % panel) * self.depth + column % panel;
+            return Column::Floats { start: self.data.as_ptr().wrapping_add(start), step: panel };
+        }
+        let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
+        Column::Halves { data: self.data.as_ptr().cast(), halves, storage: self.storage }
+    }
+}
+
+/// A column of a matrix, read one element at a time.
+#[derive(Clone, Copy)]
+pub(crate) enum Column {
+    /// f32.
+    Floats {
+        /// Row 0.
+        start: *const f32,
+        /// From one row to the next.
+        step: usize,
+    },
+    /// Numbers of sixteen bits.
+    Halves {
+        /// Where the packed matrix starts.
+        data: *const u16,
+        halves: Halves,
+        storage: Storage,
+    },
+}
+
+impl Column {
+    /// The element in row `k`.
+    ///
+    /// # Safety
+    /// The matrix has the column and the row.
+    #[inline(always)]
+    pub(crate) unsafe fn row(&self, k: usize) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match *self {
+                Self::Floats { start, step } => *start.wrapping_add(k * step),
+                Self::Halves { data, halves, storage } => {
+                    storage.widen(*data.wrapping_add(halves.row(k)))
+                }
+            }
+        }
     }
 }
 
 impl fmt::Debug for PackedMatrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { depth, columns, isa, .. } = self;
-        write!(f, "PackedMatrix({depth} x {columns}, {isa})")
+        let Self { depth, columns, isa, storage, .. } = self;
+        write!(f, "PackedMatrix({depth} x {columns}, {isa}")?;
+        if *storage != Storage::F32 { write!(f, ", {storage:?})") } else { f.write_str(")") }
     }
 }
 
@@ -314,12 +425,12 @@ unsafe fn pack_panels(
     isa.dispatch(Pack { block, columns: columns - origin, first: start - origin, buffer });
 }
 
-struct Pack<'a, 'b> {
-    block: Matrix<'a>,
+pub(super) struct Pack<'a, 'b> {
+    pub(super) block: Matrix<'a>,
     /// Columns of the whole matrix.
-    columns: usize,
-    first: usize,
-    buffer: &'b mut [f32],
+    pub(super) columns: usize,
+    pub(super) first: usize,
+    pub(super) buffer: &'b mut [f32],
 }
 
 impl Kernel for Pack<'_, '_> {

@@ -2,9 +2,11 @@
 
 use super::features::compiled_for_v3;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
+use core::arch::asm;
 use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
+use pulp::core_arch::x86::F16c;
 use pulp::x86::V3;
 
 /// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
@@ -21,9 +23,9 @@ fn mask_of(lanes: V3, count: usize) -> __m256i {
 unsafe impl Lanes for V3 {
     const LANES: usize = 8;
     const PANEL: usize = 16;
-    const FUSED: bool = true;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
+    const MAY_LACK_F16: bool = true;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -57,6 +59,69 @@ unsafe impl Lanes for V3 {
     unsafe fn load_first(self, from: *const f32, count: usize) -> __m256 {
         // SAFETY: masked lanes are not accessed, the others are the caller's.
         unsafe { self.avx._mm256_maskload_ps(from, mask_of(self, count)) }
+    }
+    // Each vector of weights as one unit that the compiler neither takes apart nor merges with another: what
+    // it would keep in registers for later, tiles have no registers for.
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn lower(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn upper(mask: __m256i, from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vandps {}, {}, ymmword ptr [{}]",
+                    lateout(ymm_reg) floats, in(ymm_reg) mask, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe {
+            match part {
+                0 => lower(from),
+                _ => upper(self.avx._mm256_set1_epi32(-1 << 16), from),
+            }
+        }
+    }
+    // The intrinsic would be a call, as the token leaves F16C out.
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller vouches for the halves and for F16C.
+            unsafe {
+                asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
+                    lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX; the rest is the caller's contract.
+        unsafe {
+            match part {
+                0 => convert::<0>(from),
+                _ => convert::<16>(from),
+            }
+        }
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        F16c::is_available()
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m256) {

@@ -2,8 +2,9 @@
 
 use super::features::compiled_for_v4;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
+use core::arch::asm;
 use core::arch::x86_64::{
-    __m512, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+    __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
 use pulp::x86::V4;
 
@@ -16,9 +17,9 @@ fn mask_of(count: usize) -> __mmask16 {
 unsafe impl Lanes for V4 {
     const LANES: usize = 16;
     const PANEL: usize = 64;
-    const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
+    const MAY_LACK_F16: bool = false;
     type F32 = __m512;
     type Mask = __mmask16;
 
@@ -52,6 +53,40 @@ unsafe impl Lanes for V4 {
     unsafe fn load_first(self, from: *const f32, count: usize) -> __m512 {
         // SAFETY: masked lanes are not accessed (faults are suppressed), the others are the caller's.
         unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m512 {
+        let f = self.avx512f;
+        if part == 0 {
+            // SAFETY: the caller's contract.
+            let words = f._mm512_castps_si512(unsafe { self.load(from) });
+            return f._mm512_castsi512_ps(f._mm512_slli_epi32::<16>(words));
+        }
+        // In intrinsics it would be the mask of what was loaded for the other half, which the compiler then
+        // keeps in a register until here; tiles have none to spare.
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        unsafe fn upper(mask: __m512i, from: *const f32) -> __m512 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vpandd {}, {}, zmmword ptr [{}]", lateout(zmm_reg) floats, in(zmm_reg) mask,
+                    in(reg) from, options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX-512; the rest is the caller's contract.
+        unsafe { upper(f._mm512_set1_epi32(-1 << 16), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
+        // SAFETY: the caller vouches for 32 halves.
+        let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
+        self.avx512f._mm512_cvtph_ps(halves)
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {

@@ -15,13 +15,14 @@ mod avx512;
 pub(crate) mod bytes;
 #[cfg(target_arch = "x86_64")]
 mod features;
+mod fused;
+pub(crate) mod halves;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
 mod scalar;
 mod vector;
-#[cfg(feature = "train")]
 mod virtual_lanes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
@@ -29,6 +30,7 @@ pub(crate) mod vnni;
 pub(crate) mod widening;
 
 pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
+pub(crate) use virtual_lanes::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use virtual_lanes::{MOST_VECTORS, VIRTUAL, sum_of_lanes};
 

@@ -2,6 +2,7 @@
 
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::aarch64::{float32x4_t, uint32x4_t};
+use core::arch::asm;
 use pulp::aarch64::Neon;
 
 static INDEX: [u32; 4] = [0, 1, 2, 3];
@@ -10,9 +11,9 @@ static INDEX: [u32; 4] = [0, 1, 2, 3];
 unsafe impl Lanes for Neon {
     const LANES: usize = 4;
     const PANEL: usize = 16;
-    const FUSED: bool = true;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = false;
+    const MAY_LACK_F16: bool = false;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 
@@ -50,6 +51,34 @@ unsafe impl Lanes for Neon {
         }
         // SAFETY: `room` has four floats.
         unsafe { self.neon.vld1q_f32(room.as_ptr()) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> float32x4_t {
+        let neon = self.neon;
+        // SAFETY: the caller's contract.
+        let words = neon.vreinterpretq_u32_f32(unsafe { self.load(from) });
+        // Half 0 is the low one where memory has low bytes first.
+        neon.vreinterpretq_f32_u32(match (part == 0) == cfg!(target_endian = "little") {
+            true => neon.vshlq_n_u32::<16>(words),
+            false => neon.vandq_u32(words, neon.vdupq_n_u32(0xffff << 16)),
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> float32x4_t {
+        // SAFETY: the caller vouches for eight halves.
+        let halves = unsafe { self.neon.vld1_u16(from.add(2 * part).cast()) };
+        let floats;
+        // The intrinsic is younger than the oldest compiler that has all others.
+        // SAFETY: an instruction of the base set.
+        unsafe {
+            asm!("fcvtl {:v}.4s, {:v}.4h", lateout(vreg) floats, in(vreg) halves,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        floats
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: float32x4_t) {
@@ -149,7 +178,9 @@ unsafe impl Lanes for Neon {
 
     #[inline(always)]
     fn reduce_add(self, a: float32x4_t) -> f32 {
-        self.neon.vaddvq_f32(a)
+        let neon = self.neon;
+        let two = neon.vadd_f32(neon.vget_low_f32(a), neon.vget_high_f32(a));
+        neon.vpadds_f32(two)
     }
     #[inline(always)]
     fn reduce_max(self, a: float32x4_t) -> f32 {

@@ -1,8 +1,10 @@
 //! Plain Rust in groups of eight, for the compiler to vectorise with what the target has.
 //!
-//! `mul_add` is a multiplication and an addition: `f32::mul_add` would call a library routine on
-//! targets without FMA. Results therefore differ from the other instruction sets in the last bits.
+//! `mul_add` rounds once, as on the other instruction sets, so that results are the same to the last bit.
+//! On targets without FMA that takes a sum in f64, and seldom more: see `fused.rs`.
 
+use super::fused::mul_add;
+use super::halves::{widen_bf16, widen_f16};
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use pulp::Scalar;
 
@@ -25,9 +27,9 @@ fn each(f: impl Fn(usize) -> f32) -> Eight {
 unsafe impl Lanes for Scalar {
     const LANES: usize = 8;
     const PANEL: usize = 8;
-    const FUSED: bool = false;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = false;
+    const MAY_LACK_F16: bool = false;
     type F32 = Eight;
     type Mask = EightBools;
 
@@ -58,6 +60,22 @@ unsafe impl Lanes for Scalar {
             *lane = unsafe { from.add(i).read_unaligned() };
         }
         Eight(out)
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> Eight {
+        // SAFETY: the caller vouches for eight words.
+        let halves = unsafe { from.cast::<[u16; 16]>().read_unaligned() };
+        each(|i| widen_bf16(halves[2 * i + part]))
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> Eight {
+        // SAFETY: the caller vouches for sixteen halves.
+        let halves = unsafe { from.cast::<[u16; 8]>().add(part).read_unaligned() };
+        each(|i| widen_f16(halves[i]))
+    }
+    #[inline(always)]
+    fn converts_f16(self) -> bool {
+        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Eight) {
@@ -113,7 +131,7 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     fn mul_add(self, a: Eight, b: Eight, c: Eight) -> Eight {
-        each(|i| a.0[i] * b.0[i] + c.0[i])
+        Eight(mul_add(a.0, b.0, c.0))
     }
     #[inline(always)]
     fn max(self, a: Eight, b: Eight) -> Eight {

@@ -69,8 +69,7 @@ impl Kernel for Check {
         // (1 + 2^-12)^2 - 1 needs 25 bits before the subtraction.
         let near_one = s.splat(1.0 + 1.0 / 4096.0);
         let square = s.mul_add(near_one, near_one, s.splat(-1.0));
-        let low = if S::FUSED { 1.0 / 16_777_216.0 } else { 0.0 };
-        check(square, &|_| 1.0 / 2048.0 + low);
+        check(square, &|_| 1.0 / 2048.0 + 1.0 / 16_777_216.0);
         let mut out = [0.0f32; N];
         // SAFETY: as above.
         unsafe { s.store(out.as_mut_ptr(), fused) };

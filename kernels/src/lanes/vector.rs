@@ -20,12 +20,12 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Columns in a packed panel: the width of the GEMM tile.
     const PANEL: usize;
-    /// Whether `mul_add` rounds once.
-    const FUSED: bool;
     /// Vector registers that the CPU has.
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
     const PREFETCHES: bool;
+    /// Whether some CPU that has this set cannot convert f16.
+    const MAY_LACK_F16: bool;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.
@@ -50,6 +50,20 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `count` floats.
     unsafe fn load_first(self, from: *const f32, count: usize) -> Self::F32;
+    /// Half `part`, 0 or 1, of each of `LANES` words from `from` as bf16; half 0 has the lower address.
+    /// Exact.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` words.
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> Self::F32;
+    /// The first `LANES` of `2 * LANES` halves from `from` as f16, or, if `part` is 1, the others. Exact, but
+    /// that a NaN becomes quiet.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `2 * LANES` halves; [`Lanes::converts_f16`].
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
+    /// Whether this CPU has what `load_f16` needs.
+    fn converts_f16(self) -> bool;
     /// Writes `LANES` floats, any alignment.
     ///
     /// # Safety
@@ -76,7 +90,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// The square root, correctly rounded; NaN below zero.
     #[cfg(feature = "train")]
     fn sqrt(self, a: Self::F32) -> Self::F32;
-    /// `a * b + c`: one rounding where the CPU has FMA, two on the scalar path.
+    /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// `a > b ? a : b`: `b` when either is NaN.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
@@ -103,7 +117,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// Whether any lane is true.
     fn any(self, mask: Self::Mask) -> bool;
 
-    /// Sum of all lanes in one fixed order.
+    /// Sum of all lanes in halves: lane `i` and lane `i + LANES / 2` first, then `i` and `i + LANES / 4`,
+    /// and so on.
     fn reduce_add(self, a: Self::F32) -> f32;
     /// Largest lane; unspecified among the lanes' values when one is NaN.
     fn reduce_max(self, a: Self::F32) -> f32;

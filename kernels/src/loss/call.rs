@@ -63,8 +63,7 @@ impl Logits {
 /// `26 u sum_j max(q_j, w) d_j` more, `w` being what smoothing wants of each column but the target, and a
 /// gradient within
 /// `u |scale| (p_j (30 + d_j + D) + 2 q_j) + 2^-125 (|scale| + 1)`, all but for second-order terms and what
-/// f64 rounds. On one instruction set the bits of a row depend on nothing but the row; on all
-/// sets with a fused multiply-add they are the same.
+/// f64 rounds. The bits of a row depend on nothing but the row.
 ///
 /// # Errors
 /// There is not one target and one loss for each row, a target is neither a column nor [`IGNORED`], the

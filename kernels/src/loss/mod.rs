@@ -18,8 +18,7 @@
 //! term: nothing cancels.
 //!
 //! Sums of a block of 1,024 columns are taken in 64 virtual lanes and halved, blocks are added in order in
-//! f64. So the bits do not depend on the width of a vector; they do on whether a multiplication and an
-//! addition are one rounding, which they are on every set but the scalar one.
+//! f64. So the bits do not depend on the width of a vector.
 
 mod call;
 mod error;

@@ -6,9 +6,10 @@
 
 use super::parameters::LayerNorm;
 use super::vectors::{
-    COMFORTABLE, PAIRED, Place, UNROLL, learned, load, prefetch_step, reduce, store,
+    COMFORTABLE, LearnedRow, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step, reduce,
+    store,
 };
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
 
 /// Normalises rows in place or into others, each in three passes. `BIAS` if the norm has one.
@@ -76,7 +77,11 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
                         finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        learned::<S, BIAS>(s, norm.weight, norm.bias, out[i], out[i]);
+                        s.outlined(LearnedRow {
+                            weight: norm.weight,
+                            bias: norm.bias,
+                            row: out[i],
+                        });
                     }
                 }
             }
@@ -144,10 +149,41 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
         first[row] = unsafe { if ADD { *x[row] + *residual[row] } else { *x[row] } };
         origin[row] = s.splat(first[row]);
     }
-    let mut total = [[zero; UNROLL]; R];
+    let mut parts = [[zero; MOST_PARTS]; R];
+    let rows = [x, residual, sum, ahead];
+    // SAFETY: the caller's contract.
+    unsafe {
+        if S::LANES == MAX_LANES {
+            differences::<S, ADD, R, 1>(s, len, rows, origin, 0, &mut parts);
+        } else {
+            let mut group = 0;
+            while group < MAX_LANES / S::LANES {
+                differences::<S, ADD, R, 2>(s, len, rows, origin, group, &mut parts);
+                group += 2;
+            }
+        }
+    }
+    (first, reduce(s, parts))
+}
+
+/// [`start`] for the parts `group..group + WIDTH` of the virtual vectors.
+///
+/// # Safety
+/// As [`start`].
+#[inline(always)]
+unsafe fn differences<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
+    s: S,
+    len: usize,
+    [x, residual, sum, ahead]: [[*mut f32; R]; 4],
+    origin: [S::F32; R],
+    group: usize,
+    parts: &mut [[S::F32; MOST_PARTS]; R],
+) {
+    let zero = s.splat(0.0);
+    let mut total = [[[zero; UNROLL]; WIDTH]; R];
     macro_rules! vector {
-        ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
-            let (row, at, count) = ($row, $at, $count);
+        ($full:literal, $row:expr, $part:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, part, at, count) = ($row, $part, $at, $count);
             let mut v = load::<S, $full>(s, x[row].add(at), count);
             if ADD {
                 v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
@@ -155,29 +191,47 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
             }
             let d = s.sub(v, origin[row]);
             let d = if $full { d } else { s.select(s.first(count), d, zero) };
-            total[row][$j] = s.add(total[row][$j], d);
+            total[row][part][$j] = s.add(total[row][part][$j], d);
         }};
     }
     let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
+    while i + STEP <= len {
         for row in 0..R {
-            prefetch_step(s, ahead[row], i);
+            for part in 0..WIDTH {
+                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+            }
             for j in 0..UNROLL {
-                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
-                unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+                for part in 0..WIDTH {
+                    let at = i + j * MAX_LANES + (group + part) * S::LANES;
+                    // SAFETY: `at + LANES <= i + STEP <= len`, within all rows.
+                    unsafe { vector!(true, row, part, j, at, S::LANES) };
+                }
             }
         }
-        i += UNROLL * S::LANES;
+        i += STEP;
     }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        for row in 0..R {
-            // SAFETY: `i + count <= len`, within all rows.
-            unsafe { vector!(false, row, 0, i, count) };
+    while i + MAX_LANES <= len {
+        for part in 0..WIDTH {
+            let at = i + (group + part) * S::LANES;
+            for row in 0..R {
+                // SAFETY: `at + LANES <= i + MAX_LANES <= len`, within all rows.
+                unsafe { vector!(true, row, part, 0, at, S::LANES) };
+            }
         }
-        i += count;
+        i += MAX_LANES;
     }
-    (first, reduce(s, total))
+    if i < len {
+        for part in 0..WIDTH {
+            // Parts that lie behind the end are zeros, which add nothing.
+            let at = (i + (group + part) * S::LANES).min(len);
+            let count = (len - at).min(S::LANES);
+            for row in 0..R {
+                // SAFETY: `at + count <= len`, within all rows.
+                unsafe { vector!(false, row, part, 0, at, count) };
+            }
+        }
+    }
+    add_vectors(s, total, parts, group);
 }
 
 /// For each of `R` rows, the sum of the deviations from its mean and the sum of their squares.
@@ -197,33 +251,84 @@ unsafe fn deviations<S: Lanes, const R: usize>(
     for row in 0..R {
         means[row] = s.splat(mean[row]);
     }
-    let mut total = [[zero; UNROLL]; R];
-    let mut squares = [[zero; UNROLL]; R];
-    let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
-        for row in 0..R {
-            prefetch_step(s, ahead[row], i);
-            for j in 0..UNROLL {
-                // SAFETY: `i + UNROLL * LANES <= len`.
-                let d = s.sub(unsafe { s.load(x[row].add(i + j * S::LANES)) }, means[row]);
-                total[row][j] = s.add(total[row][j], d);
-                squares[row][j] = s.mul_add(d, d, squares[row][j]);
+    let mut parts = [[[zero; MOST_PARTS]; R]; 2];
+    // SAFETY: the caller's contract.
+    unsafe {
+        if S::LANES == MAX_LANES {
+            moments_of_part::<S, R>(s, len, [x, ahead], means, 0, &mut parts);
+        } else {
+            for part in 0..MAX_LANES / S::LANES {
+                moments_of_part::<S, R>(s, len, [x, ahead], means, part, &mut parts);
             }
         }
-        i += UNROLL * S::LANES;
     }
-    while i < len {
-        let count = (len - i).min(S::LANES);
+    (reduce(s, parts[0]), reduce(s, parts[1]))
+}
+
+/// [`deviations`] for part `group` of the virtual vectors: one at a time, for there are two sums.
+///
+/// # Safety
+/// As [`deviations`].
+#[inline(always)]
+unsafe fn moments_of_part<S: Lanes, const R: usize>(
+    s: S,
+    len: usize,
+    [x, ahead]: [[*mut f32; R]; 2],
+    means: [S::F32; R],
+    group: usize,
+    parts: &mut [[[S::F32; MOST_PARTS]; R]; 2],
+) {
+    let zero = s.splat(0.0);
+    let mut total = [[[zero; UNROLL]; 1]; R];
+    let mut squares = [[[zero; UNROLL]; 1]; R];
+    macro_rules! vector {
+        ($full:literal, $row:expr, $part:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, part, at, count) = ($row, $part, $at, $count);
+            let d = s.sub(load::<S, $full>(s, x[row].add(at), count), means[row]);
+            let d = if $full { d } else { s.select(s.first(count), d, zero) };
+            total[row][part][$j] = s.add(total[row][part][$j], d);
+            squares[row][part][$j] = s.mul_add(d, d, squares[row][part][$j]);
+        }};
+    }
+    let mut i = 0;
+    while i + STEP <= len {
         for row in 0..R {
-            // SAFETY: `i + count <= len`.
-            let d = s.sub(unsafe { s.load_first(x[row].add(i), count) }, means[row]);
-            let d = s.select(s.first(count), d, zero);
-            total[row][0] = s.add(total[row][0], d);
-            squares[row][0] = s.mul_add(d, d, squares[row][0]);
+            for part in 0..1 {
+                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+            }
+            for j in 0..UNROLL {
+                for part in 0..1 {
+                    let at = i + j * MAX_LANES + (group + part) * S::LANES;
+                    // SAFETY: `at + LANES <= i + STEP <= len`, within all rows.
+                    unsafe { vector!(true, row, part, j, at, S::LANES) };
+                }
+            }
         }
-        i += count;
+        i += STEP;
     }
-    (reduce(s, total), reduce(s, squares))
+    while i + MAX_LANES <= len {
+        for part in 0..1 {
+            let at = i + (group + part) * S::LANES;
+            for row in 0..R {
+                // SAFETY: `at + LANES <= i + MAX_LANES <= len`, within all rows.
+                unsafe { vector!(true, row, part, 0, at, S::LANES) };
+            }
+        }
+        i += MAX_LANES;
+    }
+    if i < len {
+        for part in 0..1 {
+            // Parts that lie behind the end are zeros, which add nothing.
+            let at = (i + (group + part) * S::LANES).min(len);
+            let count = (len - at).min(S::LANES);
+            for row in 0..R {
+                // SAFETY: `at + count <= len`, within all rows.
+                unsafe { vector!(false, row, part, 0, at, count) };
+            }
+        }
+    }
+    add_vectors(s, total, &mut parts[0], group);
+    add_vectors(s, squares, &mut parts[1], group);
 }
 
 /// What turns an element of each of `R` rows into its standard score: `(x - mean) * scale + shift`.

@@ -11,7 +11,7 @@ use crate::parallel::Parallelism;
 /// shape. Nothing is subtracted and nothing added (Zhang and Sennrich 2019, "Root Mean Square Layer
 /// Normalization"; the norm of T5, there called `T5LayerNorm`).
 ///
-/// Error: each result is within `u (columns / (8 lanes) + 12) |result| + 2^-149 (1 + |weight|)` of the
+/// Error: each result is within `u (columns / 128 + 12) |result| + 2^-149 (1 + |weight|)` of the
 /// exact one, with `u = 2^-24`; the second term is for numbers too small to be normal.
 /// NaN in a row makes all of it NaN; an infinity becomes NaN and makes the other elements 0, as the
 /// formula has it.

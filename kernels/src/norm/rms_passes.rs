@@ -4,9 +4,10 @@
 
 use super::parameters::RmsNorm;
 use super::vectors::{
-    COMFORTABLE, PAIRED, Place, UNROLL, learned, load, prefetch_step, reduce, store,
+    COMFORTABLE, LearnedRow, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step, reduce,
+    store,
 };
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
 
 /// Normalises rows in place or into others, each in two passes.
@@ -73,7 +74,7 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
                         finish(s, norm, [x[i]], [out[i]], [scale[i]], [ahead[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        learned::<S, false>(s, norm.weight, None, out[i], out[i]);
+                        s.outlined(LearnedRow { weight: norm.weight, bias: None, row: out[i] });
                     }
                 }
             }
@@ -122,39 +123,86 @@ unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
     sum: [*mut f32; R],
     ahead: [*mut f32; R],
 ) -> [f32; R] {
-    let mut total = [[s.splat(0.0); UNROLL]; R];
+    let mut parts = [[s.splat(0.0); MOST_PARTS]; R];
+    let rows = [x, residual, sum, ahead];
+    // SAFETY: the caller's contract.
+    unsafe {
+        if S::LANES == MAX_LANES {
+            squares_of_parts::<S, ADD, R, 1>(s, len, rows, 0, &mut parts);
+        } else {
+            let mut group = 0;
+            while group < MAX_LANES / S::LANES {
+                squares_of_parts::<S, ADD, R, 2>(s, len, rows, group, &mut parts);
+                group += 2;
+            }
+        }
+    }
+    reduce(s, parts)
+}
+
+/// [`squares`] for the parts `group..group + WIDTH` of the virtual vectors.
+///
+/// # Safety
+/// As [`squares`].
+#[inline(always)]
+unsafe fn squares_of_parts<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
+    s: S,
+    len: usize,
+    [x, residual, sum, ahead]: [[*mut f32; R]; 4],
+    group: usize,
+    parts: &mut [[S::F32; MOST_PARTS]; R],
+) {
+    let mut total = [[[s.splat(0.0); UNROLL]; WIDTH]; R];
     macro_rules! vector {
-        ($full:literal, $row:expr, $j:expr, $at:expr, $count:expr) => {{
-            let (row, at, count) = ($row, $at, $count);
+        ($full:literal, $row:expr, $part:expr, $j:expr, $at:expr, $count:expr) => {{
+            let (row, part, at, count) = ($row, $part, $at, $count);
             // Zeros behind the last element, which add nothing.
             let mut v = load::<S, $full>(s, x[row].add(at), count);
             if ADD {
                 v = s.add(v, load::<S, $full>(s, residual[row].add(at), count));
                 store::<S, $full>(s, sum[row].add(at), v, count);
             }
-            total[row][$j] = s.mul_add(v, v, total[row][$j]);
+            total[row][part][$j] = s.mul_add(v, v, total[row][part][$j]);
         }};
     }
     let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
+    while i + STEP <= len {
         for row in 0..R {
-            prefetch_step(s, ahead[row], i);
+            for part in 0..WIDTH {
+                prefetch_step(s, ahead[row], i + (group + part) * UNROLL * S::LANES);
+            }
             for j in 0..UNROLL {
-                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
-                unsafe { vector!(true, row, j, i + j * S::LANES, S::LANES) };
+                for part in 0..WIDTH {
+                    let at = i + j * MAX_LANES + (group + part) * S::LANES;
+                    // SAFETY: `at + LANES <= i + STEP <= len`, within all rows.
+                    unsafe { vector!(true, row, part, j, at, S::LANES) };
+                }
             }
         }
-        i += UNROLL * S::LANES;
+        i += STEP;
     }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        for row in 0..R {
-            // SAFETY: `i + count <= len`, within all rows.
-            unsafe { vector!(false, row, 0, i, count) };
+    while i + MAX_LANES <= len {
+        for part in 0..WIDTH {
+            let at = i + (group + part) * S::LANES;
+            for row in 0..R {
+                // SAFETY: `at + LANES <= i + MAX_LANES <= len`, within all rows.
+                unsafe { vector!(true, row, part, 0, at, S::LANES) };
+            }
         }
-        i += count;
+        i += MAX_LANES;
     }
-    reduce(s, total)
+    if i < len {
+        for part in 0..WIDTH {
+            // Parts that lie behind the end are zeros, which add nothing.
+            let at = (i + (group + part) * S::LANES).min(len);
+            let count = (len - at).min(S::LANES);
+            for row in 0..R {
+                // SAFETY: `at + count <= len`, within all rows.
+                unsafe { vector!(false, row, part, 0, at, count) };
+            }
+        }
+    }
+    add_vectors(s, total, parts, group);
 }
 
 /// Writes the results of `R` rows: `x * scale * weight`.

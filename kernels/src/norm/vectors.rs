@@ -1,10 +1,13 @@
 //! What the passes over rows share: where rows are, one vector of them, and the tree in which sums are
 //! added.
 
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
 
 /// Vectors in flight in a reduction.
 pub(super) const UNROLL: usize = 4;
+/// Elements in one step of a reduction: so many virtual vectors of sixteen lanes. Those behind the last
+/// whole step belong to the first vector.
+pub(super) const STEP: usize = UNROLL * MAX_LANES;
 /// Columns up to which two rows go side by side, where there are registers for the sums of both:
 /// one row's reduction runs while the other's does. Twice as many columns were faster on a quiet
 /// machine with a first-level cache of 32 KiB and slower on a busy one.
@@ -30,8 +33,8 @@ impl Place {
 /// Asks for the cache lines of `UNROLL` vectors at `from + i`.
 #[inline(always)]
 pub(super) fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
-    for line in (i..i + UNROLL * S::LANES).step_by(LINE) {
-        s.prefetch(from.wrapping_add(line));
+    for line in 0..UNROLL * S::LANES / LINE {
+        s.prefetch(from.wrapping_add(i + line * LINE));
     }
 }
 
@@ -62,12 +65,28 @@ pub(super) unsafe fn store<S: Lanes, const FULL: bool>(
     unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
 }
 
-/// The sums of `R` rows, each in one tree.
+/// The parts from `group` on of the sums of `R` rows: the vectors of each added in one tree.
 #[inline(always)]
-pub(super) fn reduce<S: Lanes, const R: usize>(s: S, v: [[S::F32; UNROLL]; R]) -> [f32; R] {
+pub(super) fn add_vectors<S: Lanes, const R: usize, const WIDTH: usize>(
+    s: S,
+    v: [[[S::F32; UNROLL]; WIDTH]; R],
+    parts: &mut [[S::F32; MOST_PARTS]; R],
+    group: usize,
+) {
+    for row in 0..R {
+        for part in 0..WIDTH {
+            let v = v[row][part];
+            parts[row][group + part] = s.add(s.add(v[0], v[1]), s.add(v[2], v[3]));
+        }
+    }
+}
+
+/// The sums of `R` rows.
+#[inline(always)]
+pub(super) fn reduce<S: Lanes, const R: usize>(s: S, parts: [[S::F32; MOST_PARTS]; R]) -> [f32; R] {
     let mut sums = [0.0; R];
-    for (sum, v) in sums.iter_mut().zip(v) {
-        *sum = s.reduce_add(s.add(s.add(v[0], v[1]), s.add(v[2], v[3])));
+    for (sum, parts) in sums.iter_mut().zip(parts) {
+        *sum = sum_of_parts(s, parts);
     }
     sums
 }
@@ -115,5 +134,27 @@ pub(super) unsafe fn learned<S: Lanes, const BIAS: bool>(
         // SAFETY: `i + count <= len`, within the row.
         unsafe { vector!(false, i, count) };
         i += count;
+    }
+}
+
+/// [`learned`] on a row in place, as a function of its own: for rows that are rare.
+pub(super) struct LearnedRow<'a> {
+    pub(super) weight: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) row: *mut f32,
+}
+
+impl Kernel for LearnedRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        // SAFETY: whoever made the value vouches for a row as long as the weight and the bias.
+        unsafe {
+            match self.bias {
+                Some(_) => learned::<S, true>(s, self.weight, self.bias, self.row, self.row),
+                None => learned::<S, false>(s, self.weight, None, self.row, self.row),
+            }
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! From gradients to parameters: the norm of the gradients, Adam, the schedule of its rate, and averages.
 //!
 //! All of it is elementwise but the norm, so parameters may lie in whatever layout the caller has them, and
-//! everything is written without fused multiply-adds, so the bits are the same on every instruction set,
-//! the scalar one included.
+//! everything is written without fused multiply-adds, so the bits are the same on every instruction set.
 //!
 //! An update in three steps: [`sum_of_squares`] of all gradients, once all micro-batches have added to them,
 //! tells their norm; [`clip_factor`] what they are multiplied by, or that the update is to be left out;

@@ -17,10 +17,63 @@ pub struct Gradients<'a> {
     pub scores: &'a mut [f64],
 }
 
-/// The gradients of [`attention`] of one sequence, given `d_context`, the gradient of its context.
+/// What the weight of a query head, of a query and of a key is multiplied by: 1, or under dropout 0 or one over the
+/// probability that it is kept.
+pub type Factor<'a> = &'a dyn Fn(usize, usize, usize) -> f64;
+
+/// [`attention`] of one sequence whose weights are multiplied by `factor` before the values are; `weights` receives
+/// them as they were. A query that had nothing to weigh is not dropped from.
 ///
-/// With weights `P`, `dP = dO V^T` and `D = sum over keys of P dP`: `dV = P^T dO`, `dS = P (dP - D)`,
-/// `dQ = scale dS K`, `dK = scale dS^T Q`. What a hidden key, or the query it is hidden from, holds is not
+/// # Errors
+/// As [`attention`].
+pub fn attention_dropped(
+    qkv: Qkv<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    factor: Factor<'_>,
+    out: &mut [f64],
+    weights: &mut [f64],
+) -> Result<(), AttentionError> {
+    attention(qkv, sequence, options, out, weights)?;
+    let Qkv { query, key, value } = qkv;
+    let (heads, head_dim) = (query.heads(), query.head_dim());
+    let Sequence { query_len, key_start, padded_len, .. } = sequence;
+    let group = heads / key.heads().max(1);
+    for head in 0..heads {
+        for i in 0..query_len {
+            if nothing_to_weigh(&qkv, sequence, options, head, i) {
+                continue;
+            }
+            let row = &weights[(head * query_len + i) * padded_len..][..padded_len];
+            let mean = &mut out[(i * heads + head) * head_dim..][..head_dim];
+            mean.fill(0.0);
+            for j in (0..padded_len).filter(|&j| !hidden(sequence, options, head, i, j)) {
+                let values = value.row(key_start + j, head / group).unwrap_or(&[]);
+                for (sum, &v) in mean.iter_mut().zip(values) {
+                    *sum += row[j] * factor(head, i, j) * f64::from(v);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether query `i` sees no key with a score above minus infinity in query head `head`.
+fn nothing_to_weigh(
+    qkv: &Qkv<'_>,
+    sequence: Sequence,
+    options: &AttentionOptions<'_>,
+    head: usize,
+    i: usize,
+) -> bool {
+    let score = |j| score(qkv.query, qkv.key, sequence, options, head, i, j);
+    (0..sequence.padded_len).all(|j| score(j).is_none_or(|x| x == f64::NEG_INFINITY))
+}
+
+/// The gradients of [`attention_dropped`] of one sequence, given `d_context`, the gradient of its context.
+///
+/// With weights `P`, factors `Z`, `dP = (dO V^T) Z` and `D = sum over keys of P dP`: `dV = (P Z)^T dO`,
+/// `dS = P (dP - D)`, `dQ = scale dS K`, `dK = scale dS^T Q`. What a hidden key, or the query it is hidden from, holds is not
 /// looked at. The weights of a query that had nothing to weigh do not depend on anything: such a query has
 /// no gradient, and under [`FullyMasked::Uniform`] each of the `padded_len` values an equal share.
 ///
@@ -30,6 +83,7 @@ pub fn attention_backward(
     qkv: Qkv<'_>,
     sequence: Sequence,
     options: &AttentionOptions<'_>,
+    factor: Factor<'_>,
     d_context: Heads<'_>,
     gradients: Gradients<'_>,
 ) -> Result<(), AttentionError> {
@@ -63,9 +117,7 @@ pub fn attention_backward(
         for i in 0..query_len {
             let row = &mut scores[(head * query_len + i) * padded_len..][..padded_len];
             let d_out = d_context.row(query_start + i, head).unwrap_or(&[]);
-            let score = |j| score(query, key, sequence, options, head, i, j);
-            let any = (0..padded_len).any(|j| score(j).is_some_and(|x| x != f64::NEG_INFINITY));
-            if !any {
+            if nothing_to_weigh(&qkv, sequence, options, head, i) {
                 if options.fully_masked == FullyMasked::Uniform {
                     for j in 0..padded_len {
                         for (sum, &d) in d_value[place(j)..][..head_dim].iter_mut().zip(d_out) {
@@ -78,7 +130,11 @@ pub fn attention_backward(
             }
             let d_weight = |j: usize| -> f64 {
                 let values = value.row(key_start + j, kv_head).unwrap_or(&[]);
-                d_out.iter().zip(values).map(|(&d, &v)| f64::from(d) * f64::from(v)).sum()
+                let product: f64 =
+                    d_out.iter().zip(values).map(|(&d, &v)| f64::from(d) * f64::from(v)).sum();
+                let factor = factor(head, i, j);
+                // What is dropped is gone even if it is no number.
+                if factor == 0.0 { 0.0 } else { product * factor }
             };
             let seen = |j: usize| !hidden(sequence, options, head, i, j);
             let mean: f64 =
@@ -86,9 +142,10 @@ pub fn attention_backward(
             let q = query.row(query_start + i, head).unwrap_or(&[]);
             for j in (0..padded_len).filter(|&j| seen(j)) {
                 let d_score = row[j] * (d_weight(j) - mean);
+                let weight = row[j] * factor(head, i, j);
                 let k = key.row(key_start + j, kv_head).unwrap_or(&[]);
                 for c in 0..head_dim {
-                    d_value[place(j) + c] += row[j] * f64::from(d_out[c]);
+                    d_value[place(j) + c] += weight * f64::from(d_out[c]);
                     d_query[(i * heads + head) * head_dim + c] += scale * d_score * f64::from(k[c]);
                     d_key[place(j) + c] += scale * d_score * f64::from(q[c]);
                 }

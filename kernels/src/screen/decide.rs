@@ -3,6 +3,7 @@
 use super::candidates::{CANDIDATES, Candidate, PARTS};
 use super::sweep::Job;
 use crate::Matrix;
+use crate::gemm::Column;
 use crate::lanes::{Kernel, Lanes, MAX_LANES};
 
 /// What [`largest`](super::largest) gives for a row that it cannot decide.
@@ -71,32 +72,35 @@ impl Decide<'_, '_> {
     /// ascending, then the bias.
     #[inline(always)]
     fn elements<S: Lanes>(&self, s: S, group: &[Candidate]) -> [f32; MAX_LANES] {
-        let &Self { job, x, row } = self;
-        let product = job.product;
-        let mut at = [(core::ptr::null(), 0); MAX_LANES];
+        let product = self.job.product;
+        let mut at = [Column::Floats { start: core::ptr::null(), step: 0 }; MAX_LANES];
         let mut bias = [0.0; MAX_LANES];
         for (i, candidate) in group.iter().enumerate() {
             let column = candidate.column as usize;
             at[i] = match product.by_column {
-                Some(matrix) => (
-                    matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
-                    matrix.column_stride(),
-                ),
+                Some(matrix) => Column::Floats {
+                    start: matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
+                    step: matrix.column_stride(),
+                },
                 None => product.weight.column(column),
             };
             bias[i] = product.bias.map_or(0.0, |bias| bias[column]);
         }
-        let mut sums = s.splat(0.0);
-        for k in 0..x.columns() {
-            let mut weights = [0.0; MAX_LANES];
-            for (weight, (start, step)) in weights.iter_mut().zip(&at[..group.len()]) {
-                // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
-                *weight = unsafe { *start.wrapping_add(k * step) };
+        let columns = &at[..group.len()];
+        let mut sums = if columns.iter().all(|column| matches!(column, Column::Floats { .. })) {
+            let mut floats = [(core::ptr::null(), 0); MAX_LANES];
+            for (to, column) in floats.iter_mut().zip(columns) {
+                if let Column::Floats { start, step } = *column {
+                    *to = (start, step);
+                }
             }
-            // SAFETY: room for any vector.
-            let weights = unsafe { s.load(weights.as_ptr()) };
-            sums = s.mul_add(s.splat(x.at(row, k)), weights, sums);
-        }
+            let floats = &floats[..group.len()];
+            // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
+            self.sums(s, floats, |(start, step), k| unsafe { *start.wrapping_add(k * step) })
+        } else {
+            // SAFETY: as above.
+            self.sums(s, columns, |column, k| unsafe { column.row(k) })
+        };
         if product.bias.is_some() {
             // SAFETY: room for any vector.
             sums = s.add(sums, unsafe { s.load(bias.as_ptr()) });
@@ -105,5 +109,26 @@ impl Decide<'_, '_> {
         // SAFETY: room for any vector.
         unsafe { s.store(values.as_mut_ptr(), sums) };
         values
+    }
+
+    /// The products of the row and of `columns`, `k` ascending.
+    #[inline(always)]
+    fn sums<S: Lanes, C: Copy>(
+        &self,
+        s: S,
+        columns: &[C],
+        element: impl Fn(C, usize) -> f32,
+    ) -> S::F32 {
+        let mut sums = s.splat(0.0);
+        for k in 0..self.x.columns() {
+            let mut weights = [0.0; MAX_LANES];
+            for (weight, &column) in weights.iter_mut().zip(columns) {
+                *weight = element(column, k);
+            }
+            // SAFETY: room for any vector.
+            let weights = unsafe { s.load(weights.as_ptr()) };
+            sums = s.mul_add(s.splat(self.x.at(self.row, k)), weights, sums);
+        }
+        sums
     }
 }

@@ -146,7 +146,7 @@ impl<B: Bytes> Form for Words<B> {
         self.0.floats()
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> B::Four {
+    unsafe fn load(self, from: *const i32, _: usize) -> B::Four {
         // SAFETY: the caller's contract.
         unsafe { self.0.load(from) }
     }

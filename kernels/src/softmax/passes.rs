@@ -3,7 +3,7 @@
 //! Maximum and sum take turns, a block at a time, while the block is in the first-level cache. What
 //! is made of a score needs the sum of the whole row, and is a pass of its own.
 
-use crate::lanes::{Kernel, Lanes};
+use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
@@ -12,6 +12,9 @@ use crate::rows::{Map, sweep};
 const BLOCK: usize = 4096;
 /// Vectors in flight in a reduction.
 const UNROLL: usize = 4;
+/// Elements in one step of a sum: so many virtual vectors of sixteen lanes. Those behind the last whole
+/// step belong to the first vector.
+const STEP: usize = UNROLL * MAX_LANES;
 
 /// Maximum of `len` floats, ignoring NaN; negative infinity when there is none.
 ///
@@ -53,33 +56,59 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
     max: f32,
 ) -> f32 {
     let shift = s.splat(max);
-    let mut sum = [s.splat(0.0); UNROLL];
-    let mut i = 0;
-    while i + UNROLL * S::LANES <= len {
-        for (j, sum) in sum.iter_mut().enumerate() {
-            let at = i + j * S::LANES;
-            // SAFETY: `i + UNROLL * LANES <= len`.
+    // The first sums of all parts, and the other three of each, added.
+    let mut parts = [s.splat(0.0); MOST_PARTS];
+    let mut others = [[s.splat(0.0); MOST_PARTS]; 2];
+    let whole = len - len % STEP;
+    for part in 0..MAX_LANES / S::LANES {
+        let mut sum = [s.splat(0.0); UNROLL];
+        let mut i = part * S::LANES;
+        while i < whole {
+            for (j, sum) in sum.iter_mut().enumerate() {
+                let at = i + j * MAX_LANES;
+                // SAFETY: within a step that ends within the row.
+                let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
+                if STORE {
+                    // SAFETY: as above.
+                    unsafe { s.store(to.add(at), e) };
+                }
+                *sum = s.add(*sum, e);
+            }
+            i += STEP;
+        }
+        parts[part] = sum[0];
+        others[0][part] = sum[1];
+        others[1][part] = s.add(sum[2], sum[3]);
+    }
+    let mut i = whole;
+    while i + MAX_LANES <= len {
+        for part in 0..MAX_LANES / S::LANES {
+            let at = i + part * S::LANES;
+            // SAFETY: `at + LANES <= i + MAX_LANES <= len`.
             let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
             if STORE {
                 // SAFETY: as above.
                 unsafe { s.store(to.add(at), e) };
             }
-            *sum = s.add(*sum, e);
+            parts[part] = s.add(parts[part], e);
         }
-        i += UNROLL * S::LANES;
+        i += MAX_LANES;
     }
-    while i < len {
-        let count = (len - i).min(S::LANES);
-        // SAFETY: `i + count <= len`.
-        let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(i), count) }, shift));
-        if STORE {
-            // SAFETY: as above.
-            unsafe { s.store_first(to.add(i), e, count) };
+    for part in 0..MAX_LANES / S::LANES {
+        let at = i + part * S::LANES;
+        if at < len {
+            let count = (len - at).min(S::LANES);
+            // SAFETY: `at + count <= len`.
+            let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(at), count) }, shift));
+            if STORE {
+                // SAFETY: as above.
+                unsafe { s.store_first(to.add(at), e, count) };
+            }
+            parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
         }
-        sum[0] = s.add(sum[0], s.select(s.first(count), e, s.splat(0.0)));
-        i += count;
+        parts[part] = s.add(s.add(parts[part], others[0][part]), others[1][part]);
     }
-    s.reduce_add(s.add(s.add(sum[0], sum[1]), s.add(sum[2], sum[3])))
+    sum_of_parts(s, parts)
 }
 
 /// The maximum and the sum of `e^(x - max)` of a row.

@@ -2,7 +2,7 @@
 
 use super::POISON;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Storage, gemm,
 };
 
 pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
@@ -25,6 +25,35 @@ impl Packed {
 
     pub fn get(&self) -> PackedMatrix<'_> {
         PackedMatrix::from_packed(self.isa, self.depth, self.columns, &self.data)
+            .expect("a packed matrix")
+    }
+}
+
+/// A weight matrix stored as it says, in a buffer of exactly its packed length, of which every float was
+/// poison.
+pub struct Stored {
+    pub isa: Isa,
+    pub storage: Storage,
+    pub depth: usize,
+    pub columns: usize,
+    pub data: Vec<f32>,
+}
+
+impl Stored {
+    pub fn new(isa: Isa, storage: Storage, weight: Matrix<'_>) -> Self {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("a small size");
+        let mut data = vec![POISON; length];
+        let serial = Parallelism::Serial;
+        let shape = (depth, columns);
+        PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut data, serial)
+            .expect("a buffer of the packed length, and numbers in range");
+        Self { isa, storage, depth, columns, data }
+    }
+
+    pub fn get(&self) -> PackedMatrix<'_> {
+        let Self { isa, storage, depth, columns, data } = self;
+        PackedMatrix::from_packed_as(*isa, *storage, *depth, *columns, data)
             .expect("a packed matrix")
     }
 }

@@ -6,6 +6,8 @@ use simdformer_kernels::Isa;
 pub const KIB: usize = 1 << 10;
 /// What the crate's documentation promises of kernels of rows.
 pub const OTHERS: usize = 16 * KIB;
+/// And of attention.
+pub const ATTENTION: usize = 32 * KIB;
 
 /// Bytes of stack that `call` reaches down to on a thread of its own, the thread's included.
 pub fn reach(call: &mut (dyn FnMut() + Send)) -> usize {

@@ -98,16 +98,14 @@ fn bounds_hold_where_the_curve_bends() {
     let mut random = Random::new(1);
     let x: Vec<f32> = (0..60_000).map(|_| 13.0 * random.value()).collect();
     for activation in Activation::ALL {
-        let mut fused: Option<Vec<f32>> = None;
+        let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let found = backward(isa, activation, &x, 1.0);
             for (&x, &y) in x.iter().zip(&found) {
                 check(isa, activation, x, y);
             }
-            if isa != Isa::SCALAR {
-                let first = fused.get_or_insert_with(|| found.clone());
-                assert_eq!(difference(&found, first), None, "{activation:?} on {isa}");
-            }
+            let first = first.get_or_insert_with(|| found.clone());
+            assert_eq!(difference(&found, first), None, "{activation:?} on {isa}");
         }
     }
 }
@@ -182,7 +180,7 @@ proptest! {
         let pre = random(seed, rows, columns, gap, 5.0);
         let inner = random(seed ^ 1, rows, columns, gap + 1, 2.0);
         let d = random(seed ^ 2, rows, columns, gap + 2, 2.0);
-        let mut fused: Option<Vec<f32>> = None;
+        let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let mut out = poison(rows, columns, gap);
             activation_again(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
@@ -222,11 +220,9 @@ proptest! {
             let expected: Vec<f32> = dense(&d).iter().zip(&active).map(product).collect();
             prop_assert_eq!(difference(&dense(&d_inner), &expected), None);
 
-            if isa != Isa::SCALAR {
-                let all = [dense(&out), dense(&found), dense(&hidden), dense(&d_gate)].concat();
-                let first = fused.get_or_insert_with(|| all.clone());
-                prop_assert_eq!(difference(&all, first), None);
-            }
+            let all = [dense(&out), dense(&found), dense(&hidden), dense(&d_gate)].concat();
+            let first = first.get_or_insert_with(|| all.clone());
+            prop_assert_eq!(difference(&all, first), None);
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::support::{POISON, Random, Tensor, UNIT, all_isas, bits, brief};
 use proptest::prelude::*;
 use simdformer_kernels::reference::attention_backward as oracle;
 use simdformer_kernels::train::{
-    QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
-    attention_kept,
+    Dropout, Philox, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
+    attention_backward_scratch_bound, attention_kept,
 };
 use simdformer_kernels::{
     FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
@@ -20,6 +20,18 @@ pub(crate) struct Case {
     pub(crate) d_context: Tensor,
     /// Layouts of the gradients.
     pub(crate) layouts: [usize; 3],
+    pub(crate) dropout: Option<Dropout>,
+    /// The sentence of each query token.
+    pub(crate) sentences: Vec<u32>,
+}
+
+/// Whether a weight of attention is kept, by the definition.
+pub(crate) fn is_kept(dropout: &Dropout, sentence: u32, [head, i, j]: [usize; 3]) -> bool {
+    let step = [dropout.step as u32, (dropout.step >> 32) as u32];
+    let philox = Philox::new(dropout.seed).branch([4, dropout.site, step[0], step[1]]);
+    let words = philox.block([j as u32 / 8, i as u32, sentence, head as u32]);
+    let decision = words[j % 8 / 2] >> (16 * (j % 2)) & 0xffff;
+    f64::from(decision) >= (f64::from(dropout.probability) * 65536.0).round()
 }
 
 /// What the forward keeps.
@@ -54,7 +66,42 @@ impl Case {
             let tokens = sequence.query_start..sequence.query_start + sequence.query_len;
             d_context.fill(tokens, || random.value());
         }
-        Self { batch, d_context, layouts: [layouts[0], layouts[1], layouts[2]] }
+        let mut sentences = vec![u32::MAX; batch.query.shape[0]];
+        for (index, sequence) in batch.sequences.iter().enumerate() {
+            let tokens = sequence.query_start..sequence.query_start + sequence.query_len;
+            sentences[tokens].fill(100 + 7 * index as u32);
+        }
+        let layouts = [layouts[0], layouts[1], layouts[2]];
+        Self { batch, d_context, layouts, dropout: None, sentences }
+    }
+
+    /// The same with weights dropped, if the probability is not 0.
+    pub(crate) fn dropping(mut self, probability: f32, seed: u64) -> Self {
+        let some = Dropout { seed, step: seed % 1000, site: seed as u32 % 50, probability };
+        self.dropout = (probability > 0.0).then_some(some);
+        self
+    }
+
+    pub(crate) fn of_weights(&self) -> Option<WeightDropout<'_>> {
+        let dropout = self.dropout.as_ref();
+        dropout.map(|dropout| WeightDropout::new(dropout, &self.sentences).expect("in range"))
+    }
+
+    /// The probability that a weight is kept.
+    fn keep(&self) -> f64 {
+        self.dropout.map_or(1.0, |dropout| dropout.keep().expect("in range"))
+    }
+
+    /// What weights of a sequence are multiplied by, `[heads, queries, keys]`.
+    fn factors(&self, sequence: Sequence) -> Vec<f64> {
+        let Sequence { query_start, query_len, padded_len, .. } = sequence;
+        let rows = (0..self.batch.heads()).flat_map(|head| (0..query_len).map(move |i| (head, i)));
+        let all = rows.flat_map(|(head, i)| (0..padded_len).map(move |j| [head, i, j]));
+        all.map(|place| match &self.dropout {
+            Some(dropout) if !is_kept(dropout, self.sentences[query_start], place) => 0.0,
+            _ => 1.0 / self.keep(),
+        })
+        .collect()
     }
 
     fn qkv(&self) -> Qkv<'_> {
@@ -75,14 +122,20 @@ impl Case {
             self.qkv(),
             &batch.sequences,
             &batch.options(),
+            self.of_weights(),
             context.view_mut(),
             &mut sums,
             &mut scratch,
             parallelism,
         )
         .expect("a batch that fits");
-        let plain = batch.attention(isa, Parallelism::Serial);
-        assert!(bits(&context.data) == bits(&plain.out.data), "{isa}: kept and not kept differ");
+        if self.dropout.is_none() {
+            let plain = batch.attention(isa, Parallelism::Serial);
+            assert!(
+                bits(&context.data) == bits(&plain.out.data),
+                "{isa}: kept and not kept differ"
+            );
+        }
         Kept { context, sums }
     }
 
@@ -152,6 +205,7 @@ impl Case {
             self.d_context.view(),
             sequences,
             &batch.options(),
+            self.of_weights(),
             QkvMut { query: query.view_mut(), key: key.view_mut(), value: value.view_mut() },
             relative.then_some(bias),
             &mut scratch,
@@ -166,6 +220,38 @@ impl Case {
         self.backward(isa, &kept, parallelism)
     }
 
+    /// Holds the context to the documented bound.
+    pub(crate) fn check_context(&self, found: &Kept, what: &str) {
+        let batch = &self.batch;
+        let finite = batch.value.data.iter().filter(|x| x.is_finite());
+        let most = finite.fold(0.0f64, |most, &x| most.max(f64::from(x.abs()))) / self.keep();
+        let bound = (batch.bound() + 2.0 * UNIT) * most + 1e-37;
+        let (heads, head_dim) = (batch.heads(), batch.head_dim());
+        for &sequence in &batch.sequences {
+            let Sequence { query_start, query_len, padded_len, .. } = sequence;
+            let factors = self.factors(sequence);
+            let mut out = vec![f64::NAN; query_len * heads * head_dim];
+            let mut weights = vec![f64::NAN; heads * query_len * padded_len];
+            oracle::attention_dropped(
+                self.qkv(),
+                sequence,
+                &batch.options(),
+                &|head, i, j| factors[(head * query_len + i) * padded_len + j],
+                &mut out,
+                &mut weights,
+            )
+            .expect("a batch that fits");
+            for (at, &exact) in out.iter().enumerate() {
+                let (row, c) = (at / head_dim, at % head_dim);
+                let x = found.context.row(query_start + row / heads, row % heads)[c];
+                assert!(
+                    (f64::from(x) - exact).abs() <= bound,
+                    "{what}: context {row} of {sequence:?}, element {c}: {x:e}, exactly {exact:e}"
+                );
+            }
+        }
+    }
+
     /// Holds gradients to the documented bounds, and everything beside them to what it was.
     pub(crate) fn check(&self, found: &Gradients, what: &str) {
         let batch = &self.batch;
@@ -175,9 +261,10 @@ impl Case {
         };
         let head_dim = batch.head_dim();
         let (q, k) = (largest(&batch.query.data), largest(&batch.key.data));
-        let (v, d) = (largest(&batch.value.data), largest(&self.d_context.data));
+        let (v, d) = (largest(&batch.value.data), largest(&self.d_context.data) / self.keep());
         let scale = f64::from(batch.scale.abs());
-        let weight = batch.bound();
+        let roundings = if self.dropout.is_some() { 2.0 * UNIT } else { 0.0 };
+        let weight = batch.bound() + roundings;
         let product = head_dim as f64 * d * v;
         let most = |terms: f64| 3.0 * weight + (2.0 * (head_dim as f64 + terms) + 12.0) * UNIT;
         // Weights below the smallest normal number are 0.
@@ -195,10 +282,12 @@ impl Case {
             let mut query = vec![f64::NAN; rows * head_dim];
             let (mut key, mut value) = (vec![f64::NAN; keys], vec![f64::NAN; keys]);
             let mut scores = vec![f64::NAN; rows * padded_len];
+            let factors = self.factors(sequence);
             oracle::attention_backward(
                 self.qkv(),
                 sequence,
                 &batch.options(),
+                &|head, i, j| factors[(head * query_len + i) * padded_len + j],
                 self.d_context.view(),
                 oracle::Gradients {
                     query: &mut query,
@@ -292,8 +381,12 @@ impl Case {
 
 fn check(case: &Case, what: &str) {
     for isa in all_isas() {
-        let found = case.run(isa, Parallelism::Serial);
+        let kept = case.forward(isa, Parallelism::Serial);
+        let found = case.backward(isa, &kept, Parallelism::Serial);
         case.check(&found, &format!("{isa}, {what}"));
+        if case.dropout.is_some() {
+            case.check_context(&kept, &format!("{isa}, {what}"));
+        }
     }
 }
 
@@ -313,13 +406,13 @@ fn cases() -> impl Strategy<Value = Case> {
         prop::collection::vec((length(), length(), 0usize..=9), 0..=4),
         [0usize..=2, 0usize..=2, 0usize..=2],
         [0usize..=2, 0usize..=2, 0usize..=2, 0usize..=2],
-        (any::<bool>(), 0usize..7, any::<bool>()),
+        (any::<bool>(), 0usize..7, any::<bool>(), prop::sample::select(vec![0.0f32, 0.1, 0.6])),
         prop::sample::select(vec![1.0f32, 1.0, 0.25, -1.5, 10.0]),
         any::<u64>(),
     )
         .prop_map(
             |(head_dim, (kv_heads, group), mut lens, layouts, others, kind, scale, seed)| {
-                let (causal, bias, uniform) = kind;
+                let (causal, bias, uniform, dropped) = kind;
                 let heads = kv_heads * group;
                 for (query_len, key_len, padding) in &mut lens {
                     // The naive oracle must end some day.
@@ -348,7 +441,7 @@ fn cases() -> impl Strategy<Value = Case> {
                         if hidden { f32::NEG_INFINITY } else { 3.0 * random.value() }
                     }),
                 };
-                Case::new(batch, others, seed)
+                Case::new(batch, others, seed).dropping(dropped, seed)
             },
         )
 }
@@ -438,6 +531,7 @@ fn every_short_sentence() {
                 batch.causal = causal;
                 let case = Case::new(batch, [1, 0, 2, 1], 2);
                 check(&case, &format!("head size {head_dim}, causal {causal}"));
+                check(&case.dropping(0.2, 9), &format!("head size {head_dim}, {causal}, dropped"));
             }
         }
     }
@@ -471,6 +565,7 @@ fn the_gradient_of_a_bias_is_added() {
                 case.d_context.view(),
                 &case.batch.sequences,
                 &case.batch.options(),
+                None,
                 gradients,
                 Some(&mut twice),
                 &mut scratch,

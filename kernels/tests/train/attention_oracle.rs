@@ -2,7 +2,9 @@
 
 use crate::support::Random;
 use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
-use simdformer_kernels::reference::attention_backward::{Gradients, attention_backward};
+use simdformer_kernels::reference::attention_backward::{
+    Factor, Gradients, attention_backward, attention_dropped,
+};
 use simdformer_kernels::{FullyMasked, Heads, Qkv, Sequence};
 
 /// The gradients that the oracle gives for the only sequence of a batch.
@@ -13,7 +15,16 @@ struct Exact {
     scores: Vec<f64>,
 }
 
-fn gradients(batch: &Batch, d_context: &[f32]) -> Exact {
+/// What the weights of a dropout could be multiplied by: every third is gone.
+fn dropped(head: usize, i: usize, j: usize) -> f64 {
+    if (head + 2 * i + j).is_multiple_of(3) { 0.0 } else { 1.5 }
+}
+
+fn none(_: usize, _: usize, _: usize) -> f64 {
+    1.0
+}
+
+fn gradients(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> Exact {
     let sequence = batch.sequences[0];
     let rows = sequence.query_len * batch.heads();
     let keys = sequence.padded_len * batch.kv_heads() * batch.head_dim();
@@ -28,6 +39,7 @@ fn gradients(batch: &Batch, d_context: &[f32]) -> Exact {
         Qkv { query: batch.query.view(), key: batch.key.view(), value: batch.value.view() },
         sequence,
         &batch.options(),
+        factor,
         Heads::new(d_context, batch.query.shape).expect("a gradient of the context"),
         Gradients { query, key, value, scores },
     )
@@ -36,19 +48,30 @@ fn gradients(batch: &Batch, d_context: &[f32]) -> Exact {
 }
 
 /// `sum of context * d_context`.
-fn loss(batch: &Batch, d_context: &[f32]) -> f64 {
-    let exact = batch.exact();
-    exact[0].out.iter().zip(d_context).map(|(&o, &d)| o * f64::from(d)).sum()
+fn loss(batch: &Batch, factor: Factor<'_>, d_context: &[f32]) -> f64 {
+    let sequence = batch.sequences[0];
+    let rows = sequence.query_len * batch.heads();
+    let mut out = vec![f64::NAN; rows * batch.head_dim()];
+    let mut weights = vec![f64::NAN; rows * sequence.padded_len];
+    let qkv = Qkv { query: batch.query.view(), key: batch.key.view(), value: batch.value.view() };
+    attention_dropped(qkv, sequence, &batch.options(), factor, &mut out, &mut weights)
+        .expect("a batch that fits");
+    out.iter().zip(d_context).map(|(&o, &d)| o * f64::from(d)).sum()
 }
 
 /// The derivative of the loss by one float of the batch: two central differences whose steps are exact in f32,
 /// and what is left of their error is that of fourth order.
-fn difference(batch: &Batch, d_context: &[f32], at: impl Fn(&mut Batch) -> &mut f32) -> f64 {
+fn difference(
+    batch: &Batch,
+    factor: Factor<'_>,
+    d_context: &[f32],
+    at: impl Fn(&mut Batch) -> &mut f32,
+) -> f64 {
     let central = |step: f32| {
         let moved = |step: f32| {
             let mut batch = batch.clone();
             *at(&mut batch) += step;
-            loss(&batch, d_context)
+            loss(&batch, factor, d_context)
         };
         (moved(step) - moved(-step)) / (2.0 * f64::from(step))
     };
@@ -74,17 +97,22 @@ fn batch(lens: (usize, usize, usize), heads: [usize; 3], causal: bool, seed: u64
 }
 
 fn check(batch: &Batch, what: &str) {
+    check_under(batch, &none, what);
+    check_under(batch, &dropped, &format!("{what}, dropped"));
+}
+
+fn check_under(batch: &Batch, factor: Factor<'_>, what: &str) {
     let mut random = Random::new(3);
     let d_context: Vec<f32> = random.values(batch.query.data.len());
-    let exact = gradients(batch, &d_context);
+    let exact = gradients(batch, factor, &d_context);
     for (at, &expected) in exact.query.iter().enumerate() {
-        let found = difference(batch, &d_context, |batch| &mut batch.query.data[at]);
+        let found = difference(batch, factor, &d_context, |batch| &mut batch.query.data[at]);
         close(found, expected, &format!("{what}, query {at}"));
     }
     for at in 0..exact.key.len() {
-        let found = difference(batch, &d_context, |batch| &mut batch.key.data[at]);
+        let found = difference(batch, factor, &d_context, |batch| &mut batch.key.data[at]);
         close(found, exact.key[at], &format!("{what}, key {at}"));
-        let found = difference(batch, &d_context, |batch| &mut batch.value.data[at]);
+        let found = difference(batch, factor, &d_context, |batch| &mut batch.value.data[at]);
         close(found, exact.value[at], &format!("{what}, value {at}"));
     }
     let Some(bias) = &batch.bias else { return };
@@ -110,7 +138,7 @@ fn check(batch: &Batch, what: &str) {
                 }
             }
         }
-        let found = difference(batch, &d_context, |batch| {
+        let found = difference(batch, factor, &d_context, |batch| {
             &mut batch.bias.as_mut().expect("the bias").data[at]
         });
         close(found, expected, &format!("{what}, bias {at}"));

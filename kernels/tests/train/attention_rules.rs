@@ -4,7 +4,7 @@ use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::train::{
-    QkvMut, attention_backward, attention_backward_scratch, attention_kept,
+    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch, attention_kept,
 };
 use simdformer_kernels::{
     AttentionError, AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
@@ -12,7 +12,7 @@ use simdformer_kernels::{
 };
 use std::collections::BTreeSet;
 
-fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
+pub(crate) fn large(causal: bool, relative: bool, head_dim: usize) -> Case {
     let lens = [(130, 130, 4), (1, 300, 0), (0, 9, 1), (65, 300, 0), (300, 41, 2), (5, 0, 2)];
     let mut batch = Batch::new(&lens, [6, 3, head_dim], [0, 1, 2], head_dim as u64);
     batch.causal = causal;
@@ -45,7 +45,7 @@ fn trap_19_threads_do_not_change_a_bit() {
 }
 
 /// One sequence of a case, in a batch of its own.
-fn alone(case: &Case, index: usize) -> Case {
+pub(crate) fn alone(case: &Case, index: usize) -> Case {
     let sequence = case.batch.sequences[index];
     let Sequence { query_start, query_len, key_start, key_len, padded_len } = sequence;
     let mut batch = case.batch.clone();
@@ -55,7 +55,8 @@ fn alone(case: &Case, index: usize) -> Case {
     batch.sequences =
         vec![Sequence { query_start: 0, query_len, key_start: 0, key_len, padded_len }];
     let d_context = case.d_context.tokens(query_start..query_start + query_len);
-    Case { batch, d_context, layouts: [0; 3] }
+    let sentences = case.sentences[query_start..query_start + query_len].to_vec();
+    Case { batch, d_context, layouts: [0; 3], dropout: case.dropout, sentences }
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn a_sequence_has_the_same_gradients_alone() {
     }
 }
 
-/// From the same sums and context, the sets that fuse multiply-adds give the same bits.
+/// All sets give the same bits, from the forward pass to the gradients.
 #[test]
 fn instruction_sets_agree() {
     let mut cases: Vec<Case> =
@@ -94,13 +95,10 @@ fn instruction_sets_agree() {
         cases.push(Case::new(batch, [0; 4], 1));
     }
     for (index, case) in cases.iter().enumerate() {
-        let isas: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
-        let Some(&first) = isas.first() else { return };
-        let kept = case.forward(first, Parallelism::Serial);
-        let expected = case.backward(first, &kept, Parallelism::Serial);
-        for isa in isas {
-            let found = case.backward(isa, &kept, Parallelism::Serial);
-            assert!(found.bits() == expected.bits(), "{isa} and {first}, case {index}");
+        let expected = case.run(Isa::SCALAR, Parallelism::Serial);
+        for isa in all_isas() {
+            let found = case.run(isa, Parallelism::Serial);
+            assert!(found.bits() == expected.bits(), "{isa}, case {index}");
         }
     }
 }
@@ -319,7 +317,8 @@ fn a_fused_buffer_has_a_fused_gradient() {
                 vec![0.0; attention_scratch(isa, &sequences, heads, head_dim).unwrap()];
             let out = HeadsMut::new(&mut context, shape).unwrap();
             let serial = Parallelism::Serial;
-            attention_kept(isa, qkv, &sequences, &options, out, &mut sums, &mut scratch, serial)
+            let (sums_of, scratch) = (&mut sums, &mut scratch);
+            attention_kept(isa, qkv, &sequences, &options, None, out, sums_of, scratch, serial)
                 .unwrap();
             let floats =
                 attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
@@ -332,6 +331,7 @@ fn a_fused_buffer_has_a_fused_gradient() {
                     Heads::new(&d_context, shape).unwrap(),
                     &sequences,
                     &options,
+                    None,
                     gradients,
                     None,
                     &mut vec![POISON; floats],
@@ -364,8 +364,12 @@ struct Call {
     sequences: Vec<Sequence>,
     relative: bool,
     d_bias: Option<usize>,
+    /// Tokens that a dropout is for.
+    dropped: usize,
     scratch_less: usize,
 }
+
+const DROPOUT: Dropout = Dropout { seed: 1, step: 2, site: 3, probability: 0.1 };
 
 impl Call {
     fn good() -> Self {
@@ -384,6 +388,7 @@ impl Call {
             sequences: vec![sequence(0, 2, 4, 3, 3), sequence(2, 4, 0, 3, 4)],
             relative: true,
             d_bias: Some(3 * 6 + 2 + 4),
+            dropped: 6,
             scratch_less: 0,
         }
     }
@@ -408,6 +413,7 @@ impl Call {
             heads(self.d_context),
             &self.sequences,
             &options,
+            Some(WeightDropout::new(&DROPOUT, &[3; 8][..self.dropped]).unwrap()),
             QkvMut {
                 query: view(query, self.gradients[0]),
                 key: view(key, self.gradients[1]),
@@ -457,6 +463,8 @@ fn what_does_not_fit_is_refused() {
             E::KeyOverlap { sequence: 1, found: 0 }
         }),
         (|call| call.relative = false, E::BiasGradientForm),
+        (|call| call.dropped = 5, E::Sentences { expected: 6, found: 5 }),
+        (|call| call.dropped = 7, E::Sentences { expected: 6, found: 7 }),
         (|call| call.d_bias = Some(23), E::BiasGradient { expected: 24, found: 23 }),
     ];
     for isa in all_isas() {

@@ -113,6 +113,8 @@ fn it_is_within_its_bound() {
             for &of in ACTIVATIONS {
                 let epilogue = Epilogue { residual: call.residual(of), ..Epilogue::default() };
                 let found = call.run(isa, &epilogue, false, SERIAL);
+                let scalar = call.run(Isa::SCALAR, &epilogue, false, SERIAL);
+                assert_eq!(difference(&found.data, &scalar.data), None, "{isa}: {of:?}, {shape:?}");
                 let oracle = |epilogue: &Epilogue<'_>| {
                     let mut exact = vec![0.0; rows * columns];
                     let mut magnitude = exact.clone();

@@ -370,7 +370,7 @@ fn bits_depend_neither_on_threads_nor_on_rows_beside_nor_on_the_width_of_vectors
                 .expect("a fit");
             (bits(&gradient), losses)
         };
-        let mut fused = None;
+        let mut first = None;
         for isa in all_isas() {
             let (gradient, losses) = run(isa, SERIAL, 0..rows);
             for crew in CREWS {
@@ -381,10 +381,8 @@ fn bits_depend_neither_on_threads_nor_on_rows_beside_nor_on_the_width_of_vectors
                 let (alone, loss) = run(isa, SERIAL, row..row + 1);
                 assert!(alone == gradient[row * columns..][..columns] && loss[0] == losses[row]);
             }
-            if isa != Isa::SCALAR {
-                let first = fused.get_or_insert_with(|| (gradient.clone(), losses.clone()));
-                assert!(*first == (gradient, losses), "{isa} differs from another fused set");
-            }
+            let first = first.get_or_insert_with(|| (gradient.clone(), losses.clone()));
+            assert!(*first == (gradient, losses), "{isa} differs from another set");
         }
     }
 }

@@ -5,6 +5,7 @@ mod support;
 
 mod activation;
 mod attention;
+mod attention_dropout;
 mod attention_oracle;
 mod attention_rules;
 mod derivative;

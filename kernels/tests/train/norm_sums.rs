@@ -98,10 +98,8 @@ impl Operands {
                         assert!(error <= bound, "{isa}: off by {error:e}, bound {bound:e}");
                     }
                 }
-                if isa != Isa::SCALAR {
-                    assert_eq!(bits(&found[0]), bits(&self.simulated(j, None)), "{isa}");
-                    assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
-                }
+                assert_eq!(bits(&found[0]), bits(&self.simulated(j, None)), "{isa}");
+                assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
             }
             // Without the bias, and by the other name.
             let leaves = Leaves::new(&self.ends).expect("leaves");

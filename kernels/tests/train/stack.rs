@@ -1,13 +1,15 @@
-//! How much stack an update takes beside products and attention.
+//! How much stack an update takes beside products.
 
-use crate::support::stack::{OTHERS, check};
+use crate::attention::{Case, Gradients, Kept};
+use crate::support::batch::Batch;
+use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::train::{
-    Adam, Dropout, RowLoss, Smoothing, SmoothingOver, adam, average, cross_entropy,
-    cross_entropy_loss, dropout, dropout_add, embedding_gradient, normal, permutation,
-    sum_of_squares,
+    Adam, Dropout, QkvMut, RowLoss, Smoothing, SmoothingOver, adam, attention_backward,
+    attention_backward_scratch, attention_kept, average, cross_entropy, cross_entropy_loss,
+    dropout, dropout_add, embedding_gradient, normal, permutation, sum_of_squares,
 };
-use simdformer_kernels::{Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Matrix, MatrixMut, Parallelism, Qkv, attention_scratch};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
 
@@ -60,6 +62,59 @@ fn updates() {
             check(isa, "random numbers", OTHERS, || {
                 normal(1, 2, 3, 1.0, &mut out);
                 permutation(1, 2, &mut order);
+            });
+        }
+    }
+}
+
+/// Attention and its gradient, with weights dropped.
+#[test]
+fn attentions() {
+    for (tokens, causal) in [(9, false), (300, true)] {
+        let mut batch = Batch::new(&[(tokens, tokens, 0)], [2, 1, 64], [0; 3], 1);
+        batch.causal = causal;
+        let case = Case::new(batch, [0; 4], 1).dropping(0.1, 3);
+        let Batch { query, key, value, sequences, .. } = &case.batch;
+        let qkv = Qkv { query: query.view(), key: key.view(), value: value.view() };
+        let (options, dropout) = (case.batch.options(), case.of_weights());
+        for isa in all_isas() {
+            let mut kept = case.forward(isa, SERIAL);
+            let mut gradients = case.backward(isa, &kept, SERIAL);
+            let floats = attention_scratch(isa, sequences, 1, 64).expect("a small size");
+            let mut scratch = vec![0.0; floats];
+            check(isa, "attention that drops nothing", ATTENTION, || {
+                let Kept { context, sums } = &mut kept;
+                let (out, scratch) = (context.view_mut(), &mut scratch);
+                attention_kept(isa, qkv, sequences, &options, None, out, sums, scratch, SERIAL)
+                    .expect("a fit");
+            });
+            check(isa, "attention that drops weights", ATTENTION, || {
+                let Kept { context, sums } = &mut kept;
+                let (out, scratch) = (context.view_mut(), &mut scratch);
+                attention_kept(isa, qkv, sequences, &options, dropout, out, sums, scratch, SERIAL)
+                    .expect("a fit");
+            });
+            let floats = attention_backward_scratch(isa, sequences, 2, 1, 64).expect("small");
+            let mut scratch = vec![0.0; floats];
+            check(isa, "the gradient of attention", ATTENTION, || {
+                let Gradients { query, key, value, .. } = &mut gradients;
+                let to = [query, key, value].map(|tensor| tensor.view_mut());
+                let [query, key, value] = to;
+                attention_backward(
+                    isa,
+                    qkv,
+                    kept.context.view(),
+                    &kept.sums,
+                    case.d_context.view(),
+                    sequences,
+                    &options,
+                    dropout,
+                    QkvMut { query, key, value },
+                    None,
+                    &mut scratch,
+                    SERIAL,
+                )
+                .expect("a fit");
             });
         }
     }

@@ -23,14 +23,14 @@ pub(crate) fn cached_attention(
 ) -> Result<(), KernelError> {
     let rows = pass.tokens.ids.len();
     let shape = run.heads(Side::Decoder, rows);
-    let Workspace { x, h, context, qkv, .. } = work;
+    let Workspace { x, h, context, qkv, rounded, .. } = work;
     let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
-        run.project(&block.query_key_value, input, qkv)?;
+        run.project(&block.query_key_value, input, rounded, qkv)?;
         let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
         cache.append(pass.slots, pass.tokens.positions, key, value)?;
         attend(run, pass, layer, query, cache, HeadsMut::new(context, shape)?)?;
-        run.linear(&block.output, context, Activation::Identity, residual, out)
+        run.linear(&block.output, context, rounded, (Activation::Identity, residual), out)
     })
 }
 

@@ -35,6 +35,11 @@ pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }
 
+/// The most rows of a product in [`convolve`] where sources have up to `positions`.
+pub(crate) const fn stem_rows(positions: usize) -> usize {
+    reach(if positions < ROWS { positions } else { ROWS }).0
+}
+
 /// Sets `work.x` to what the convolutions make of the features of `pass`, positions added, with the norm where the
 /// architecture has it.
 pub(crate) fn convolve(
@@ -58,7 +63,8 @@ pub(crate) fn convolve(
             let hidden = &mut hidden[..rows * d];
             gather(features, STRIDE * start, window);
             let windows = Matrix::strided(window, rows, WIDTH * features.bins, features.bins, 1)?;
-            run.linear_of(first, windows, Activation::Gelu, Residual::None, hidden)?;
+            let after = (Activation::Gelu, Residual::None);
+            run.linear_of(first, windows, work.rounded, after, hidden)?;
             // Before and after the sound the second convolution reads zeros, and not what the first makes of them.
             for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
                 if row == 0 || row > features.frames() {
@@ -70,7 +76,7 @@ pub(crate) fn convolve(
                 Some(table) => Residual::Matrix(table.block(start, count)?),
                 None => Residual::None,
             };
-            run.linear_of(second, windows, Activation::Gelu, residual, x)?;
+            run.linear_of(second, windows, work.rounded, (Activation::Gelu, residual), x)?;
         }
     }
     add_late(run, Side::Encoder, embedding, &pass.tokens, work.x)

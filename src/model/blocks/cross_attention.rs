@@ -19,12 +19,12 @@ pub(crate) fn cross_attention(
     cache: &CacheMut<'_>,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
-    let Workspace { x, h, context, qkv, .. } = work;
+    let Workspace { x, h, context, qkv, rounded, .. } = work;
     let query = &mut qkv[..pass.tokens.ids.len() * block.query.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
-        run.project(&block.query, input, query)?;
+        run.project(&block.query, input, rounded, query)?;
         attend(run, pass, query, cache, context)?;
-        run.linear(&block.output, context, Activation::Identity, residual, out)
+        run.linear(&block.output, context, rounded, (Activation::Identity, residual), out)
     })
 }
 
@@ -73,9 +73,10 @@ pub(crate) fn project_memory(
     run: &Run<'_>,
     block: &CrossAttention,
     memory: &[f32],
+    room: &mut [f32],
     key_value: &mut [f32],
 ) -> Result<(), KernelError> {
-    run.project(&block.key_value, memory, key_value)
+    run.project(&block.key_value, memory, room, key_value)
 }
 
 /// Keeps sentence `i` of what [`project_memory`] made, `lengths[i]` tokens, in slot `slots[i]`.

@@ -19,7 +19,7 @@ pub(crate) fn feed_forward(
     work: &mut Workspace<'_>,
     mut each: impl FnMut(usize, &[f32], &[f32]),
 ) -> Result<(), KernelError> {
-    let Workspace { x, h, hidden, .. } = work;
+    let Workspace { x, h, hidden, rounded, .. } = work;
     let (d, inner) = (run.config.d_model, block.inner.columns());
     let chunk = FEED_FORWARD_ROWS * d;
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
@@ -28,18 +28,17 @@ pub(crate) fn feed_forward(
             let hidden = &mut hidden[..rows * inner];
             let activation = run.config.activation;
             match &block.gate {
-                Some(gate) => {
-                    run.linear(gate, x, activation, Residual::None, hidden)?;
-                    run.linear(&block.inner, x, Activation::Identity, Residual::Gate, hidden)?;
+                Some(gate) => run.gated([gate, &block.inner], x, rounded, activation, hidden)?,
+                None => {
+                    run.linear(&block.inner, x, rounded, (activation, Residual::None), hidden)?;
                 }
-                None => run.linear(&block.inner, x, activation, Residual::None, hidden)?,
             }
             each(first, input, hidden);
             let residual = match residual {
                 Residual::Matrix(all) => Residual::Matrix(all.block(first, rows)?),
                 other => other,
             };
-            run.linear(&block.outer, hidden, Activation::Identity, residual, out)?;
+            run.linear(&block.outer, hidden, rounded, (Activation::Identity, residual), out)?;
         }
         Ok(())
     })

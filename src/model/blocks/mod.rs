@@ -11,7 +11,7 @@ mod run;
 mod self_attention;
 
 pub(crate) use cached_attention::cached_attention;
-pub(crate) use convolution::{convolve, stem_floats};
+pub(crate) use convolution::{convolve, stem_floats, stem_rows};
 pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
 pub(crate) use embedding::embed;
 pub(crate) use feed_forward::{FEED_FORWARD_ROWS, feed_forward};

@@ -2,17 +2,18 @@
 
 use super::Run;
 use crate::error::KernelError;
-use crate::model::weights::Output;
+use crate::model::weights::{Output, Weight};
 use simdformer_kernels::{Matrix, screen};
 
-/// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`.
+/// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`, `room` for rounded rows.
 pub(crate) fn logits(
     run: &Run<'_>,
     block: &Output,
     x: &[f32],
+    room: &mut [f32],
     logits: &mut [f32],
 ) -> Result<(), KernelError> {
-    run.project(&block.linear, x, logits)
+    run.project(&block.linear, x, room, logits)
 }
 
 /// The best tokens of hidden states.
@@ -35,11 +36,12 @@ pub(crate) fn best(
     best: &mut Best<'_>,
 ) -> Result<(), KernelError> {
     let Best { tokens, values, scratch } = best;
-    let Some(screen) = run.weights.screen(block)? else {
+    let (Some(screen), Weight::Floats(weight)) =
+        (run.weights.screen(block)?, run.weights.matrix(&block.linear)?)
+    else {
         tokens.fill(screen::UNDECIDED);
         return Ok(());
     };
-    let weight = run.weights.matrix(&block.linear)?;
     let product = screen::Product {
         weight: &weight,
         screen: &screen,

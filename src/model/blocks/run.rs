@@ -3,10 +3,9 @@
 use crate::config::{Config, NormKind, NormPlacement, Side};
 use crate::error::KernelError;
 use crate::model::pass::Workspace;
-use crate::model::weights::{Linear, Norm, Weights};
+use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
 use simdformer_kernels::{
-    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
-    norm,
+    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, norm,
 };
 
 /// What every block needs: the weights, the architecture, and who computes.
@@ -34,17 +33,19 @@ impl<'a> Run<'a> {
         AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
     }
 
-    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`.
+    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`, and `room` for
+    /// rows that are rounded.
     pub(crate) fn linear(
         &self,
         layer: &Linear,
         x: &[f32],
-        activation: Activation,
-        residual: Residual<'_>,
+        room: &mut [f32],
+        (activation, residual): (Activation, Residual<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let depth = layer.matrix.depth;
-        self.linear_of(layer, Matrix::new(x, x.len() / depth, depth)?, activation, residual, out)
+        let x = Matrix::new(x, x.len() / depth, depth)?;
+        self.linear_of(layer, x, room, (activation, residual), out)
     }
 
     /// [`Run::linear`] of any view of rows.
@@ -52,19 +53,50 @@ impl<'a> Run<'a> {
         &self,
         layer: &Linear,
         x: Matrix<'_>,
-        activation: Activation,
-        residual: Residual<'_>,
+        room: &mut [f32],
+        after: (Activation, Residual<'_>),
         out: &mut [f32],
     ) -> Result<(), KernelError> {
         let weight = self.weights.matrix(layer)?;
-        let bias = self.weights.bias(layer);
-        gemm(
-            x,
-            &weight,
-            &Epilogue { bias, activation, residual, ..Epilogue::default() },
-            MatrixMut::new(out, x.rows(), weight.columns())?,
-            self.parallelism,
-        )?;
+        let input = weight.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(layer, &weight, &input, after, out)
+    }
+
+    /// `out = activation(x G + bias) * (x W + bias)`: a gate and what it multiplies, of the same rows.
+    pub(crate) fn gated(
+        &self,
+        [gate, inner]: [&Linear; 2],
+        x: &[f32],
+        room: &mut [f32],
+        activation: Activation,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let depth = gate.matrix.depth;
+        let x = Matrix::new(x, x.len() / depth, depth)?;
+        let (before, after) =
+            ((activation, Residual::None), (Activation::Identity, Residual::Gate));
+        let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(inner)?];
+        let input = first.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(gate, &first, &input, before, out)?;
+        if second.takes(&input) {
+            return self.multiply(inner, &second, &input, after, out);
+        }
+        let input = second.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(inner, &second, &input, after, out)
+    }
+
+    fn multiply(
+        &self,
+        layer: &Linear,
+        weight: &Weight<'_>,
+        input: &Input<'_>,
+        (activation, residual): (Activation, Residual<'_>),
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let (bias, columns) = (self.weights.bias(layer), layer.columns());
+        let epilogue = Epilogue { bias, activation, residual, ..Epilogue::default() };
+        let out = MatrixMut::new(out, input.rows(), columns)?;
+        weight.multiply(input, &epilogue, out, self.parallelism)?;
         Ok(())
     }
 
@@ -73,9 +105,10 @@ impl<'a> Run<'a> {
         &self,
         layer: &Linear,
         x: &[f32],
+        room: &mut [f32],
         out: &mut [f32],
     ) -> Result<(), KernelError> {
-        self.linear(layer, x, Activation::Identity, Residual::None, out)
+        self.linear(layer, x, room, (Activation::Identity, Residual::None), out)
     }
 
     /// `out = norm(x)`, both `[rows, d_model]`.

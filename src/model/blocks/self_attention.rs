@@ -19,13 +19,13 @@ pub(crate) fn self_attention(
     layer: usize,
     work: &mut Workspace<'_>,
 ) -> Result<(), KernelError> {
-    let Workspace { x, h, context, qkv, scratch, .. } = work;
+    let Workspace { x, h, context, qkv, scratch, rounded, .. } = work;
     let rows = x.len() / run.config.d_model;
     let qkv = &mut qkv[..rows * block.query_key_value.columns()];
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
-        run.project(&block.query_key_value, input, qkv)?;
+        run.project(&block.query_key_value, input, rounded, qkv)?;
         attend(run, rows, pass, layer, qkv, context, scratch)?;
-        run.linear(&block.output, context, Activation::Identity, residual, out)
+        run.linear(&block.output, context, rounded, (Activation::Identity, residual), out)
     })
 }
 

@@ -1,12 +1,17 @@
 //! The forms in which numbers are stored: beside the kernels, the only file that knows them.
 //!
-//! A new form of weights is a variant of [`Form`], and what it takes to count, fill and read it here.
+//! A new form of weights is a variant of [`WeightForm`] and of [`Form`], and what it takes to count, fill, read and
+//! multiply with it here.
 
 use crate::model::error::ModelError;
+use crate::model::forms::WeightForm;
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::screen::{Screen, ScreenError};
-use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, Parallelism};
+use simdformer_kernels::{
+    ByteMatrix, ByteRows, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    RowPrecision, Storage, gemm, gemm_bytes,
+};
 
 /// How a tensor is stored in memory; [`Parameter::form`](crate::Parameter::form).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +23,15 @@ pub enum Form {
     /// f32, in the panels that GEMM reads on the model's instruction set
     /// ([`PackedMatrix`]); projections of one input share a matrix.
     Panels,
+    /// bf16, in such panels.
+    Bf16,
+    /// f16, in such panels.
+    F16,
+    /// Signed bytes with a scale for each output, in panels that are the same on every instruction set
+    /// ([`ByteMatrix`]); rows are rounded to eight bits.
+    Int8,
+    /// As [`Form::Int8`]; rows are rounded to sixteen bits.
+    Int8x16,
     /// Bytes from which the largest products can be told, beside the panels of the same matrix; see
     /// [`simdformer_kernels::screen`].
     Screen,
@@ -31,6 +45,10 @@ impl Form {
         match self {
             Self::Rows => "rows",
             Self::Panels => "panels",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+            Self::Int8x16 => "int8x16",
             Self::Screen => "screen",
             Self::Shared => "shared",
         }
@@ -43,6 +61,37 @@ impl fmt::Display for Form {
     }
 }
 
+impl From<WeightForm> for Form {
+    fn from(form: WeightForm) -> Self {
+        match form {
+            WeightForm::F32 => Self::Panels,
+            WeightForm::Bf16 => Self::Bf16,
+            WeightForm::F16 => Self::F16,
+            WeightForm::Int8 => Self::Int8,
+            WeightForm::Int8x16 => Self::Int8x16,
+        }
+    }
+}
+
+/// How the kernels store a form.
+#[derive(Clone, Copy)]
+enum Kept {
+    Floats(Storage),
+    Bytes(RowPrecision),
+}
+
+impl From<WeightForm> for Kept {
+    fn from(form: WeightForm) -> Self {
+        match form {
+            WeightForm::F32 => Self::Floats(Storage::F32),
+            WeightForm::Bf16 => Self::Floats(Storage::Bf16),
+            WeightForm::F16 => Self::Floats(Storage::F16),
+            WeightForm::Int8 => Self::Bytes(RowPrecision::Eight),
+            WeightForm::Int8x16 => Self::Bytes(RowPrecision::Sixteen),
+        }
+    }
+}
+
 /// The matrix of a linear map, `[depth, columns]`, in panels.
 #[derive(Clone, Debug)]
 pub(crate) struct Panels {
@@ -51,12 +100,33 @@ pub(crate) struct Panels {
     pub(crate) depth: usize,
     /// Length of a row of the output.
     pub(crate) columns: usize,
+    pub(crate) form: WeightForm,
+}
+
+/// A matrix, to be multiplied with.
+pub(crate) enum Weight<'m> {
+    Floats(PackedMatrix<'m>),
+    Bytes(ByteMatrix<'m>, RowPrecision),
+}
+
+/// Rows, as matrices of one form multiply them.
+pub(crate) enum Input<'r> {
+    Floats(Matrix<'r>),
+    Bytes(ByteRows<'r>, RowPrecision),
 }
 
 impl Panels {
-    /// Floats of memory.
-    pub(crate) fn floats(isa: Isa, depth: usize, columns: usize) -> Result<usize, ModelError> {
-        Ok(PackedMatrix::len(isa, depth, columns)?)
+    /// Floats of memory, or words as large.
+    pub(crate) fn floats(
+        isa: Isa,
+        form: WeightForm,
+        depth: usize,
+        columns: usize,
+    ) -> Result<usize, GemmError> {
+        match form.into() {
+            Kept::Floats(storage) => PackedMatrix::len_as(isa, storage, depth, columns),
+            Kept::Bytes(_) => ByteMatrix::len(depth, columns),
+        }
     }
 
     /// Stores `rows`, `[outputs, depth]` as in a checkpoint, as the columns from `first` on.
@@ -71,7 +141,19 @@ impl Panels {
         let rows = Matrix::new(rows, rows.len() / self.depth, self.depth);
         let columns = rows.map_err(|_| ModelError::TooLarge)?.transposed();
         let (shape, panels) = ((self.depth, self.columns), &mut memory[self.range.clone()]);
-        Ok(PackedMatrix::pack_block_with(isa, columns, shape, first, panels, parallelism)?)
+        match self.form.into() {
+            Kept::Floats(storage) => PackedMatrix::pack_block_as(
+                isa,
+                storage,
+                columns,
+                shape,
+                first,
+                panels,
+                parallelism,
+            ),
+            Kept::Bytes(_) => ByteMatrix::quantise_block(isa, columns, shape, first, panels),
+        }
+        .map_err(|error| ModelError::Unfit { form: self.form, error })
     }
 
     /// Stores the rows that lie at `rows` in the same memory as the columns from the first on.
@@ -88,12 +170,83 @@ impl Panels {
         whole.fill(isa, rows, 0, panels, Parallelism::Serial)
     }
 
-    pub(crate) fn read<'m>(
+    pub(crate) fn read<'m>(&self, isa: Isa, memory: &'m [f32]) -> Result<Weight<'m>, GemmError> {
+        let memory = &memory[self.range.clone()];
+        let &Self { depth, columns, form, .. } = self;
+        Ok(match form.into() {
+            Kept::Floats(storage) => {
+                Weight::Floats(PackedMatrix::from_packed_as(isa, storage, depth, columns, memory)?)
+            }
+            Kept::Bytes(precision) => {
+                Weight::Bytes(ByteMatrix::from_quantised(depth, columns, memory)?, precision)
+            }
+        })
+    }
+
+    /// Floats of the memory in which [`Weight::input`] rounds so many rows.
+    pub(crate) fn rounded(&self, rows: usize) -> Result<usize, GemmError> {
+        match self.form.into() {
+            Kept::Floats(_) => Ok(0),
+            Kept::Bytes(precision) => ByteRows::len(rows, self.depth, precision),
+        }
+    }
+}
+
+impl Input<'_> {
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Floats(x) => x.rows(),
+            Self::Bytes(rows, _) => rows.rows(),
+        }
+    }
+}
+
+impl Weight<'_> {
+    /// `x`, `[rows, depth]`, as this matrix multiplies it; `room` is of [`Panels::rounded`] floats.
+    pub(crate) fn input<'r>(
         &self,
         isa: Isa,
-        memory: &'m [f32],
-    ) -> Result<PackedMatrix<'m>, GemmError> {
-        PackedMatrix::from_packed(isa, self.depth, self.columns, &memory[self.range.clone()])
+        x: Matrix<'r>,
+        room: &'r mut [f32],
+        parallelism: Parallelism<'_>,
+    ) -> Result<Input<'r>, GemmError> {
+        match *self {
+            Self::Floats(_) => Ok(Input::Floats(x)),
+            Self::Bytes(_, precision) => {
+                let rows = ByteRows::quantise(isa, x, precision, room, parallelism)?;
+                Ok(Input::Bytes(rows, precision))
+            }
+        }
+    }
+
+    /// Whether it multiplies rows that were made an input of another.
+    pub(crate) fn takes(&self, input: &Input<'_>) -> bool {
+        match (self, input) {
+            (Self::Floats(_), Input::Floats(_)) => true,
+            (Self::Bytes(_, wanted), Input::Bytes(_, precision)) => wanted == precision,
+            _ => false,
+        }
+    }
+
+    /// `out = residual + activation(input W + bias)`; the input is one that it [takes](Weight::takes).
+    pub(crate) fn multiply(
+        &self,
+        input: &Input<'_>,
+        epilogue: &Epilogue<'_>,
+        out: MatrixMut<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), GemmError> {
+        match (self, input) {
+            (Self::Floats(weight), Input::Floats(x)) => {
+                gemm(*x, weight, epilogue, out, parallelism)
+            }
+            (Self::Bytes(weight, _), Input::Bytes(rows, _)) => {
+                gemm_bytes(rows, weight, epilogue, out, parallelism)
+            }
+            (Self::Floats(_), Input::Bytes(..)) | (Self::Bytes(..), Input::Floats(_)) => {
+                unreachable!("rows of another form")
+            }
+        }
     }
 }
 
@@ -105,9 +258,10 @@ pub(crate) struct ScreenBytes {
 }
 
 impl ScreenBytes {
-    /// Floats of memory; none where a screen gains nothing or cannot hold the matrix.
-    pub(crate) fn floats(isa: Isa, depth: usize, columns: usize) -> Option<usize> {
-        Screen::len(depth, columns).ok().filter(|_| Screen::pays(isa))
+    /// Floats of memory; none where a screen gains nothing or cannot hold the matrix, or where it is bytes already.
+    pub(crate) fn floats(isa: Isa, of: &Panels) -> Option<usize> {
+        let pays = Screen::pays(isa) && !of.form.in_bytes();
+        Screen::len(of.depth, of.columns).ok().filter(|_| pays)
     }
 
     /// Makes the bytes from the panels, which are filled.
@@ -115,9 +269,14 @@ impl ScreenBytes {
         // The planner hands out disjoint ranges.
         let parts = memory.get_disjoint_mut([self.of.range.clone(), self.range.clone()]);
         let [panels, bytes] = parts.map_err(|_| ModelError::TooLarge)?;
-        let panels = PackedMatrix::from_packed(isa, self.of.depth, self.of.columns, panels)?;
-        Screen::build(&panels, bytes).map_err(|_| ModelError::TooLarge)?;
-        Ok(())
+        let whole = Panels { range: 0..panels.len(), ..self.of.clone() };
+        match whole.read(isa, panels)? {
+            Weight::Floats(panels) => {
+                Screen::build(&panels, bytes).map_err(|_| ModelError::TooLarge)?;
+                Ok(())
+            }
+            Weight::Bytes(..) => Err(ModelError::TooLarge),
+        }
     }
 
     pub(crate) fn read<'m>(&self, memory: &'m [f32]) -> Result<Screen<'m>, ScreenError> {

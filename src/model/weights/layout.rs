@@ -5,10 +5,12 @@ use super::parameter::{Parameter, Place};
 use crate::config::Config;
 use crate::memory::{MemoryError, Planner};
 use crate::model::error::ModelError;
+use crate::model::forms::{Forms, FormsError, WeightForm};
 use crate::network::Role;
 use crate::network::tree::{self, AffineTensors, Network, Parts, TableTensor, Tensor};
 use core::ops::Range;
 use simdformer_kernels::Isa;
+use std::collections::HashMap;
 
 /// Rows that are looked up by number, `[rows, columns]`.
 #[derive(Clone, Debug)]
@@ -50,9 +52,42 @@ pub(crate) struct Output {
     pub(crate) by_column: Option<Table>,
 }
 
+/// Which matrix is stored in which form.
+#[derive(Clone, Default)]
+pub(crate) struct Chosen {
+    pub(crate) forms: Forms,
+    /// Of what the checkpoint has in sixteen bits.
+    pub(crate) stored: HashMap<Role, WeightForm>,
+}
+
+impl Chosen {
+    fn stored(&self, role: Role) -> WeightForm {
+        self.stored.get(&role).copied().unwrap_or(WeightForm::F32)
+    }
+
+    fn of(&self, role: Role) -> WeightForm {
+        self.forms.of(role).unwrap_or_else(|| self.stored(role))
+    }
+
+    /// The form of one matrix of several maps.
+    fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightForm, FormsError> {
+        let forms = maps.iter().map(|map| (map.weight.role, self.of(map.weight.role)));
+        let Some(first) = forms.clone().next() else { return Ok(WeightForm::F32) };
+        match forms.into_iter().find(|&(_, form)| form != first.1) {
+            None => Ok(first.1),
+            // Nobody asked for a difference: what holds all of them exactly.
+            Some(_) if maps.iter().all(|map| self.forms.of(map.weight.role).is_none()) => {
+                Ok(WeightForm::F32)
+            }
+            Some(second) => Err(FormsError::Shared { first, second }),
+        }
+    }
+}
+
 /// Hands out the memory of a model, and writes down what lies where.
 pub(crate) struct Layout {
     isa: Isa,
+    chosen: Chosen,
     planner: Planner,
     parameters: Vec<Parameter>,
 }
@@ -66,9 +101,14 @@ pub(crate) struct Placed {
 }
 
 /// Places the network of `config`.
-pub(crate) fn place(config: &Config, isa: Isa) -> Result<Placed, ModelError> {
-    let mut layout = Layout { isa, planner: Planner::default(), parameters: Vec::new() };
+pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placed, ModelError> {
+    let mut layout = Layout { isa, chosen, planner: Planner::default(), parameters: Vec::new() };
     let network = tree::walk(config, &mut layout)?;
+    let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
+    let matrices: Vec<Role> = layout.parameters.iter().filter(columns).map(|p| p.role).collect();
+    if let Some(path) = layout.chosen.forms.useless(&matrices) {
+        return Err(FormsError::Useless { found: path.to_owned() }.into());
+    }
     Ok(Placed { network, parameters: layout.parameters, floats: layout.planner.floats() })
 }
 
@@ -130,8 +170,13 @@ impl Parts for Layout {
     fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, ModelError> {
         let depth = maps.first().map_or(0, |map| rows_and_columns(&map.weight).1);
         let columns = maps.iter().map(|map| rows_and_columns(&map.weight).0).sum();
-        let (range, mut matrix_left) = self.take(Panels::floats(self.isa, depth, columns)?)?;
-        let matrix = Panels { range, depth, columns };
+        let form = self.chosen.of_all(&maps)?;
+        let floats = Panels::floats(self.isa, form, depth, columns)
+            .map_err(|error| ModelError::Unfit { form, error })?;
+        let (range, mut matrix_left) = self.take(floats)?;
+        let matrix = Panels { range, depth, columns, form };
+        // Each map's share, as the memory of several is that of all outputs.
+        let share = |outputs: usize| floats.checked_div(columns).unwrap_or(0) * outputs;
         let has_bias = maps.iter().any(|map| map.bias.is_some());
         let (bias, mut bias_left) = self.take(if has_bias { columns } else { 0 })?;
         let mut first = 0;
@@ -139,7 +184,7 @@ impl Parts for Layout {
             let end = first + rows_and_columns(&weight).0;
             // The padding after all of them belongs to the last.
             let last = end == columns;
-            let floats = if last { matrix_left } else { depth * (end - first) };
+            let floats = if last { matrix_left } else { share(end - first) };
             matrix_left -= floats;
             self.push(weight, Place::Columns { matrix: matrix.clone(), first }, floats);
             if let Some(shift) = shift {
@@ -155,9 +200,12 @@ impl Parts for Layout {
 
     fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Output, ModelError> {
         let tensor = map.weight.clone();
+        let role = tensor.role;
         let linear = self.linear(vec![map])?;
         let of = &linear.matrix;
-        let screen = match ScreenBytes::floats(self.isa, of.depth, of.columns) {
+        // The table's rows are the matrix's columns, unless these were rounded.
+        let same = same.filter(|_| [WeightForm::F32, self.chosen.stored(role)].contains(&of.form));
+        let screen = match ScreenBytes::floats(self.isa, of) {
             Some(floats) => {
                 let (range, floats) = self.take(floats)?;
                 let screen = ScreenBytes { range, of: of.clone() };
@@ -194,7 +242,8 @@ mod tests {
             bias: bias.then(|| tensor(index, Affine::Bias, &[outputs])),
         };
         for isa in Isa::available() {
-            let mut layout = Layout { isa, planner: Planner::default(), parameters: Vec::new() };
+            let (chosen, planner) = (Chosen::default(), Planner::default());
+            let mut layout = Layout { isa, chosen, planner, parameters: Vec::new() };
             let none = layout.linear(vec![map(0, 5, false), map(1, 3, false)]).expect("placed");
             assert!(none.bias.is_none() && none.columns() == 8);
             let one = layout.linear(vec![map(2, 5, true), map(3, 3, false)]).expect("placed");

@@ -17,28 +17,30 @@ pub use parameter::Parameter;
 
 #[cfg(feature = "train")]
 pub(crate) use backward::Backward;
-pub(crate) use layout::{Linear, Norm, Output, Table};
+pub(crate) use form::{Input, Weight};
+pub(crate) use layout::{Chosen, Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
 
 use super::error::ModelError;
+use super::forms::{Forms, WeightForm};
 use super::progress::OnLoading;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Dtype};
 use crate::config::Config;
 use crate::memory::Buffer;
-#[cfg(feature = "train")]
-use crate::network::Role;
-use crate::network::tree;
+use crate::network::{Role, tree};
 use layout::{Layout, Placed};
+use parameter::Place;
 #[cfg(feature = "train")]
 use simdformer_kernels::Parallelism;
 use simdformer_kernels::screen::{Screen, ScreenError};
-use simdformer_kernels::{GemmError, Isa, Matrix, PackedMatrix, ViewError};
+use simdformer_kernels::{GemmError, Isa, Matrix, ViewError};
+use std::collections::HashMap;
 
 /// Where the parts of each block are: the network as [`Layout`] placed it.
 pub(crate) type Network = tree::Network<Layout>;
 pub(crate) type Encoder = tree::Encoder<Layout>;
 pub(crate) type Decoder = tree::Decoder<Layout>;
-pub(crate) type Input = tree::Input<Layout>;
+pub(crate) type Bottom = tree::Input<Layout>;
 pub(crate) type Embedding = tree::Embedding<Layout>;
 pub(crate) type SelfAttention = tree::SelfAttention<Layout>;
 pub(crate) type CrossAttention = tree::CrossAttention<Layout>;
@@ -47,6 +49,7 @@ pub(crate) type FeedForward = tree::FeedForward<Layout>;
 /// All weights, for one instruction set.
 pub(crate) struct Weights {
     isa: Isa,
+    chosen: Chosen,
     memory: Buffer<'static>,
     parameters: Vec<Parameter>,
 }
@@ -59,39 +62,71 @@ pub(crate) struct Needed {
     pub(crate) staged: usize,
 }
 
-/// Places the weights of `config` in memory that is not there.
-pub(crate) fn needed(config: &Config, isa: Isa) -> Result<Needed, ModelError> {
-    let Placed { parameters, floats, .. } = layout::place(config, isa)?;
+/// Places the weights of `checkpoint` in memory that is not there.
+pub(crate) fn needed(
+    checkpoint: &Checkpoint<'_>,
+    isa: Isa,
+    forms: &Forms,
+) -> Result<Needed, ModelError> {
+    let config = checkpoint.config();
+    let Placed { parameters, floats, .. } = layout::place(config, isa, chosen(checkpoint, forms)?)?;
     let staged = load::staged(&parameters) * size_of::<f32>();
     Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
+}
+
+/// The forms of `forms` for the weights of `checkpoint`.
+fn chosen(checkpoint: &Checkpoint<'_>, forms: &Forms) -> Result<Chosen, ModelError> {
+    let mut stored = HashMap::new();
+    for role in Role::all(checkpoint.config()) {
+        let form = match checkpoint.optional(role)?.map(|tensor| tensor.dtype()) {
+            Some(Dtype::Bf16) => WeightForm::Bf16,
+            Some(Dtype::F16) => WeightForm::F16,
+            _ => continue,
+        };
+        stored.insert(role, form);
+    }
+    Ok(Chosen { forms: forms.clone(), stored })
 }
 
 impl Weights {
     /// Places and reads the weights of `checkpoint`; says where the parts of the network are.
     pub(crate) fn load(
         checkpoint: &Checkpoint<'_>,
-        config: &Config,
         isa: Isa,
+        forms: &Forms,
         on_progress: &mut OnLoading<'_>,
     ) -> Result<(Self, Network), ModelError> {
-        let Placed { network, parameters, floats } = layout::place(config, isa)?;
-        let mut memory = Buffer::owned(floats)?;
-        load::load(checkpoint, isa, &parameters, memory.floats_mut(), on_progress)?;
-        Ok((Self { isa, memory, parameters }, network))
+        let chosen = chosen(checkpoint, forms)?;
+        let (mut weights, network) = Self::empty(checkpoint.config(), isa, chosen)?;
+        let Self { memory, parameters, .. } = &mut weights;
+        load::load(checkpoint, isa, parameters, memory.floats_mut(), on_progress)?;
+        Ok((weights, network))
+    }
+
+    /// Places the weights of `config`: zeros.
+    pub(crate) fn empty(
+        config: &Config,
+        isa: Isa,
+        chosen: Chosen,
+    ) -> Result<(Self, Network), ModelError> {
+        let Placed { network, parameters, floats } = layout::place(config, isa, chosen.clone())?;
+        Ok((Self { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
     }
 
     /// Places the weights of `config` and has them written.
     pub(crate) fn from_fn(
         config: &Config,
         isa: Isa,
+        forms: &Forms,
         fill: &mut Fill<'_>,
     ) -> Result<(Self, Network), ModelError> {
-        let Placed { network, parameters, floats } = layout::place(config, isa)?;
-        let mut memory = Buffer::owned(floats)?;
+        let chosen = Chosen { forms: forms.clone(), ..Chosen::default() };
+        let (mut weights, network) = Self::empty(config, isa, chosen)?;
         let tied = network.decoder.as_ref().filter(|_| config.ties.target_output);
         let tied = tied.map(|decoder| &decoder.table);
-        load::fill(fill, isa, &parameters, tied, memory.floats_mut())?;
-        Ok((Self { isa, memory, parameters }, network))
+        let Self { memory, parameters, .. } = &mut weights;
+        load::fill(fill, isa, parameters, tied, memory.floats_mut())?;
+        Ok((weights, network))
     }
 
     /// Stores other numbers in the same places, as [`load::refresh`] does.
@@ -110,12 +145,37 @@ impl Weights {
         self.isa
     }
 
+    /// What was asked for.
+    pub(crate) fn chosen(&self) -> &Chosen {
+        &self.chosen
+    }
+
+    /// All of it.
+    pub(crate) fn memory(&self) -> &[f32] {
+        self.memory.floats()
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut [f32] {
+        self.memory.floats_mut()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.memory.floats())
     }
 
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// Floats of the memory in which the input of any matrix is rounded, if the one of a role has `rows(role)` rows.
+    pub(crate) fn rounded(&self, rows: &dyn Fn(Role) -> usize) -> Result<usize, GemmError> {
+        let mut most = 0;
+        for parameter in &self.parameters {
+            if let Place::Columns { matrix, .. } = &parameter.place {
+                most = most.max(matrix.rounded(rows(parameter.role))?);
+            }
+        }
+        Ok(most)
     }
 
     /// All rows of a table, end to end.
@@ -133,7 +193,7 @@ impl Weights {
         (&all[norm.weight.clone()], norm.bias.clone().map(|range| &all[range]))
     }
 
-    pub(crate) fn matrix(&self, linear: &Linear) -> Result<PackedMatrix<'_>, GemmError> {
+    pub(crate) fn matrix(&self, linear: &Linear) -> Result<Weight<'_>, GemmError> {
         linear.matrix.read(self.isa, self.memory.floats())
     }
 

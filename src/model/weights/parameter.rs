@@ -43,7 +43,7 @@ impl Parameter {
     pub fn form(&self) -> Form {
         match self.place {
             Place::Rows { .. } => Form::Rows,
-            Place::Columns { .. } => Form::Panels,
+            Place::Columns { ref matrix, .. } => matrix.form.into(),
             Place::Screen(_) => Form::Screen,
             Place::Shared(_) => Form::Shared,
         }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use simdformer::search::{BeamOptions, Strategy};
+use simdformer::{Forms, FormsError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -43,6 +44,9 @@ so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     --stream                  greedy only: write the text while it comes, one text at a time
     --json                    one JSON object a text: text, score, tokens, finish, truncated, or error;
                               transcribe: a file: file, text, language, seconds, windows, segments, or error
+    --weights FORMS           how matrices are kept: stored (as in the checkpoint, the default), f32, bf16, f16, int8x16 or
+                              int8: a quarter of the memory, and faster; with exceptions by name, as
+                              int8,decoder.layers.*.feed_forward.outer=int8x16
     --threads N               1 unless said otherwise; the output is the same on any number
     --slots N                 texts that are run at a time, 32; windows of audio, 4
     --query QUERY             rerank: what the texts are to answer
@@ -85,6 +89,7 @@ pub(crate) struct Arguments {
     pub(crate) truncate: bool,
     pub(crate) stream: bool,
     pub(crate) json: bool,
+    pub(crate) weights: Forms,
     pub(crate) threads: usize,
     pub(crate) slots: usize,
     pub(crate) summary: bool,
@@ -122,6 +127,7 @@ pub(crate) enum ArgumentError {
     Option { command: String, option: String },
     NoValue(&'static str),
     Number { option: &'static str, found: String },
+    Weights(FormsError),
     NoModel,
     NoQuery,
     Task(String),
@@ -148,6 +154,7 @@ impl fmt::Display for ArgumentError {
             Self::Number { option, found } => {
                 write!(f, "{option}: expected a number above 0, found {found:?}")
             }
+            Self::Weights(error) => write!(f, "--weights: {error}"),
             Self::NoModel => write!(f, "expected --model DIR"),
             Self::NoQuery => write!(f, "expected --query QUERY"),
             Self::Task(found) => {
@@ -184,6 +191,7 @@ pub(crate) fn parse(
         truncate: false,
         stream: false,
         json: false,
+        weights: Forms::as_stored(),
         threads: 1,
         // What a decoder sees of a window of audio is as much as of fifty sentences.
         slots: if command == "transcribe" { 4 } else { 32 },
@@ -239,6 +247,10 @@ pub(crate) fn parse(
             "--lines" => wanted.whole = false,
             "--whole" => wanted.whole = true,
             "--truncate" => wanted.truncate = true,
+            "--weights" => {
+                let forms = value("--weights")?.to_string_lossy().into_owned();
+                wanted.weights = forms.parse().map_err(ArgumentError::Weights)?;
+            }
             "--threads" => wanted.threads = number("--threads")?,
             "--slots" => wanted.slots = number("--slots")?,
             "--summary" => wanted.summary = true,
@@ -313,6 +325,12 @@ mod tests {
             ("translate", "expected --model DIR"),
             ("translate --model", "--model needs a value"),
             ("translate --model x --beams 0", "--beams: expected a number above 0, found \"0\""),
+            ("embed --model x --weights", "--weights needs a value"),
+            (
+                "translate --model x --weights int4",
+                "--weights: a form of weights must be stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
+            ),
+            ("show --model x --weights int8", "show has no option --weights"),
             ("translate --model x --bogus", "translate has no option --bogus"),
             ("embed --model x --json", "embed has no option --json"),
             ("translate --model x --table", "translate has no option --table"),

@@ -24,7 +24,12 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     tokenizer.encode("", &Direction::default())?;
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let head = SentenceHead::open(&arguments.model, checkpoint.config().d_model)?;
-    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
+    let model = loading::load(
+        &checkpoint,
+        &arguments.weights,
+        arguments.summary || streams.watched,
+        streams,
+    )?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let names: Vec<&str> = head.pooling().iter().map(|pooling| pooling.name()).collect();

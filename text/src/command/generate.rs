@@ -46,7 +46,12 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     // Before gigabytes are read: are the languages there?
     let prefix = tokenizer.encode("", &direction)?.prefix;
     let checkpoint = Checkpoint::open(&arguments.model)?;
-    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
+    let model = loading::load(
+        &checkpoint,
+        &arguments.weights,
+        arguments.summary || streams.watched,
+        streams,
+    )?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
     }

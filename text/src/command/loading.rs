@@ -3,7 +3,7 @@
 use crate::{Failure, Streams};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Loading, Model};
+use simdformer::{Forms, Loading, Model};
 use std::time::{Duration, Instant};
 
 /// Before the first line, and between two.
@@ -15,19 +15,20 @@ const WIDTH: usize = 79;
 /// Loads the model of `checkpoint`, and says before a weight is read what it will take, to whoever wants to know.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
+    forms: &Forms,
     tell: bool,
     streams: &mut Streams<'_>,
 ) -> Result<Model, Failure> {
     let isa = Isa::detect()?;
     if tell {
-        writeln!(streams.notes, "needs {}", Model::requirements(checkpoint, isa)?)?;
+        writeln!(streams.notes, "needs {}", Model::requirements_as(checkpoint, isa, forms)?)?;
     }
     if !streams.watched {
-        return Ok(Model::load(checkpoint, isa)?);
+        return Ok(Model::load_as(checkpoint, isa, forms, &mut |_| ())?);
     }
     let mut said = Instant::now();
     let mut shown = false;
-    let model = Model::load_with(checkpoint, isa, &mut |loading| {
+    let model = Model::load_as(checkpoint, isa, forms, &mut |loading: Loading<'_>| {
         if said.elapsed() < PATIENCE {
             return;
         }

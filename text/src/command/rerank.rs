@@ -30,7 +30,12 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
         let found = head.labels();
         return Err(format!("expected a classifier of one score to sort by, found {found}").into());
     }
-    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
+    let model = loading::load(
+        &checkpoint,
+        &arguments.weights,
+        arguments.summary || streams.watched,
+        streams,
+    )?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         writeln!(streams.notes, "classifier: one score a pair")?;

@@ -64,7 +64,12 @@ pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8
     let checkpoint = Checkpoint::open(&arguments.model)?;
     let positions = fits(checkpoint.config(), &extractor)?;
     let prompt = Prompt::new(arguments, checkpoint.config(), &tokenizer)?;
-    let model = loading::load(&checkpoint, arguments.summary || streams.watched, streams)?;
+    let model = loading::load(
+        &checkpoint,
+        &arguments.weights,
+        arguments.summary || streams.watched,
+        streams,
+    )?;
     if arguments.summary {
         show::loaded(&tokenizer, &checkpoint, &model, streams.notes)?;
         let (bins, samples, rate) = (extractor.bins(), extractor.samples(), extractor.rate());

@@ -23,6 +23,10 @@
 //! Masks are loop bounds, as in the forward: no product runs over a key that a query does not see, so that
 //! 0 times NaN does not reach a gradient. A bias of minus infinity hides keys one by one (`hiding.rs`).
 //!
+//! Dropout drops weights, not scores: with `Z` 0 where a weight is dropped and else one over the probability that it
+//! is kept, `O = (P Z) V`, so `dV = (P Z)^T dO` and `dP = (dO V^T) Z`; the rest stands as it is. No mask is kept: a
+//! tile asks for its part of it again.
+//!
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with the order of the sums fixed.
 
 mod block;
@@ -39,7 +43,8 @@ use super::check;
 use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
-use super::prefill::attend;
+use super::prefill::{Kept, attend};
+use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::matrix::ViewError;
 use crate::parallel::{Parallelism, share};
@@ -51,15 +56,20 @@ use task::{Backward, Target, Tasks, table_len};
 /// Most rooms of tasks that run side by side, whatever the number of threads.
 const ROOMS: usize = 32;
 
-/// As [`attention`](crate::attention), bit for bit, and keeps what [`attention_backward`] needs: for each query token
+/// As [`attention`](crate::attention), bit for bit but for `dropout`, and keeps what [`attention_backward`] needs: for each query token
 /// and head the maximum of its scores and one over the sum of its weights relative to that, in `sums`,
 /// `[query tokens, heads, 2]`. Both are 0 for a query that had nothing to weigh. Those of no sequence are left
 /// alone.
 ///
+/// With a `dropout` each weight that the softmax gives is 0 or divided by the probability that it is kept, before
+/// the values are multiplied: the sums are those of all weights. A query that had nothing to weigh is left as it is.
+/// Beside the error of [`attention`](crate::attention), with the values' bound divided by that probability, that is two
+/// roundings.
+///
 /// `scratch` takes [`attention_scratch`](crate::attention_scratch) floats.
 ///
 /// # Errors
-/// As [`attention`](crate::attention), and sums of another length; then nothing is written.
+/// As [`attention`](crate::attention), sums of another length, and a dropout of other tokens; then nothing is written.
 ///
 /// ```
 /// use simdformer_kernels::train::{
@@ -78,7 +88,7 @@ const ROOMS: usize = 32;
 /// let (mut context, mut sums) = ([0.0; 2], [0.0; 4]);
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
 /// let out = HeadsMut::new(&mut context, shape)?;
-/// attention_kept(isa, qkv, &sequences, &options, out, &mut sums, &mut scratch, serial)?;
+/// attention_kept(isa, qkv, &sequences, &options, None, out, &mut sums, &mut scratch, serial)?;
 /// assert_eq!((context, sums), ([3.0; 2], [0.0, 0.5, 0.0, 0.5]));
 ///
 /// // The gradient of the first token's context.
@@ -93,6 +103,7 @@ const ROOMS: usize = 32;
 ///     Heads::new(&d_context, shape)?,
 ///     &sequences,
 ///     &options,
+///     None,
 ///     QkvMut::fused(&mut gradient, shape)?,
 ///     None,
 ///     &mut scratch,
@@ -108,12 +119,14 @@ pub fn attention_kept(
     qkv: Qkv<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
+    dropout: Option<WeightDropout<'_>>,
     context: HeadsMut<'_>,
     sums: &mut [f32],
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), AttentionError> {
-    attend(isa, qkv, sequences, options, (context.into(), Some(sums)), scratch, parallelism)
+    let kept = Some(Kept { sums, dropout });
+    attend(isa, qkv, sequences, options, (context.into(), kept), scratch, parallelism)
 }
 
 /// Where the gradients of [`Qkv`] go: each of the shape of what it is the gradient of.
@@ -237,7 +250,7 @@ pub fn attention_backward_scratch_bound(
 }
 
 /// The gradients of queries, keys and values, given the gradient `d_context` of what
-/// [`attention_kept`] wrote to `context` and `sums` from the same `qkv`, `sequences` and `options`.
+/// [`attention_kept`] wrote to `context` and `sums` from the same `qkv`, `sequences`, `options` and `dropout`.
 ///
 /// All three are stored, never added, for every query of a sequence and for every key, padding included; a
 /// hidden key gets exactly 0 (under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets its share
@@ -251,8 +264,7 @@ pub fn attention_backward_scratch_bound(
 /// Keys and values belong to one sequence each: unlike in the forward, sequences that share some are
 /// refused. `scratch` takes [`attention_backward_scratch`] floats.
 ///
-/// The bits of a gradient depend on its own sequence, the options and the instruction set's `sums` and `context`:
-/// from the same sums, sets that fuse multiply-adds give the same bits.
+/// The bits of a gradient depend on its own sequence, the options, `sums` and `context`.
 ///
 /// Error: with `u = 2^-24`, `n` queries and `m` keys in a sequence, `A = head_dim max|dO| max|v|`, `e` the relative
 /// error of a weight, `8 u (head_dim scale max|q| max|k| + max|bias| + m / 8 + 8)`, and `P` the exact weights,
@@ -265,10 +277,12 @@ pub fn attention_backward_scratch_bound(
 /// * `A (3 e + (2 head_dim + 2 t + 12) u) sum P` for a bias that `t` pairs share,
 ///
 /// of the exact ones: `dP` and `D` are at most `A`, each element of `dS` is off by `3 e A P` through the weight, the
-/// context and the weight in `D`, and the rest are the roundings of sums.
+/// context and the weight in `D`, and the rest are the roundings of sums. Under dropout `max|dO|` counts divided by
+/// the probability that a weight is kept, and `e` is two roundings more.
 ///
 /// # Errors
-/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias;
+/// Shapes, ranges or buffers that do not fit, sequences that share keys, a `d_bias` without a relative bias, a
+/// dropout of other tokens;
 /// then nothing is written.
 ///
 /// There is an example at [`attention_kept`].
@@ -284,6 +298,7 @@ pub fn attention_backward(
     d_context: Heads<'_>,
     sequences: &[Sequence],
     options: &AttentionOptions<'_>,
+    dropout: Option<WeightDropout<'_>>,
     gradients: QkvMut<'_>,
     d_bias: Option<&mut [f32]>,
     scratch: &mut [f32],
@@ -305,6 +320,7 @@ pub fn attention_backward(
     check::keys(sequences, key.tokens())?;
     check::keys_apart(sequences)?;
     check::sums(sums, &query)?;
+    check::sentences(dropout.as_ref(), &query)?;
     let d_bias = match d_bias {
         None => None,
         Some(gradient) => Distances::new(options, gradient, (heads, bias.is_some()), sequences)?,
@@ -324,7 +340,8 @@ pub fn attention_backward(
     let (places, tables) = scratch.split_at_mut(rooms * room.floats);
     let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
     let hides = bias.is_some_and(|bias| bias.hides);
-    let call = Call::new(&query, kv_heads, options, bias, &mut d_query, None);
+    let mut call = Call::new(&query, kv_heads, options, bias, &mut d_query, None);
+    call.drop_weights(dropout);
     let target = |gradient: &mut HeadsMut<'_>| (gradient.token_stride(), gradient.head_stride());
     let (key_strides, value_strides) = (target(&mut d_key), target(&mut d_value));
     let backward = Backward {

@@ -3,8 +3,10 @@
 
 use super::block::{Block, Rows};
 use super::room::WEIGHTS_ROW;
+use crate::attention::dropped::{Apply, Decide, Tile};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::product::{Stream, streamed};
+use crate::dropout::Decisions;
 use crate::gemm::Operands;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::math::exp_nonpositive;
@@ -63,21 +65,33 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             // All that these queries see is in this block.
             let alone =
                 block.key == 0 && block.head.limit(block.query + first + MR - 1) <= block.keys;
+            let drops = block.head.drops;
+            let bare = alone || drops.is_some();
             let mut v = 0;
             while v < vectors {
                 if vectors - v >= NV {
-                    self.d_scores::<S, NV>(s, (v, vectors), &seen, alone);
+                    self.d_scores::<S, NV>(s, (v, vectors), &seen, bare);
                     v += NV;
                 } else if NV > 2 && vectors - v >= 2 {
-                    self.d_scores::<S, 2>(s, (v, vectors), &seen, alone);
+                    self.d_scores::<S, 2>(s, (v, vectors), &seen, bare);
                     v += 2;
                 } else {
-                    self.d_scores::<S, 1>(s, (v, vectors), &seen, alone);
+                    self.d_scores::<S, 1>(s, (v, vectors), &seen, bare);
                     v += 1;
                 }
             }
-            if alone {
-                self.centre(s, vectors, &seen);
+            if let Some(drops) = drops {
+                // The gradients of scores are made of all weights, those of values of the ones that are left.
+                let query = block.query + first;
+                let tile = Tile { drops, query, queries: MR, key: block.key, keys: most };
+                let mut decisions = Decisions::new();
+                s.outlined(Decide { tile, to: &mut decisions });
+                let (from, stride) = (&decisions, WEIGHTS_ROW);
+                s.outlined(Apply { tile, from, lines: block.d_scores_of(first), stride });
+                self.centre(s, vectors, &seen, alone);
+                s.outlined(Apply { tile, from, lines: block.weights_of(first), stride });
+            } else if alone {
+                self.centre(s, vectors, &seen, alone);
             }
             self.settle(s, vectors, &seen);
             if self.hides {
@@ -196,8 +210,8 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// The gradients of the scores of `G` vectors of keys; those of the weights alone if [`Queries::centre`] comes
-    /// after.
+    /// The gradients of the scores of `G` vectors of keys; `bare`: only those of the weights, as [`Queries::centre`]
+    /// comes after.
     ///
     /// # Safety
     /// As [`Queries::attend`].
@@ -207,7 +221,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         s: S,
         (v, vectors): (usize, usize),
         seen: &[usize; MR],
-        alone: bool,
+        bare: bool,
     ) {
         let block = self.block;
         let masked = (v + G) * S::LANES > seen[0];
@@ -215,7 +229,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         unsafe {
             let (rows, panels) = (block.d_context, block.value_panels);
             let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows);
-            if alone {
+            if bare {
                 for i in 0..MR {
                     let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
                     for g in 0..G {
@@ -241,14 +255,14 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         }
     }
 
-    /// From the gradients of the weights to those of the scores, where all keys of a query are in the block: `D` is
+    /// From the gradients of the weights to those of the scores. Where all keys of a query are in the block, `D` is
     /// the mean of the former under the weights themselves. That is the product of the context with its gradient, but
     /// without the context's rounding: what is subtracted fits what it is subtracted from.
     ///
     /// # Safety
     /// As [`Queries::attend`].
     #[inline(always)]
-    unsafe fn centre<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR]) {
+    unsafe fn centre<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR], alone: bool) {
         /// Vectors of the narrowest set in 16 virtual lanes.
         const MOST: usize = 4;
         let (block, zero) = (self.block, s.splat(0.0));
@@ -258,7 +272,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let local = self.first + i;
             let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
             let mut sums = [zero; MOST];
-            for v in 0..vectors {
+            for v in 0..if alone { vectors } else { 0 } {
                 let first = v * S::LANES;
                 // SAFETY: inside the query's lines.
                 unsafe {
@@ -281,7 +295,13 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                     sums[lane] = s.add(sums[lane], sums[lane + count]);
                 }
             }
-            let mean = s.splat(s.reduce_add(sums[0]));
+            let mean = if alone {
+                s.reduce_add(sums[0])
+            } else {
+                // SAFETY: the caller's contract.
+                unsafe { block.row_sums(local).dot }
+            };
+            let mean = s.splat(mean);
             for v in 0..vectors {
                 let at = line.wrapping_add(v * S::LANES);
                 // SAFETY: as above.

@@ -47,7 +47,7 @@ impl<B: Bytes> Form for Single<B> {
         self.0.floats()
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> B::Four {
+    unsafe fn load(self, from: *const i32, _: usize) -> B::Four {
         // SAFETY: the caller's contract.
         unsafe { self.0.load(from) }
     }
@@ -116,7 +116,7 @@ impl<B: Bytes> Form for Digits<B> {
         self.0.floats()
     }
     #[inline(always)]
-    unsafe fn load(self, from: *const i32) -> HighLow<B::Four> {
+    unsafe fn load(self, from: *const i32, _: usize) -> HighLow<B::Four> {
         // SAFETY: the caller's contract.
         let weights = unsafe { self.0.load(from) };
         HighLow { high: weights, low: weights }

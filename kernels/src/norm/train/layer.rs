@@ -90,7 +90,7 @@ pub fn layer_norm_kept_in_place(
 }
 
 /// `out = standard * weight + bias`: what [`layer_norm_kept`] wrote to its `out`, made again with the same
-/// bits. One rounding an element (two on an instruction set without fused multiply-add).
+/// bits. One rounding an element.
 ///
 /// # Errors
 /// As [`layer_norm_kept`].

@@ -16,7 +16,7 @@ use crate::train::{Leaves, Write};
 /// Where the mean square and `eps` are 0, `r` is 0 and so are the scores; an `r` that no f32 can hold is
 /// the largest one. Rows without columns have an `r` of 0.
 ///
-/// Error: `r` and the standard scores are within `u (columns / (8 lanes) + 12)` of themselves, `2^-149`
+/// Error: `r` and the standard scores are within `u (columns / 128 + 12)` of themselves, `2^-149`
 /// beside it where they are subnormal; `u = 2^-24`.
 ///
 /// # Errors

@@ -1,0 +1,159 @@
+//! What drafts bring: tokens a second of greedy search on Transformer-base with random weights (512 wide, 8 heads, 6 + 6
+//! layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens, with drafts of several kinds.
+//!
+//! ```sh
+//! cargo bench -p simdformer-benches --bench drafts
+//! ```
+//!
+//! The runs alternate, each rate is that of the best of several; what came out is held to plain greedy search with `==`.
+
+#[path = "../tests/support/random_model.rs"]
+#[allow(dead_code, reason = "files are for other programs")]
+mod random_model;
+
+use random_model::{Dims, Random};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{Hooks, SearchOptions, Strategy};
+use simdformer::{
+    Counts, DraftContext, Drafter, Event, Given, Limits, Model, NGrams, Sentence, Session, Source,
+    StepRow,
+};
+use std::time::Instant;
+
+const SOURCE: usize = 32;
+const TARGET: usize = 64;
+const ROUNDS: usize = 7;
+
+fn main() {
+    let dims = Dims {
+        d_model: 512,
+        layers: [6, 6],
+        heads: [8, 8],
+        ffn: [2048, 2048],
+        vocabulary: 32_000,
+        positions: 512,
+        ..Dims::small(Family::Marian)
+    };
+    let isa = Isa::detect().expect("the set that the environment names");
+    let model = Model::load(&dims.checkpoint(1), isa).expect("a random model");
+    passes(&model);
+    println!("\nbatch  drafts         tok/s  of plain  steps  drafted  accepted");
+    for batch in [1, 4, 8] {
+        decodes(&model, batch);
+    }
+}
+
+/// The search of one batch.
+struct Work<'m> {
+    session: Session<'m>,
+    options: SearchOptions,
+    sources: Vec<Vec<u32>>,
+}
+
+impl Work<'_> {
+    /// Tokens of each source, the seconds that they took, and what was done.
+    fn run(&mut self, drafter: Option<&mut dyn Drafter>) -> (Vec<Vec<u32>>, f64, Counts) {
+        let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
+        let mut found = vec![Vec::with_capacity(TARGET); sources.len()];
+        let mut on_event = |event: Event<'_>| {
+            if let Event::Token { source, token } = event {
+                found[source].push(token.id);
+            }
+        };
+        let (session, hooks) = (&mut self.session, &mut Hooks::default());
+        let start = Instant::now();
+        let counts = match drafter {
+            Some(drafter) => {
+                session.generate_drafted(&sources, &self.options, hooks, drafter, &mut on_event)
+            }
+            None => session.generate(&sources, &self.options, hooks, &mut on_event),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        (found, seconds, counts.expect("generated"))
+    }
+}
+
+fn decodes(model: &Model, batch: usize) {
+    let mut random = Random(7);
+    let options = SearchOptions {
+        strategy: Strategy::Greedy,
+        min_new_tokens: TARGET,
+        max_new_tokens: Some(TARGET),
+        max_length: None,
+        forced_eos: Vec::new(),
+        scores: false,
+        // A random model says one word for ever, which would be too easy for n-grams.
+        no_repeat_ngram: Some(2),
+        ..model.config().search_options()
+    };
+    let limits = Limits { draft_tokens: 32, ..Limits::new(batch, SOURCE, TARGET + 1) };
+    let mut work = Work {
+        session: Session::new(model, limits).expect("a session"),
+        options,
+        sources: (0..batch).map(|_| random.ids(SOURCE, 31_000)).collect(),
+    };
+    let expected = work.run(None).0;
+    let known: Vec<&[u32]> = expected.iter().map(|ids| &ids[..]).collect();
+    let noise: Vec<Vec<u32>> = (0..batch).map(|_| random.ids(TARGET, 31_000)).collect();
+    let noise: Vec<&[u32]> = noise.iter().map(|ids| &ids[..]).collect();
+    // One token in eight is another.
+    let close: Vec<Vec<u32>> = expected
+        .iter()
+        .map(|ids| ids.iter().enumerate().map(|(i, &id)| if i % 8 == 5 { 7 } else { id }).collect())
+        .collect();
+    let close: Vec<&[u32]> = close.iter().map(|ids| &ids[..]).collect();
+    let mut nothing = |_: &DraftContext<'_>, _: &mut [u32]| 0;
+    let mut drafters: [(&str, Option<&mut dyn Drafter>); 6] = [
+        ("plain", None),
+        ("nothing", Some(&mut nothing)),
+        ("perfect", Some(&mut Given(&known))),
+        ("close", Some(&mut Given(&close))),
+        ("useless", Some(&mut Given(&noise))),
+        ("n-grams", Some(&mut NGrams { shortest: 1 })),
+    ];
+    let mut best = [(f64::INFINITY, Counts::default()); 6];
+    for _ in 0..ROUNDS {
+        for ((name, drafter), best) in drafters.iter_mut().zip(&mut best) {
+            let drafter = drafter.as_mut().map(|drafter| &mut **drafter as &mut dyn Drafter);
+            let (found, seconds, counts) = work.run(drafter);
+            assert_eq!(found, expected, "{name}");
+            *best = (best.0.min(seconds), counts);
+        }
+    }
+    for ((name, _), (seconds, counts)) in drafters.iter().zip(&best) {
+        let rate = (batch * TARGET) as f64 / seconds;
+        let of_plain = best[0].0 / seconds;
+        let Counts { steps, drafted, accepted, .. } = counts;
+        println!(
+            "{batch:>5}  {name:<9} {rate:>10.0} {of_plain:>9.2} {steps:>6} {drafted:>8} {accepted:>9}"
+        );
+    }
+}
+
+/// How long a pass takes, by the tokens of its draft.
+fn passes(model: &Model) {
+    let sizes = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
+    let limits = Limits { draft_tokens: 32, ..Limits::new(1, SOURCE, TARGET + 1) };
+    let mut session = Session::new(model, limits).expect("a session");
+    let mut random = Random(3);
+    let (source, draft) = (random.ids(SOURCE, 31_000), random.ids(32, 31_000));
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&source], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("a row");
+    session.prefill(row, &source, None).expect("prefilled");
+    let mut best = [f64::INFINITY; 11];
+    for _ in 0..ROUNDS * 5 {
+        for (&size, best) in sizes.iter().zip(&mut best) {
+            let start = Instant::now();
+            let step = StepRow { row, token: 5 };
+            session.verify_best(step, &draft[..size], &|_, _| false).expect("verified");
+            *best = best.min(start.elapsed().as_secs_f64());
+            session.rewind(row, SOURCE).expect("rewound");
+        }
+    }
+    println!("draft  ms a pass  of a step");
+    for (size, seconds) in sizes.iter().zip(best) {
+        println!("{size:>5} {:>10.3} {:>10.2}", 1e3 * seconds, seconds / best[0]);
+    }
+}

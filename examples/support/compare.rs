@@ -1,0 +1,433 @@
+//! `--compare-weights`: what each form of weights does to a checkpoint.
+//!
+//! The f32 model says what comes next at every position of some targets; a model of another form is asked the same,
+//! fed the same tokens. What its matrices lose is measured one by one, on the rows that the f32 model multiplies them
+//! with; the order of that is the order in which a table of forms gets dearer until it agrees as often as wanted.
+
+use super::Failure;
+use super::features::Inputs;
+use simdformer::checkpoint::{
+    Affine, Attention, Checkpoint, FeedForward, LayerPart, Projection, Role,
+};
+use simdformer::config::Side;
+use simdformer::kernels::{
+    ByteMatrix, ByteRows, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    RowPrecision, gemm, gemm_bytes,
+};
+use simdformer::search::{Hooks, SearchOptions};
+use simdformer::trace::{Block, Probe, Stage, View};
+use simdformer::{Event, Forms, Limits, Model, Sentence, Session, Threads, WeightForm};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Rows that are kept of what a matrix is multiplied with.
+const ROWS: usize = 256;
+
+/// What is compared, on what.
+pub(crate) struct Comparison<'c> {
+    pub(crate) checkpoint: &'c Checkpoint<'c>,
+    pub(crate) isa: Isa,
+    pub(crate) inputs: &'c Inputs<'c>,
+    /// Of each source: what is fed after the decoder start; what the f32 model says where there is nothing.
+    pub(crate) targets: Vec<Option<Vec<u32>>>,
+    pub(crate) options: &'c SearchOptions,
+    pub(crate) limits: Limits,
+    pub(crate) threads: Threads<'c>,
+    /// The part of positions at which the model of a table must choose as f32 does.
+    pub(crate) wanted: f64,
+}
+
+/// What a model says at each position of all targets.
+struct Said {
+    bytes: usize,
+    /// The most likely token.
+    best: Vec<u32>,
+    /// The log-probability of the target's token.
+    log_probability: Vec<f64>,
+}
+
+/// How another model's differs.
+struct Agreement {
+    /// The part of positions with the same most likely token.
+    same: f64,
+    /// Of log-probabilities: the mean of the changes without sign, and the largest.
+    mean: f64,
+    largest: f64,
+}
+
+/// What a matrix loses.
+struct Loss {
+    roles: Vec<Role>,
+    /// The largest element of a row over its root mean square; the largest of all rows.
+    crest: f64,
+    /// Root mean square of what is wrong over that of what is right, in `int8` and in `int8x16`.
+    errors: [f64; 2],
+}
+
+impl Comparison<'_> {
+    /// Measures; three tables.
+    pub(crate) fn run(mut self) -> Result<String, Failure> {
+        let mut out = String::new();
+        let f32 = self.model(&Forms::all(WeightForm::F32))?;
+        self.complete_targets(&f32)?;
+        let gated = self.checkpoint.config().gated;
+        let mut seen = Inside { gated, ..Inside::default() };
+        let before = self.say(&f32, Some(&mut seen))?;
+        drop(f32);
+        if before.best.is_empty() {
+            return Err("--compare-weights: no line has a token to compare".into());
+        }
+        let positions = before.best.len();
+        writeln!(out, "{positions} positions of {} targets\n", self.targets.len())?;
+        writeln!(
+            out,
+            "{:<20} {:>9} {:>10} {:>12} {:>12}",
+            "form", "MB", "agreement", "mean change", "largest"
+        )?;
+        let row = |forms: &str, said: &Said, out: &mut String| -> Result<f64, Failure> {
+            let agreement = said.beside(&before);
+            writeln!(
+                out,
+                "{forms:<20} {:>9.1} {:>8.2} % {:>12.5} {:>12.5}",
+                said.bytes as f64 / 1e6,
+                100.0 * agreement.same,
+                agreement.mean,
+                agreement.largest
+            )?;
+            Ok(agreement.same)
+        };
+        row("f32", &before, &mut out)?;
+        for forms in ["bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
+            match self.said(&forms.parse()?) {
+                Ok(said) => drop(row(forms, &said, &mut out)?),
+                // A weight beyond the range of f16, say.
+                Err(failure) => writeln!(out, "{forms:<20} {}", failure.error)?,
+            }
+        }
+
+        let mut losses = self.losses(seen)?;
+        writeln!(out, "\n{:<52} {:>7} {:>9} {:>9}", "matrix", "crest", "int8", "int8x16")?;
+        for loss in &losses {
+            let [eight, sixteen] = loss.errors.map(|error| 100.0 * error);
+            let (name, crest) = (loss.name(), loss.crest);
+            writeln!(out, "{name:<52} {crest:>7.1} {eight:>7.2} % {sixteen:>7.2} %")?;
+        }
+
+        writeln!(out)?;
+        match self.cheapest(&before, &mut losses)? {
+            Some((forms, said, agreement)) => writeln!(
+                out,
+                "at least {:.2} %: {:.2} % in {:.1} MB with --weights {forms}",
+                100.0 * self.wanted,
+                100.0 * agreement,
+                said.bytes as f64 / 1e6
+            )?,
+            None => writeln!(out, "at least {:.2} %: no table of forms", 100.0 * self.wanted)?,
+        }
+        Ok(out)
+    }
+
+    fn model(&self, forms: &Forms) -> Result<Model, Failure> {
+        Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
+    }
+
+    fn said(&self, forms: &Forms) -> Result<Said, Failure> {
+        self.say(&self.model(forms)?, None)
+    }
+
+    /// Lets greedy search say the targets that were not given.
+    fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
+        let mut session = Session::new(model, self.limits)?;
+        session.set_threads(self.threads.clone());
+        for index in 0..self.targets.len() {
+            if self.targets[index].is_some() {
+                continue;
+            }
+            let mut found = Vec::new();
+            let sources = [self.inputs.source(index)];
+            session.generate(&sources, self.options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    found =
+                        done.hypotheses().next().map_or(Vec::new(), |best| best.tokens.to_vec());
+                }
+            })?;
+            self.targets[index] = Some(found);
+        }
+        Ok(())
+    }
+
+    /// What `model` says of every target, sentence by sentence.
+    fn say(&self, model: &Model, mut seen: Option<&mut Inside>) -> Result<Said, Failure> {
+        let mut session = Session::new(model, self.limits)?;
+        session.set_threads(self.threads.clone());
+        let mut scratch = vec![0.0; session.plan().trace_floats()];
+        let mut said = Said { bytes: model.bytes(), best: Vec::new(), log_probability: Vec::new() };
+        for (index, target) in self.targets.iter().enumerate() {
+            let Some(target) = target.as_ref().filter(|target| !target.is_empty()) else {
+                continue;
+            };
+            // The decoder start and all of the target but its last token.
+            let fed = [&[self.options.start], &target[..target.len() - 1]].concat();
+            let mut each = |position: usize, logits: &[f32]| {
+                let (best, log_probability) = outcome(logits, target[position] as usize);
+                said.best.push(best);
+                said.log_probability.push(log_probability);
+            };
+            let mut slot = [Sentence::default()];
+            if let Some(inside) = seen.as_deref_mut() {
+                let mut watched = session.watch(inside, &mut scratch)?;
+                match self.inputs {
+                    Inputs::Ids(ids) => watched.encode(&ids[index..=index], &mut slot)?,
+                    Inputs::Features(sounds) => {
+                        watched.encode_features(&sounds[index..=index], &mut slot)?;
+                    }
+                }
+                let row = watched.start(slot[0])?;
+                watched.prefill(row, &fed, Some(&mut each))?;
+            } else {
+                self.inputs.encode(&mut session, index..index + 1, &mut slot)?;
+                let row = session.start(slot[0])?;
+                session.prefill(row, &fed, Some(&mut each))?;
+            }
+            session.release_sentence(slot[0])?;
+        }
+        Ok(said)
+    }
+
+    /// What every matrix loses, the largest loss in `int8` first.
+    fn losses(&self, seen: Inside) -> Result<Vec<Loss>, Failure> {
+        let mut losses = Vec::new();
+        for (roles, Rows { rows: met, width: depth }) in seen.met.into_values() {
+            let mut weight = Vec::new();
+            let mut outputs = 0;
+            for &role in &roles {
+                let tensor = self.checkpoint.tensor(role)?;
+                outputs += tensor.shape().first().copied().unwrap_or(0);
+                weight.extend(tensor.to_vec()?);
+            }
+            let x = Matrix::new(&met, met.len() / depth.max(1), depth)?;
+            let weight = Matrix::new(&weight, outputs, depth)?.transposed();
+            let right = self.product(x, weight)?;
+            let mut errors = [0.0; 2];
+            for (error, precision) in
+                errors.iter_mut().zip([RowPrecision::Eight, RowPrecision::Sixteen])
+            {
+                let wrong = self.byte_product(x, weight, precision)?;
+                let square = |x: f64| x * x;
+                let lost: f64 = right
+                    .iter()
+                    .zip(&wrong)
+                    .map(|(&a, &b)| square(f64::from(a) - f64::from(b)))
+                    .sum();
+                let all: f64 = right.iter().map(|&a| square(f64::from(a))).sum();
+                *error = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
+            }
+            let crest = met.chunks(depth).map(crest).fold(0.0, f64::max);
+            losses.push(Loss { roles, crest, errors });
+        }
+        losses.sort_by(|a, b| b.errors[0].total_cmp(&a.errors[0]));
+        Ok(losses)
+    }
+
+    fn product(&self, x: Matrix<'_>, weight: Matrix<'_>) -> Result<Vec<f32>, Failure> {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let mut packed = vec![0.0; PackedMatrix::len(self.isa, depth, columns)?];
+        let packed = PackedMatrix::pack(self.isa, weight, &mut packed)?;
+        let mut out = vec![0.0; x.rows() * columns];
+        let c = MatrixMut::new(&mut out, x.rows(), columns)?;
+        gemm(x, &packed, &Epilogue::default(), c, Parallelism::Serial)?;
+        Ok(out)
+    }
+
+    fn byte_product(
+        &self,
+        x: Matrix<'_>,
+        weight: Matrix<'_>,
+        precision: RowPrecision,
+    ) -> Result<Vec<f32>, Failure> {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let mut bytes = vec![0.0; ByteMatrix::len(depth, columns)?];
+        let bytes = ByteMatrix::quantise(self.isa, weight, &mut bytes)?;
+        let mut room = vec![0.0; ByteRows::len(x.rows(), depth, precision)?];
+        let rows = ByteRows::quantise(self.isa, x, precision, &mut room, Parallelism::Serial)?;
+        let mut out = vec![0.0; x.rows() * columns];
+        let c = MatrixMut::new(&mut out, x.rows(), columns)?;
+        gemm_bytes(&rows, &bytes, &Epilogue::default(), c, Parallelism::Serial)?;
+        Ok(out)
+    }
+
+    /// The smallest table that agrees as often as wanted: all in `int8`; then the matrices that lose the most in
+    /// `int8x16`, as few as will do; then, where all of these will not do, the same again in `f32`.
+    fn cheapest(
+        &self,
+        before: &Said,
+        losses: &mut [Loss],
+    ) -> Result<Option<(Forms, Said, f64)>, Failure> {
+        for (form, dearer, key) in
+            [(WeightForm::Int8, WeightForm::Int8x16, 0), (WeightForm::Int8x16, WeightForm::F32, 1)]
+        {
+            losses.sort_by(|a, b| b.errors[key].total_cmp(&a.errors[key]));
+            // All but the output, which is not in bytes.
+            let inner: Vec<&Loss> = losses.iter().filter(|l| l.roles != [Role::Output]).collect();
+            let tried = |count: usize| -> Result<(Forms, Said, f64), Failure> {
+                let mut forms = Forms::all(form);
+                for role in inner[..count].iter().flat_map(|loss| &loss.roles) {
+                    forms = forms.with(&role.to_string(), dearer)?;
+                }
+                let said = self.said(&forms)?;
+                let same = said.beside(before).same;
+                Ok((forms, said, same))
+            };
+            let first = tried(0)?;
+            if first.2 >= self.wanted {
+                return Ok(Some(first));
+            }
+            let (mut too_few, mut enough) = (0, inner.len());
+            let mut found = tried(enough)?;
+            if found.2 < self.wanted {
+                continue;
+            }
+            while enough - too_few > 1 {
+                let middle = too_few + (enough - too_few) / 2;
+                let next = tried(middle)?;
+                if next.2 >= self.wanted {
+                    (enough, found) = (middle, next);
+                } else {
+                    too_few = middle;
+                }
+            }
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
+}
+
+impl Said {
+    fn beside(&self, other: &Self) -> Agreement {
+        let count = other.best.len() as f64;
+        let same = self.best.iter().zip(&other.best).filter(|(a, b)| a == b).count();
+        let changes = self.log_probability.iter().zip(&other.log_probability);
+        // Both may be minus infinity.
+        let changes = changes.map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() });
+        Agreement {
+            same: same as f64 / count,
+            mean: changes.clone().sum::<f64>() / count,
+            largest: changes.fold(0.0, f64::max),
+        }
+    }
+}
+
+impl Loss {
+    /// The first of its matrices, with the last parts of the others.
+    fn name(&self) -> String {
+        let mut name = String::new();
+        for role in &self.roles {
+            let path = role.to_string();
+            let path = path.strip_suffix(".weight").unwrap_or(&path);
+            if name.is_empty() {
+                name.push_str(path);
+            } else {
+                name.push('+');
+                name.push_str(path.rsplit('.').next().unwrap_or(path));
+            }
+        }
+        name
+    }
+}
+
+/// The first of the largest logits, and the log-probability of a token.
+fn outcome(logits: &[f32], token: usize) -> (u32, f64) {
+    let mut best = 0;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = index;
+        }
+    }
+    let most = f64::from(logits[best]);
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - most).exp()).sum();
+    (best as u32, f64::from(logits[token]) - most - sum.ln())
+}
+
+fn crest(row: &[f32]) -> f64 {
+    let largest = row.iter().fold(0.0f64, |most, &x| most.max(f64::from(x).abs()));
+    let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    if squares > 0.0 { largest / (squares / row.len() as f64).sqrt() } else { 0.0 }
+}
+
+/// Rows that something was multiplied with, and how long each is.
+#[derive(Clone, Default)]
+struct Rows {
+    rows: Vec<f32>,
+    width: usize,
+}
+
+/// Keeps the rows that each matrix is multiplied with.
+#[derive(Default)]
+struct Inside {
+    /// Feed-forward blocks have a gate.
+    gated: bool,
+    /// What the next block of the encoder, or of the decoder, reads: the last of its input and of its norms.
+    stream: [Rows; 2],
+    memory: Rows,
+    /// By the name of the first role.
+    met: BTreeMap<String, (Vec<Role>, Rows)>,
+}
+
+impl Inside {
+    fn meet(&mut self, roles: &[Role], met: &Rows) {
+        let kept = self.met.entry(roles[0].to_string());
+        let (_, kept) = kept.or_insert_with(|| (roles.to_vec(), Rows::default()));
+        kept.width = met.width;
+        let room = (ROWS * met.width).saturating_sub(kept.rows.len()).min(met.rows.len());
+        kept.rows.extend_from_slice(&met.rows[..room]);
+    }
+}
+
+impl Probe for Inside {
+    fn wants(&self, stage: Stage) -> bool {
+        use Stage::{Context, FeedForward, Input, Key, Memory, Norm, Output, Query};
+        matches!(stage, Input | Norm | Query | Key | Context | FeedForward | Memory | Output)
+    }
+
+    fn look(&mut self, view: &View<'_>) {
+        let place = view.place;
+        let seen = Rows { rows: view.iter().flatten().copied().collect(), width: view.columns };
+        let role = |part| Role::Layer(place.side, place.layer.unwrap_or(0), part);
+        let attention = |projection| {
+            let kind = match place.block {
+                Some(Block::Cross) => Attention::Cross,
+                _ => Attention::Own,
+            };
+            role(LayerPart::Attention(kind, projection, Affine::Weight))
+        };
+        let feed_forward = |of| role(LayerPart::FeedForward(of, Affine::Weight));
+        let side = usize::from(place.side == Side::Decoder);
+        let stream = self.stream[side].clone();
+        match (view.stage, place.block) {
+            (Stage::Input | Stage::Norm, _) => self.stream[side] = seen,
+            (Stage::Query, Some(Block::Own)) => {
+                let of = [Projection::Query, Projection::Key, Projection::Value];
+                self.meet(&of.map(attention), &stream);
+            }
+            (Stage::Query, _) => self.meet(&[attention(Projection::Query)], &stream),
+            (Stage::Key, Some(Block::Cross)) => {
+                let memory = self.memory.clone();
+                self.meet(&[Projection::Key, Projection::Value].map(attention), &memory);
+            }
+            (Stage::Context, _) => self.meet(&[attention(Projection::Output)], &seen),
+            (Stage::FeedForward, _) => {
+                self.meet(&[feed_forward(FeedForward::Outer)], &seen);
+                // Hidden rows come in chunks; the input is that of all of them.
+                if view.position == 0 {
+                    self.meet(&[feed_forward(FeedForward::Inner)], &stream);
+                    if self.gated {
+                        self.meet(&[feed_forward(FeedForward::Gate)], &stream);
+                    }
+                }
+            }
+            (Stage::Memory, _) => self.memory = seen,
+            (Stage::Output, _) => self.meet(&[Role::Output], &seen),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Guesses of `generate`: the answers of an earlier run, and what the texts repeat.
+
+use super::Failure;
+use super::arguments::Arguments;
+use serde::Deserialize;
+use simdformer::config::Config;
+use simdformer::search::{Hooks, SearchOptions};
+use simdformer::{Counts, Event, Given, NGrams, Session, SessionError, Source};
+use std::path::Path;
+
+/// Tokens of drafts in one step, of all lines together.
+const TOKENS: usize = 32;
+
+/// Where the guesses at each line's answer come from.
+pub(crate) struct Drafts {
+    /// The answer of an earlier run to each line, with its prefix; none of any line without such a run.
+    earlier: Vec<Vec<u32>>,
+    ngrams: Option<NGrams>,
+}
+
+/// What is read of an earlier answer.
+#[derive(Deserialize)]
+struct Earlier {
+    sequences: Vec<Vec<u32>>,
+}
+
+impl Drafts {
+    /// What `arguments` ask for; `None` if that is nothing.
+    pub(crate) fn read(
+        arguments: &Arguments,
+        requests: usize,
+        config: &Config,
+    ) -> Result<Option<Self>, Failure> {
+        let ngrams = arguments.ngrams.map(|shortest| NGrams { shortest });
+        let earlier = match &arguments.draft {
+            Some(path) => earlier(path, requests, config.target_vocab)?,
+            None if ngrams.is_none() => return Ok(None),
+            None => Vec::new(),
+        };
+        Ok(Some(Self { earlier, ngrams }))
+    }
+
+    /// The limit of the plan.
+    pub(crate) fn tokens(drafts: Option<&Self>) -> usize {
+        drafts.map_or(0, |_| TOKENS)
+    }
+
+    /// What is expected of each of `requests` after its prefix.
+    pub(crate) fn expected<'d>(
+        drafts: Option<&'d Self>,
+        requests: &[Source<'_>],
+    ) -> Vec<&'d [u32]> {
+        let earlier = drafts.map_or(&[][..], |drafts| &drafts.earlier);
+        let pairs = earlier.iter().zip(requests);
+        pairs.map(|(ids, request)| ids.strip_prefix(request.prefix).unwrap_or(ids)).collect()
+    }
+
+    /// [`Session::generate`], with guesses where there are any.
+    pub(crate) fn generate(
+        drafts: Option<&Self>,
+        expected: &[&[u32]],
+        session: &mut Session<'_>,
+        (requests, options): (&[Source<'_>], &SearchOptions),
+        hooks: &mut Hooks<'_>,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Counts, SessionError> {
+        let Some(drafts) = drafts else {
+            return session.generate(requests, options, hooks, on_event);
+        };
+        // Runs of that many tokens never come.
+        let never = NGrams { shortest: usize::MAX };
+        let mut drafter = (Given(expected), drafts.ngrams.unwrap_or(never));
+        session.generate_drafted(requests, options, hooks, &mut drafter, on_event)
+    }
+}
+
+/// The best sequence of each line of `path`.
+fn earlier(path: &Path, requests: usize, vocabulary: usize) -> Result<Vec<Vec<u32>>, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let mut answers = Vec::with_capacity(requests);
+    for (line, text) in (1..).zip(text.lines()) {
+        let answer: Earlier =
+            serde_json::from_str(text).map_err(|error| format!("{name}: line {line}: {error}"))?;
+        let ids = answer.sequences.into_iter().next().unwrap_or_default();
+        if let Some(found) = ids.iter().find(|&&id| id as usize >= vocabulary) {
+            let expected = format!("expected ids below {vocabulary}, found {found}");
+            return Err(format!("{name}: line {line}: {expected}").into());
+        }
+        answers.push(ids);
+    }
+    let found = answers.len();
+    if found != requests {
+        let expected = format!("expected a line for each of {requests} lines, found {found}");
+        return Err(format!("{name}: {expected}").into());
+    }
+    Ok(answers)
+}

@@ -1,0 +1,51 @@
+//! What `generate` says of a run on standard error.
+
+use serde::Serialize;
+use simdformer::Counts;
+use std::collections::BTreeMap;
+
+/// The most memory that the program has held, where the system tells.
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[derive(Serialize)]
+pub(crate) struct Statistics {
+    pub(crate) load_seconds: f64,
+    pub(crate) plan_bytes: usize,
+    pub(crate) encode_seconds: f64,
+    pub(crate) decode_seconds: f64,
+    pub(crate) new_tokens: usize,
+    pub(crate) tokens_per_second: f64,
+    pub(crate) allocations: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drafted: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accepted: Option<usize>,
+    pub(crate) model_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peak_rss_bytes: Option<u64>,
+    pub(crate) isa: &'static str,
+    pub(crate) threads: usize,
+    /// What was taken for keys that the checkpoint's files lack.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) defaults: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unsupported: Vec<String>,
+}
+
+/// What a run of the batch took: medians over its repeats.
+pub(crate) struct Measured {
+    pub(crate) plan_bytes: usize,
+    pub(crate) encode_seconds: f64,
+    pub(crate) decode_seconds: f64,
+    pub(crate) new_tokens: usize,
+    pub(crate) allocations: u64,
+    /// Of a run with drafts.
+    pub(crate) counts: Option<Counts>,
+}

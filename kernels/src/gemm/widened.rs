@@ -1,0 +1,402 @@
+//! Weights of sixteen bits as floats, in one of two places. Both are exact, and the sums that follow are
+//! those of floats, in their order: so are the bits.
+//!
+//! * Up to six rows, which wait for memory: in the tile, as a [`Form`] of weights.
+//! * More rows: a block of a panel at a time, on the stack, for the tiles of floats. What that takes is
+//!   little beside what the tiles do with it, and no tile is compiled twice.
+
+use super::epilogue::Store;
+use super::microkernel::{Form, Lines, MAX_ROWS, Panels, Rows, multiply};
+use super::packing::PackedMatrix;
+use super::storage::Storage;
+use crate::lanes::halves::widen_f16;
+use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, PanelKernel};
+use crate::matrix::Matrix;
+use crate::parallel::share;
+use core::marker::PhantomData;
+use core::ops::Range;
+
+/// Chains of additions that keep the multipliers of a CPU busy.
+const CHAINS: usize = 8;
+
+/// Words that an outer cache may hold from one call to the next. From memory two panels come faster than
+/// more, and additions do not matter.
+const CACHED_WORDS: usize = 4 << 20;
+
+/// Words by which a tile asks for a panel early.
+const AHEAD: usize = 512;
+
+/// How a vector of such weights is read.
+trait Load: Copy {
+    /// [`Form::load`] of vectors that hold two steps.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of a vector, and the CPU has what it takes.
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32;
+}
+
+#[derive(Clone, Copy)]
+struct Bf16;
+
+/// On a CPU that converts it.
+#[derive(Clone, Copy)]
+struct F16;
+
+/// On any CPU, in integers.
+#[derive(Clone, Copy)]
+struct PlainF16;
+
+impl Load for Bf16 {
+    #[inline(always)]
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_bf16(from, part) }
+    }
+}
+
+impl Load for F16 {
+    #[inline(always)]
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_f16(from, part) }
+    }
+}
+
+impl Load for PlainF16 {
+    #[inline(always)]
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        let mut room = [0.0; MAX_LANES];
+        for (lane, to) in room.iter_mut().enumerate().take(S::LANES) {
+            // SAFETY: a vector has `2 * LANES` halves.
+            *to = widen_f16(unsafe { *from.cast::<u16>().add(part * S::LANES + lane) });
+        }
+        // SAFETY: room for any vector.
+        unsafe { s.load(room.as_ptr()) }
+    }
+}
+
+/// f32 times one of these. Who makes it has asked the CPU.
+#[derive(Clone, Copy)]
+struct Widened<S, L>(S, PhantomData<L>);
+
+impl<S: Lanes, L: Load> Form for Widened<S, L> {
+    type Lanes = S;
+    type Element = f32;
+    type Weight = f32;
+    type Vector = S::F32;
+    type Sum = S::F32;
+    const PARTS: usize = 2;
+
+    #[inline(always)]
+    fn lanes(self) -> S {
+        self.0
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract, and that of making one.
+        unsafe { L::load(self.0, from, part % Self::PARTS) }
+    }
+    #[inline(always)]
+    unsafe fn broadcast(self, from: *const f32) -> S::F32 {
+        // SAFETY: the caller's contract.
+        self.0.splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
+        self.0.mul_add(element, weights, sum)
+    }
+}
+
+/// `steps` rows of a panel, the first of them an even one, as floats: `[steps][PANEL]`.
+pub(super) struct Widen {
+    pub(super) storage: Storage,
+    pub(super) from: *const f32,
+    pub(super) steps: usize,
+    pub(super) to: *mut f32,
+}
+
+impl Widen {
+    /// # Safety
+    /// `from` is valid for reads of `steps` rows, and of the one after them if they are odd, and `to` for
+    /// writes of `steps` rows.
+    #[inline(always)]
+    pub(super) unsafe fn run<S: Lanes>(self, s: S) {
+        s.outlined(self);
+    }
+
+    #[inline(always)]
+    fn rows<S: Lanes, L: Load>(self, s: S) {
+        let Self { from, steps, to, .. } = self;
+        // SAFETY: the contract of `run`, for each row.
+        unsafe {
+            for pair in 0..steps / 2 {
+                let (from, to) = (from.add(pair * S::PANEL), to.add(2 * pair * S::PANEL));
+                row::<S, L>(s, from, 0, to);
+                row::<S, L>(s, from, 1, to.add(S::PANEL));
+            }
+            if steps % 2 == 1 {
+                let from = from.add(steps / 2 * S::PANEL);
+                row::<S, L>(s, from, 0, to.add((steps - 1) * S::PANEL));
+            }
+        }
+    }
+}
+
+/// One of the two rows at `from` as floats.
+///
+/// # Safety
+/// They are there, and room for one at `to`.
+#[inline(always)]
+unsafe fn row<S: Lanes, L: Load>(s: S, from: *const f32, part: usize, to: *mut f32) {
+    for at in (0..S::PANEL).step_by(S::LANES) {
+        // SAFETY: the caller's contract.
+        unsafe { s.store(to.add(at), L::load(s, from.add(at), part)) };
+    }
+}
+
+impl Kernel for Widen {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        match self.storage {
+            Storage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
+                self.rows::<S, PlainF16>(s)
+            }
+            Storage::F16 => self.rows::<S, F16>(s),
+            Storage::Bf16 | Storage::F32 => self.rows::<S, Bf16>(s),
+        }
+    }
+}
+
+/// Rows that are few, with panels of 16-bit weights.
+pub(super) struct FewRows<'a> {
+    pub(super) a: Matrix<'a>,
+    pub(super) weight: &'a PackedMatrix<'a>,
+    pub(super) store: Store,
+    pub(super) rows: Range<usize>,
+    pub(super) panels: Range<usize>,
+}
+
+/// [`FewRows`] in one form: each a function of its own.
+struct InForm<'a, L>(FewRows<'a>, PhantomData<L>);
+
+impl Kernel for FewRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        match self.weight.storage() {
+            Storage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
+                s.outlined(InForm(self, PhantomData::<PlainF16>))
+            }
+            Storage::F16 => s.outlined(InForm(self, PhantomData::<F16>)),
+            Storage::Bf16 | Storage::F32 => s.outlined(InForm(self, PhantomData::<Bf16>)),
+        }
+    }
+}
+
+impl<L: Load> Kernel for InForm<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self)
+    }
+}
+
+impl<L: Load> PanelKernel for InForm<'_, L> {
+    type Output = ();
+
+    /// All tiles pass over a panel, which stays in the second-level cache, before the next one.
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+        let Self(job, _) = self;
+        let tiles = job.rows.len().div_ceil(tallest::<S>());
+        let words = job.weight.storage().words(job.weight.depth()) * job.weight.columns();
+        let beside = if words > CACHED_WORDS { 2 } else { 3 };
+        let mut panel = job.panels.start;
+        while panel < job.panels.end {
+            // Several of them at once are for one tile.
+            let most = if tiles > 1 { 1 } else { (job.panels.end - panel).min(beside) };
+            let mut done = 1;
+            for tile in 0..tiles {
+                let local = share(job.rows.len(), tiles, tile);
+                let row = job.rows.start + local.start;
+                done = match local.len() {
+                    1 => job.tile::<S, L, 1, NV>(s, row, panel, most),
+                    2 => job.tile::<S, L, 2, NV>(s, row, panel, most),
+                    3 => job.tile::<S, L, 3, NV>(s, row, panel, most),
+                    4 => job.tile::<S, L, 4, NV>(s, row, panel, most),
+                    5 => job.tile::<S, L, 5, NV>(s, row, panel, most),
+                    6 if const { tallest::<S>() == 6 } => {
+                        job.tile::<S, L, 6, NV>(s, row, panel, most)
+                    }
+                    rows => unreachable!("a tile of {rows} rows"),
+                };
+            }
+            panel += done;
+        }
+    }
+}
+
+/// Rows of the tallest tile: where it would take all registers, none is left for what widens.
+const fn tallest<S: Lanes>() -> usize {
+    if S::REGISTERS > 16 { MAX_ROWS } else { MAX_ROWS - 1 }
+}
+
+impl FewRows<'_> {
+    /// A tile of as many panels as it takes for enough chains of additions, but no more than `most`. Returns
+    /// how many.
+    #[inline(always)]
+    fn tile<S: Lanes, L: Load, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        row: usize,
+        panel: usize,
+        most: usize,
+    ) -> usize {
+        // On x86-64. Four panels would take all of sixteen registers: what they add to and as many vectors of
+        // weights. Elsewhere a vector is two registers, or four of them are a panel.
+        if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
+            self.panels::<S, L, 3, MR, NV>(s, row, panel);
+            3
+        } else if const { MR == 1 || S::PREFETCHES && MR * NV <= CHAINS / 2 } && most >= 2 {
+            self.panels::<S, L, 2, MR, NV>(s, row, panel);
+            2
+        } else {
+            self.panels::<S, L, 1, MR, NV>(s, row, panel);
+            1
+        }
+    }
+
+    /// A tile of `P` panels.
+    #[inline(always)]
+    fn panels<S: Lanes, L: Load, const P: usize, const MR: usize, const NV: usize>(
+        &self,
+        s: S,
+        row: usize,
+        panel: usize,
+    ) {
+        let Self { a, weight, store, .. } = self;
+        let at = a.as_ptr().wrapping_add(row * a.row_stride());
+        let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
+        let mut at = [weight.address(panel, 0); P];
+        for (p, at) in at.iter_mut().enumerate() {
+            *at = weight.address(panel + p, 0);
+        }
+        // For each step of `k` half of the words of two.
+        let count = if S::PREFETCHES { (S::PANEL / 2).div_ceil(LINE) } else { 0 };
+        let mut ahead = [Lines { at: at[0], step: S::PANEL / 2, count, apart: LINE }; P];
+        for (ahead, at) in ahead.iter_mut().zip(at) {
+            ahead.at = at.wrapping_add(AHEAD);
+        }
+        let panels = Panels { at, step: S::PANEL, vector: S::LANES };
+        let zero = [[[s.splat(0.0); NV]; MR]; P];
+        // SAFETY: the rows and the panels are in the views, whose lengths they vouch for; a part's panels
+        // are stored by nobody else.
+        unsafe {
+            let form = Widened(s, PhantomData::<L>);
+            let sums = multiply(form, zero, weight.depth(), rows, panels, ahead);
+            for (p, acc) in sums.into_iter().enumerate() {
+                let column = (panel + p) * S::PANEL;
+                let valid = (weight.columns() - column).min(S::PANEL);
+                store.finish::<S, MR, NV>(s, acc, row, column, valid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::matrix::MatrixMut;
+    use crate::parallel::Parallelism;
+    use crate::{Epilogue, gemm};
+    use std::vec;
+    use std::vec::Vec;
+
+    /// `Widen` in one form.
+    struct WidenInForm<L>(Widen, PhantomData<L>);
+
+    impl<L: Load> Kernel for WidenInForm<L> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Lanes>(self, s: S) {
+            self.0.rows::<S, L>(s);
+        }
+    }
+
+    #[test]
+    fn every_half_widens_alike_in_every_form() {
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        let from = all.as_ptr().cast::<f32>();
+        for isa in Isa::available() {
+            let (panel, lanes) = (isa.panel(), isa.lanes());
+            let steps = all.len() / panel;
+            for storage in [Storage::Bf16, Storage::F16] {
+                for plain in [false, true] {
+                    let mut found = vec![0.0f32; all.len()];
+                    let widen = Widen { storage, from, steps, to: found.as_mut_ptr() };
+                    match (storage, plain) {
+                        (Storage::F16, true) => {
+                            isa.dispatch(WidenInForm(widen, PhantomData::<PlainF16>));
+                        }
+                        _ => isa.dispatch(widen),
+                    }
+                    for (at, found) in found.into_iter().enumerate() {
+                        let (k, column) = (at / panel, at % panel);
+                        let place = match storage {
+                            Storage::F16 => {
+                                column / lanes * 2 * lanes + k % 2 * lanes + column % lanes
+                            }
+                            _ => 2 * column + k % 2,
+                        };
+                        let expected = storage.widen(all[k / 2 * 2 * panel + place]);
+                        let same = found.to_bits() == expected.to_bits();
+                        assert!(same || found.is_nan() && expected.is_nan(), "{isa}: {expected:e}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// On a CPU with AVX2 that does not convert f16.
+    #[test]
+    fn the_plain_form_has_the_same_sums() {
+        let (depth, columns) = (33, 150);
+        let value = |at: usize| (at * 37 % 101) as f32 / 64.0 - 0.75;
+        let w: Vec<f32> = (0..depth * columns).map(value).collect();
+        let a: Vec<f32> = (0..MAX_ROWS * depth).map(value).collect();
+        let epilogue = Epilogue::default();
+        for isa in Isa::available() {
+            let mut data = vec![0.0; 32 * depth * columns];
+            let block = Matrix::new(&w, depth, columns).expect("W");
+            let (shape, serial) = ((depth, columns), Parallelism::Serial);
+            PackedMatrix::pack_block_as(isa, Storage::F16, block, shape, 0, &mut data, serial)
+                .expect("room");
+            let weight = PackedMatrix::from_packed_as(isa, Storage::F16, depth, columns, &data);
+            let weight = weight.expect("packed");
+            for rows in 1..=MAX_ROWS {
+                let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
+                let mut outputs = [0.0, 1.0].map(|x| vec![x; rows * columns]);
+                let [found, expected] = outputs.each_mut();
+                let c = MatrixMut::new(expected, rows, columns).expect("C");
+                gemm(a, &weight, &epilogue, c, serial).expect("a fit");
+                let mut c = MatrixMut::new(found, rows, columns).expect("C");
+                let tile = FewRows {
+                    a,
+                    weight: &weight,
+                    store: Store::new(&epilogue, &mut c),
+                    rows: 0..rows,
+                    panels: 0..columns.div_ceil(isa.panel()),
+                };
+                isa.dispatch(InForm(tile, PhantomData::<PlainF16>));
+                assert_eq!(outputs[0], outputs[1], "{isa}, {rows} rows");
+            }
+        }
+    }
+}

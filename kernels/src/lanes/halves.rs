@@ -1,0 +1,121 @@
+//! Numbers of sixteen bits, one at a time, in plain Rust: what every instruction set must agree with.
+
+/// The nearest bf16, ties to even; a NaN stays one, and becomes quiet.
+#[inline(always)]
+pub(crate) fn narrow_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    ((if x.is_nan() { bits | 1 << 22 } else { rounded }) >> 16) as u16
+}
+
+/// The f32 that a bf16 is the upper half of.
+#[inline(always)]
+pub(crate) fn widen_bf16(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
+/// Bits of an f32 from its exponent on.
+const EXPONENT: u32 = 23;
+
+/// What the exponents of f32 have more than those of f16.
+const REBIAS: u32 = (127 - 15) << EXPONENT;
+
+/// Magnitudes from which on the nearest f16 is infinite.
+const TOO_LARGE: u32 = 65_520f32.to_bits();
+
+/// The nearest f16, ties to even; a NaN stays one, and becomes quiet.
+#[inline(always)]
+pub(crate) fn narrow_f16(x: f32) -> u16 {
+    let magnitude = x.to_bits() & 0x7fff_ffff;
+    let sign = x.to_bits() >> 16 & 0x8000;
+    // Where the unit of the sum is that of the subnormal numbers, the addition rounds to it.
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let usual = magnitude.wrapping_sub(REBIAS).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
+    let half = if magnitude > f32::INFINITY.to_bits() {
+        0x7e00 | (magnitude >> 13 & 0x3ff)
+    } else if magnitude >= TOO_LARGE {
+        0x7c00
+    } else if magnitude < (REBIAS + (1 << EXPONENT)) {
+        small
+    } else {
+        usual
+    };
+    (sign | half) as u16
+}
+
+/// The f32 that an f16 stands for. In integers, and one subtraction of numbers that are not subnormal: no CPU takes a slow path.
+#[inline(always)]
+pub(crate) fn widen_f16(half: u16) -> f32 {
+    let half = u32::from(half);
+    let shifted = (half & 0x7fff) << 13;
+    let exponent = shifted >> EXPONENT;
+    let small = f32::from_bits(shifted + REBIAS + (1 << EXPONENT))
+        - f32::from_bits(REBIAS + (1 << EXPONENT));
+    let magnitude = match exponent {
+        0 => small.to_bits(),
+        31 => shifted + 2 * REBIAS,
+        _ => shifted + REBIAS,
+    };
+    f32::from_bits(magnitude | (half & 0x8000) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an f16 stands for, from its definition.
+    fn value(half: u16) -> f64 {
+        let (exponent, fraction) = (i32::from(half >> 10 & 31), f64::from(half & 0x3ff));
+        let magnitude = match exponent {
+            0 => fraction * (-24f64).exp2(),
+            31 if fraction == 0.0 => f64::INFINITY,
+            31 => f64::NAN,
+            _ => (1024.0 + fraction) * f64::from(exponent - 25).exp2(),
+        };
+        if half & 0x8000 == 0 { magnitude } else { -magnitude }
+    }
+
+    #[test]
+    fn every_half_widens_to_what_it_stands_for_and_back() {
+        for half in 0..=u16::MAX {
+            let (wide, expected) = (widen_f16(half), value(half));
+            if expected.is_nan() {
+                assert!(wide.is_nan());
+                assert_eq!(narrow_f16(wide), half | 0x200);
+            } else {
+                assert_eq!(f64::from(wide).to_bits(), expected.to_bits(), "{half:#x}");
+                assert_eq!(narrow_f16(wide), half);
+            }
+            let wide = widen_bf16(half);
+            assert_eq!(wide.to_bits(), u32::from(half) << 16);
+            assert_eq!(narrow_bf16(wide), if wide.is_nan() { half | 0x40 } else { half });
+        }
+    }
+
+    /// Around every number and every middle between two.
+    #[test]
+    fn narrowing_takes_the_nearest_number_and_the_even_one_of_two() {
+        for half in 0..0x7bff_u16 {
+            let (low, high) = (value(half), value(half + 1));
+            let middle = ((low + high) / 2.0) as f32;
+            assert_eq!(f64::from(middle), (low + high) / 2.0);
+            let even = half + half % 2;
+            for (x, expected) in
+                [(middle.next_down(), half), (middle, even), (middle.next_up(), half + 1)]
+            {
+                assert_eq!(narrow_f16(x), expected, "{x:e}");
+                assert_eq!(narrow_f16(-x), expected | 0x8000, "{x:e}");
+            }
+        }
+        for half in 0..0x7f7f_u16 {
+            let middle = f32::from_bits(u32::from(half) << 16 | 0x8000);
+            let even = half + half % 2;
+            for (x, expected) in
+                [(middle.next_down(), half), (middle, even), (middle.next_up(), half + 1)]
+            {
+                assert_eq!(narrow_bf16(x), expected, "{x:e}");
+                assert_eq!(narrow_bf16(-x), expected | 0x8000, "{x:e}");
+            }
+        }
+    }
+}

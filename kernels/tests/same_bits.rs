@@ -1,0 +1,325 @@
+//! Every kernel gives the same bits on every instruction set: one result for all CPUs. Each test ends with a
+//! number that stands for its results on all of them, those of other machines included.
+//!
+//! What the other tests hold to be the same on one set need not be asked again here: rows in a batch,
+//! threads, steps and prefills, norms in place or fused with the residual.
+
+use crate::support::batch::{Batch, with_bias, with_relative_bias};
+use crate::support::gemm::Packed;
+use crate::support::{POISON, Random, all_isas};
+use simdformer_kernels::activation::apply;
+use simdformer_kernels::embedding::{Positions, embed};
+use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
+use simdformer_kernels::position::{PositionEncoding, encode};
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
+use simdformer_kernels::topk::{argmax, top_k};
+use simdformer_kernels::{
+    Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
+    gemm_unpacked, gemm_unpacked_scratch, math,
+};
+
+const SERIAL: Parallelism<'_> = Parallelism::Serial;
+
+/// Runs `work` on every set and compares all that it returns.
+#[derive(Default)]
+struct Same(Option<u64>);
+
+impl Same {
+    /// Which NaN it is, is nobody's promise.
+    #[track_caller]
+    fn same(&mut self, what: &str, work: impl Fn(Isa) -> Vec<f32>) {
+        let bits = |x: &f32| if x.is_nan() { 0x7fc0_0000 } else { x.to_bits() };
+        let mut first: Option<(Isa, Vec<f32>)> = None;
+        for isa in all_isas() {
+            let found = work(isa);
+            let Some((other, expected)) = &first else {
+                self.add(found.iter().map(bits));
+                first = Some((isa, found));
+                continue;
+            };
+            assert_eq!(found.len(), expected.len());
+            let at = found.iter().zip(expected).position(|(a, b)| bits(a) != bits(b));
+            if let Some(at) = at {
+                let (a, b) = (found[at], expected[at]);
+                panic!("{what}: {a:e} on {isa}, {b:e} on {other}, at {at} of {}", found.len());
+            }
+        }
+    }
+
+    /// FNV-1a (Fowler, Noll and Vo 1991), over words.
+    fn add(&mut self, bits: impl Iterator<Item = u32>) {
+        let digest = self.0.get_or_insert(0xcbf2_9ce4_8422_2325);
+        for word in bits {
+            *digest = (*digest ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Compares all that was the same here with what it is on every other machine.
+    #[track_caller]
+    fn everywhere(self, expected: u64) {
+        let found = self.0.expect("something that is the same");
+        assert_eq!(format!("{found:016x}"), format!("{expected:016x}"), "on another machine");
+    }
+}
+
+fn view(data: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
+    Matrix::new(data, rows, columns).expect("a matrix")
+}
+
+fn out(data: &mut [f32], rows: usize, columns: usize) -> MatrixMut<'_> {
+    MatrixMut::new(data, rows, columns).expect("a matrix")
+}
+
+#[test]
+fn products() {
+    let mut all = Same::default();
+    let mut random = Random::new(1);
+    for (case, &(rows, depth, columns)) in
+        [(1, 7, 5), (3, 64, 70), (13, 300, 83), (40, 33, 130), (7, 1500, 65), (2, 0, 9)]
+            .iter()
+            .enumerate()
+    {
+        let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+        let (bias, residual) = (random.values(columns), random.values(rows * columns));
+        for activation in Activation::ALL {
+            for kind in 0..4 {
+                let epilogue = Epilogue {
+                    scale: if case % 2 == 0 { 1.0 } else { 0.37 },
+                    bias: (kind != 1).then_some(&bias[..]),
+                    activation,
+                    residual: match kind {
+                        0 => Residual::None,
+                        1 => Residual::Output,
+                        2 => Residual::Gate,
+                        _ => Residual::Matrix(view(&residual, rows, columns)),
+                    },
+                };
+                all.same("a product", |isa| {
+                    let packed = Packed::new(isa, view(&w, depth, columns));
+                    let mut c = residual.clone();
+                    let to = out(&mut c, rows, columns);
+                    gemm(view(&a, rows, depth), &packed.get(), &epilogue, to, SERIAL).expect("C");
+                    c
+                });
+            }
+        }
+        all.same("a product of two activations", |isa| {
+            let (a, w) = (view(&a, rows, depth), view(&w, depth, columns));
+            let floats = gemm_unpacked_scratch(isa, depth, columns).expect("a length");
+            let (mut c, mut scratch) = (vec![POISON; rows * columns], vec![POISON; floats]);
+            let to = out(&mut c, rows, columns);
+            gemm_unpacked(isa, a, w, &Epilogue::default(), to, &mut scratch, SERIAL).expect("C");
+            c
+        });
+    }
+    all.everywhere(0x577c_aada_142a_efa5);
+}
+
+#[test]
+fn screens() {
+    let mut all = Same::default();
+    let mut random = Random::new(2);
+    let (rows, depth, columns) = (9, 130, 333);
+    let (a, w) = (random.values(rows * depth), random.values(depth * columns));
+    all.same("the largest of a row", |isa| {
+        let packed = Packed::new(isa, view(&w, depth, columns));
+        let weight = packed.get();
+        let mut bytes = vec![POISON; Screen::len(depth, columns).expect("a length")];
+        let screen = Screen::build(&weight, &mut bytes).expect("a screen");
+        let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+        let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
+        let mut scratch = vec![POISON; screen::scratch(rows, depth).expect("a length")];
+        let to = (&mut best[..], &mut values[..]);
+        let a = view(&a, rows, depth);
+        screen::largest(&product, a, &|_, _| false, to, &mut scratch, SERIAL).expect("largest");
+        values.extend(best.iter().map(|&column| column as f32));
+        values
+    });
+    all.everywhere(0x0ffe_a47d_e0bd_00a1);
+}
+
+#[test]
+fn norms_of_every_width() {
+    let mut all = Same::default();
+    let mut random = Random::new(3);
+    for columns in (1..280).chain([511, 512, 1000, 1024, 4097]) {
+        let x = random.values(3 * columns);
+        let (weight, bias) = (random.values(columns), random.values(columns));
+        for (size, eps) in [(1.0, 1e-5), (1e-3, 1e-12), (1e25, 0.0)] {
+            let x: Vec<f32> = x.iter().map(|x| (x + 0.3) * size).collect();
+            all.same("a norm", |isa| {
+                let mut y = vec![POISON; 9 * columns];
+                let norm = LayerNorm { weight: &weight, bias: Some(&bias), eps };
+                let (first, rest) = y.split_at_mut(3 * columns);
+                let (second, third) = rest.split_at_mut(3 * columns);
+                let x = view(&x, 3, columns);
+                layer_norm(isa, norm, x, out(first, 3, columns), SERIAL).expect("normed");
+                let norm = LayerNorm { bias: None, ..norm };
+                layer_norm(isa, norm, x, out(second, 3, columns), SERIAL).expect("normed");
+                let norm = RmsNorm { weight: &weight, eps };
+                rms_norm(isa, norm, x, out(third, 3, columns), SERIAL).expect("normed");
+                y
+            });
+        }
+    }
+    all.everywhere(0x2e2e_9de1_dfcc_2141);
+}
+
+#[test]
+fn softmaxes_of_every_width() {
+    let mut all = Same::default();
+    let mut random = Random::new(4);
+    for columns in (1..200).chain([1000, 4096, 4097, 9000]) {
+        let x: Vec<f32> = random.values(2 * columns).iter().map(|x| 20.0 * x).collect();
+        let lengths = [columns, columns - columns / 3];
+        all.same("a softmax", |isa| {
+            let (mut p, mut log) = (vec![POISON; 2 * columns], vec![POISON; 2 * columns]);
+            let mut sums = vec![POISON; 2];
+            let (x, lengths, masked) =
+                (view(&x, 2, columns), Some(&lengths[..]), FullyMasked::Zeros);
+            let to = out(&mut p, 2, columns);
+            softmax(isa, x, lengths, masked, to, SERIAL).expect("a softmax");
+            let to = out(&mut log, 2, columns);
+            log_softmax(isa, x, lengths, masked, to, SERIAL).expect("a softmax");
+            log_sum_exp(isa, x, lengths, &mut sums, SERIAL).expect("a sum");
+            [p, log, sums].concat()
+        });
+    }
+    all.everywhere(0x7d0b_93e0_12b3_6654);
+}
+
+#[test]
+fn activations_and_exponentials() {
+    let mut all = Same::default();
+    let mut random = Random::new(5);
+    let mut x: Vec<f32> = random.values(60_001).iter().map(|x| 20.0 * x).collect();
+    x.extend((0..200_000).map(|_| f32::from_bits(random.bits() as u32)));
+    // Where exp begins to be 0, and where it ends.
+    x.extend((0..4000).flat_map(|i| [-87.3 - i as f32 * 1e-5, 88.7 + i as f32 * 1e-5]));
+    for activation in Activation::ALL {
+        all.same("an activation", |isa| {
+            let mut y = x.clone();
+            apply(isa, activation, out(&mut y, 1, x.len()), SERIAL).expect("applied");
+            y
+        });
+    }
+    all.same("exp", |isa| {
+        let mut y = x.clone();
+        math::exp_in_place(isa, &mut y);
+        y
+    });
+    all.everywhere(0x0d58_7020_da29_1af0);
+}
+
+/// Where 0 and -0 meet, which of them is the largest must not depend on how they are compared.
+#[test]
+fn zeros_of_both_signs() {
+    let mut all = Same::default();
+    let mut random = Random::new(7);
+    for columns in (1..80).chain([300]) {
+        for most in [2, 3, 6] {
+            let kinds = [0.0, -0.0, -1.0, -0.25, 1.0, f32::NEG_INFINITY];
+            let x: Vec<f32> = (0..2 * columns).map(|_| kinds[random.below(most)]).collect();
+            all.same("rows of zeros", |isa| {
+                let x = view(&x, 2, columns);
+                let mut y = vec![POISON; 6 * columns];
+                let (first, rest) = y.split_at_mut(2 * columns);
+                let (second, third) = rest.split_at_mut(2 * columns);
+                softmax(isa, x, None, FullyMasked::Zeros, out(first, 2, columns), SERIAL)
+                    .expect("a softmax");
+                log_softmax(isa, x, None, FullyMasked::Zeros, out(second, 2, columns), SERIAL)
+                    .expect("a softmax");
+                let weight = vec![-0.0; columns];
+                let norm = LayerNorm { weight: &weight, bias: None, eps: 1e-5 };
+                layer_norm(isa, norm, x, out(third, 2, columns), SERIAL).expect("normed");
+                let mut sums = vec![POISON; 2];
+                log_sum_exp(isa, x, None, &mut sums, SERIAL).expect("a sum");
+                let k = columns.min(4);
+                let (mut values, mut indices) = (vec![POISON; 2 * k], vec![0; 2 * k]);
+                top_k(isa, x, k, &mut values, &mut indices, SERIAL).expect("selected");
+                values.extend(indices.iter().map(|&index| index as f32));
+                [y, sums, values].concat()
+            });
+        }
+    }
+    all.everywhere(0x518b_c164_81e7_06d6);
+}
+
+#[test]
+fn embeddings_and_selections() {
+    let mut all = Same::default();
+    for encoding in [
+        PositionEncoding::HalfSplit,
+        PositionEncoding::HalfSplitClosed { offset: 2 },
+        PositionEncoding::HalfSplitSingle { offset: 2 },
+        PositionEncoding::Interleaved,
+    ] {
+        let mut table = vec![POISON; 700 * 66];
+        encode(encoding, 0, out(&mut table, 700, 66)).expect("positions");
+        all.add(table.iter().map(|x| x.to_bits()));
+    }
+    let mut random = Random::new(6);
+    for columns in [1, 30, 67, 128] {
+        let (table, places) = (random.values(40 * columns), random.values(9 * columns));
+        let (ids, rows) = ([3, 39, 0, 3, 17], [0, 1, 8, 2, 2]);
+        all.same("an embedding", |isa| {
+            let mut y = vec![POISON; 5 * columns];
+            let positions = Positions { table: view(&places, 9, columns), rows: &rows };
+            let (table, to) = (view(&table, 40, columns), out(&mut y, 5, columns));
+            embed(isa, table, &ids, 11.3, Some(positions), to, SERIAL).expect("embedded");
+            y
+        });
+        all.same("a selection", |isa| {
+            let scores = view(&table, 40, columns);
+            let k = columns.min(5);
+            let (mut values, mut indices) = (vec![POISON; 40 * k], vec![0; 40 * k]);
+            top_k(isa, scores, k, &mut values, &mut indices, SERIAL).expect("selected");
+            let mut best = vec![0; 40];
+            argmax(isa, scores, &mut best, SERIAL).expect("selected");
+            values.extend(indices.iter().chain(&best).map(|&index| index as f32));
+            values
+        });
+    }
+    all.everywhere(0xf7e5_fa5f_feba_eca9);
+}
+
+#[test]
+fn attentions() {
+    let mut all = Same::default();
+    let mut seed = 0;
+    for lens in [
+        &[(1, 1, 0), (5, 9, 2), (17, 17, 0)][..],
+        &[(30, 30, 3), (1, 40, 0), (2, 0, 1)],
+        &[(70, 300, 0)],
+        &[(3, 700, 5)],
+    ] {
+        for (heads, kv_heads, head_dim) in [(2, 1, 16), (2, 2, 33), (1, 1, 64), (1, 1, 600)] {
+            for causal in [false, true] {
+                seed += 1;
+                let mut plain = Batch::new(lens, [heads, kv_heads, head_dim], [1, 0, 2], seed);
+                plain.causal = causal;
+                plain.weight_heads = vec![heads - 1];
+                // Scores far apart, so that later blocks have larger maxima.
+                plain.scale *= 9.0;
+                let mut random = Random::new(seed);
+                let dense = with_bias(plain.clone(), |query, key| match (query + key) % 5 {
+                    0 => f32::NEG_INFINITY,
+                    n => n as f32 * 0.3,
+                });
+                let relative = with_relative_bias(plain.clone(), false, |_, _| random.value());
+                for batch in [plain, dense, relative] {
+                    all.same("attention", |isa| {
+                        let found = batch.attention(isa, SERIAL);
+                        [found.out.dense(), found.weights].concat()
+                    });
+                    all.same("attention on a cache", |isa| {
+                        let found = batch.attention_cached(isa, SERIAL);
+                        [found.out.dense(), found.weights].concat()
+                    });
+                }
+            }
+        }
+    }
+    all.everywhere(0x50ff_0fa5_d10d_d17b);
+}

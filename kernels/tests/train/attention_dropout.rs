@@ -1,0 +1,230 @@
+//! Dropout of the weights of attention: which are dropped, and what that does not depend on.
+
+use crate::attention::{Case, Gradients, is_kept};
+use crate::attention_rules::{alone, large};
+use crate::support::batch::{Batch, with_bias};
+use crate::support::{CREWS, all_isas, bits};
+use simdformer_kernels::train::Dropout;
+use simdformer_kernels::{Isa, Parallelism, Sequence};
+use std::collections::BTreeSet;
+
+/// Keys that are all alike, and values and gradients that are unit vectors: what comes out, forward and backward,
+/// are the weights themselves, each `1 / keys`.
+fn bare(queries: usize, keys: usize, probability: f32) -> Case {
+    let head_dim = queries.max(keys);
+    let mut batch = Batch::new(&[(0, 1, 0), (queries, keys, 0)], [2, 1, head_dim], [0; 3], 1);
+    let Sequence { query_start, key_start, .. } = batch.sequences[1];
+    batch.key.fill(key_start..key_start + keys, || 1.0);
+    batch.value.fill(key_start..key_start + keys, || 0.0);
+    for key in 0..keys {
+        batch.value.row_mut(key_start + key, 0)[key] = 1.0;
+    }
+    let mut case = Case::new(batch, [0; 4], 1).dropping(probability, 77);
+    for query in 0..queries {
+        for head in 0..2 {
+            let row = case.d_context.row_mut(query_start + query, head);
+            row.fill(0.0);
+            row[query] = 1.0;
+        }
+    }
+    case
+}
+
+#[test]
+fn the_weights_that_are_dropped_are_those_of_the_definition() {
+    for (queries, keys) in
+        [(1, 1), (1, 300), (3, 8), (5, 9), (6, 16), (7, 17), (8, 8), (13, 260), (100, 31)]
+    {
+        let case = bare(queries, keys, 0.3);
+        let start = case.batch.sequences[1].query_start;
+        let dropout = case.dropout.expect("a dropout");
+        let factor = (1.0 / dropout.keep().expect("in range")) as f32;
+        let sentence = case.sentences[start];
+        for isa in all_isas() {
+            let kept = case.forward(isa, Parallelism::Serial);
+            let gradients = case.backward(isa, &kept, Parallelism::Serial);
+            let key_start = case.batch.sequences[1].key_start;
+            for i in 0..queries {
+                for j in 0..keys {
+                    let what = format!("{isa}: query {i} of {queries}, key {j} of {keys}");
+                    let of = |head| is_kept(&dropout, sentence, [head, i, j]);
+                    for head in 0..2 {
+                        let x = kept.context.row(start + i, head)[j] * keys as f32;
+                        let expected = if of(head) { factor } else { 0.0 };
+                        assert!((x - expected).abs() <= 1e-6 * factor, "{what}: {x}");
+                    }
+                    let x = gradients.value.row(key_start + j, 0)[i] * keys as f32;
+                    let expected = (u8::from(of(0)) + u8::from(of(1))) as f32 * factor;
+                    assert!((x - expected).abs() <= 1e-6 * factor, "{what}: {x}, gradient");
+                }
+            }
+        }
+    }
+}
+
+/// Computed by another program, in another language, from the table of uses alone.
+#[test]
+fn the_table_of_uses_is_what_is_computed() {
+    let dropout = Dropout { seed: 0x1_2345_6789, step: 7 + (1 << 32), site: 5, probability: 0.3 };
+    let row: Vec<u8> = (0..20).map(|j| u8::from(is_kept(&dropout, 11, [2, 3, j]))).collect();
+    assert_eq!(row, [1, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn as_much_is_kept_as_was_asked_for() {
+    for probability in [0.1, 0.5, 0.9] {
+        let case = bare(200, 200, probability);
+        let start = case.batch.sequences[1].query_start;
+        let kept = case.forward(Isa::best(), Parallelism::Serial);
+        let p = case.dropout.and_then(|dropout| dropout.keep().ok()).expect("in range");
+        let weights = |head: usize, i: usize| &kept.context.row(start + i, head)[..200];
+        let count = |x: &[f32]| x.iter().filter(|&&x| x != 0.0).count() as f64;
+        let all: f64 = (0..400).map(|row| count(weights(row % 2, row / 2))).sum();
+        let sigma = |n: f64| (n * p * (1.0 - p)).sqrt();
+        assert!((all - 80_000.0 * p).abs() <= 4.0 * sigma(80_000.0), "{all} at {p}");
+        for i in 0..200 {
+            let some = count(weights(0, i));
+            assert!((some - 200.0 * p).abs() <= 5.0 * sigma(200.0), "{some} of query {i} at {p}");
+        }
+    }
+}
+
+/// Masks that differ in one thing agree as often as chance has it.
+#[test]
+fn trap_13_every_part_of_the_name_makes_another_mask() {
+    let half = Dropout { seed: 3, step: 9, site: 1, probability: 0.5 };
+    let mask = |dropout: &Dropout, sentence, [head, i, j]: [usize; 3]| -> Vec<bool> {
+        let places = (0..4096).map(|at| [head, i + at / 64, j + at % 64]);
+        places.map(|place| is_kept(dropout, sentence, place)).collect()
+    };
+    let base = mask(&half, 4, [0, 0, 0]);
+    let others = [
+        mask(&Dropout { seed: 4, ..half }, 4, [0, 0, 0]),
+        mask(&Dropout { seed: 3 | 1 << 40, ..half }, 4, [0, 0, 0]),
+        mask(&Dropout { step: 10, ..half }, 4, [0, 0, 0]),
+        mask(&Dropout { step: 9 | 1 << 40, ..half }, 4, [0, 0, 0]),
+        mask(&Dropout { site: 2, ..half }, 4, [0, 0, 0]),
+        mask(&half, 5, [0, 0, 0]),
+        mask(&half, 4, [1, 0, 0]),
+        mask(&half, 4, [0, 64, 0]),
+        mask(&half, 4, [0, 1, 0]),
+        mask(&half, 4, [0, 0, 64]),
+        mask(&half, 4, [0, 0, 1]),
+    ];
+    for (which, other) in others.iter().enumerate() {
+        let same = base.iter().zip(other).filter(|(a, b)| a == b).count() as f64;
+        assert!((same - 2048.0).abs() <= 4.5 * 32.0, "{which}: {same} of 4096");
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for (causal, relative, head_dim) in [(false, false, 64), (true, true, 37)] {
+        let case = large(causal, relative, head_dim).dropping(0.1, 5);
+        for isa in all_isas() {
+            let kept = case.forward(isa, Parallelism::Serial);
+            let serial = case.backward(isa, &kept, Parallelism::Serial).bits();
+            for crew in CREWS {
+                let (again, found) = crew.run(|parallelism| {
+                    let again = case.forward(isa, parallelism);
+                    (again, case.backward(isa, &kept, parallelism).bits())
+                });
+                assert!(bits(&again.sums) == bits(&kept.sums), "{isa}, {crew:?}: sums");
+                assert!(bits(&again.context.data) == bits(&kept.context.data), "{isa}, {crew:?}");
+                assert!(found == serial, "{isa}, head size {head_dim}, {crew:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequence_is_dropped_from_as_if_it_were_alone() {
+    let case = large(true, false, 33).dropping(0.25, 8);
+    for isa in all_isas() {
+        let all = case.run(isa, Parallelism::Serial);
+        for (index, sequence) in case.batch.sequences.iter().enumerate() {
+            let found = alone(&case, index).run(isa, Parallelism::Serial);
+            let queries = sequence.query_start..sequence.query_start + sequence.query_len;
+            let keys = sequence.key_start..sequence.key_start + sequence.padded_len;
+            let expected = Gradients {
+                query: all.query.tokens(queries),
+                key: all.key.tokens(keys.clone()),
+                value: all.value.tokens(keys),
+                bias: Vec::new(),
+            };
+            assert!(found.bits() == expected.bits(), "{isa}: {sequence:?}");
+        }
+    }
+}
+
+/// From the same sums and context, the sets that fuse multiply-adds give the same bits.
+#[test]
+fn instruction_sets_agree() {
+    for (causal, relative, head_dim) in [(false, false, 64), (true, true, 20), (true, false, 32)] {
+        let case = large(causal, relative, head_dim).dropping(0.1, 3);
+        let isas: Vec<Isa> = all_isas().into_iter().filter(|&isa| isa != Isa::SCALAR).collect();
+        let Some(&first) = isas.first() else { return };
+        let kept = case.forward(first, Parallelism::Serial);
+        let expected = case.backward(first, &kept, Parallelism::Serial);
+        for isa in isas {
+            let found = case.backward(isa, &kept, Parallelism::Serial);
+            assert!(found.bits() == expected.bits(), "{isa} and {first}, head size {head_dim}");
+        }
+    }
+}
+
+#[test]
+fn without_a_probability_the_bits_are_those_of_no_dropout() {
+    for causal in [false, true] {
+        let none = large(causal, false, 20);
+        let mut zero = none.clone();
+        zero.dropout = Some(Dropout { seed: 1, step: 1, site: 1, probability: 0.0 });
+        for isa in all_isas() {
+            let (kept, again) =
+                (none.forward(isa, Parallelism::Serial), zero.forward(isa, Parallelism::Serial));
+            assert!(bits(&kept.context.data) == bits(&again.context.data), "{isa}");
+            let found = zero.backward(isa, &again, Parallelism::Serial);
+            let expected = none.backward(isa, &kept, Parallelism::Serial);
+            assert!(found.bits() == expected.bits(), "{isa}");
+        }
+    }
+}
+
+/// What a key and its value hold reaches nobody they are hidden from: by the limits, which [`Batch`] has poisoned, and
+/// by a bias; in one block of keys and in two.
+#[test]
+fn a_hidden_key_gives_nothing() {
+    for keys in [4, 20, 300] {
+        for causal in [false, true] {
+            let mut batch = Batch::new(&[(9, keys, 3)], [2, 1, 16], [0; 3], 2);
+            batch.causal = causal;
+            let batch = with_bias(batch, |_, j| if j == 3 { f32::NEG_INFINITY } else { 0.25 });
+            let mut case = Case::new(batch, [0; 4], 1).dropping(0.4, 12);
+            let clean = case.run(Isa::best(), Parallelism::Serial);
+            case.batch.key.fill(3..4, || f32::NAN);
+            case.batch.value.fill(3..4, || f32::INFINITY);
+            for isa in all_isas() {
+                let kept = case.forward(isa, Parallelism::Serial);
+                let found = case.backward(isa, &kept, Parallelism::Serial);
+                case.check(&found, &format!("{isa}, {keys} keys"));
+                case.check_context(&kept, &format!("{isa}, {keys} keys"));
+                assert!(found.key.row(3, 0).iter().all(|&x| x == 0.0), "{isa}");
+            }
+            let found = case.run(Isa::best(), Parallelism::Serial);
+            assert!(found.bits() == clean.bits(), "{keys} keys, causal {causal}");
+        }
+    }
+}
+
+/// Forward and backward of one case agree; another step drops others.
+#[test]
+fn steps_differ() {
+    let case = bare(8, 8, 0.5);
+    let mut contexts = BTreeSet::new();
+    for step in 0..20 {
+        let mut case = case.clone();
+        case.dropout = case.dropout.map(|dropout| Dropout { step, ..dropout });
+        contexts.insert(bits(&case.forward(Isa::best(), Parallelism::Serial).context.data));
+    }
+    assert_eq!(contexts.len(), 20);
+}

@@ -1,0 +1,141 @@
+//! Drafts: guesses at the next tokens of a sentence, of which a step takes as many as are right.
+//!
+//! A draft lies in the history after what is certain, so that the rules see at each of its places what they
+//! would see if it were. The step goes along it, chooses at each place as ever, and goes on while what it
+//! chose is what was guessed: every rule runs as often, in the same order and on the same scores as without.
+//! The random number of a place depends on the place alone.
+
+use super::error::SearchError;
+use super::options::{Strategy, tokens};
+use super::pipeline::{Hooks, OnToken};
+use super::search::{ACTIVE, Search};
+
+impl Search<'_> {
+    /// Guesses that `guess` comes next in a sentence, for the step to come. Returns how many tokens of it are
+    /// taken: as far as there is room in the target. They are [`Self::drafted`], and fed behind the
+    /// token of the sentence's row; [`Self::advance`] takes the logits after each of them, and the row of
+    /// the step after it has the [position](super::RowInput::position) up to which the guess was right:
+    /// whoever feeds [takes back](crate::Session::rewind) what is beyond. What comes out does not depend on
+    /// drafts.
+    ///
+    /// None is taken in beam search, where a sentence has several sequences, and within a prefix. A second
+    /// draft in one step replaces the first.
+    ///
+    /// ```
+    /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
+    ///
+    /// // A model of 9 tokens that counts to 8, the end token.
+    /// fn model(token: u32) -> [f32; 9] {
+    ///     core::array::from_fn(|id| if id as u32 == token + 1 { 5.0 } else { 0.0 })
+    /// }
+    ///
+    /// let options = SearchOptions { eos: vec![8], ..SearchOptions::default() };
+    /// let limits = SearchLimits {
+    ///     sentences: 1,
+    ///     sequences: 1,
+    ///     max_target_length: 16,
+    ///     vocabulary: 9,
+    ///     end_tokens: 1,
+    ///     source_tokens: 0,
+    /// };
+    /// let mut memory = vec![0; words(&limits)?];
+    /// let mut search = Search::new(&options, &limits, &mut memory)?;
+    /// let sentence = search.admit(&Request::default())?;
+    /// let mut steps = 0;
+    /// while let Some(&token) = search.rows().tokens.first() {
+    ///     // Right at two places, then wrong.
+    ///     search.draft(sentence, &[token + 1, token + 2, 0])?;
+    ///     let fed = core::iter::once(&token).chain(search.drafted(sentence));
+    ///     let mut logits: Vec<f32> = fed.flat_map(|&token| model(token)).collect();
+    ///     search.advance(&mut logits, &mut Hooks::default(), None)?;
+    ///     steps += 1;
+    /// }
+    /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
+    /// assert_eq!((best, steps), (Some(&[1, 2, 3, 4, 5, 6, 7, 8][..]), 3));
+    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SearchError::Sentence`] for a slot that is free or finished, [`SearchError::Token`] for an id
+    /// outside the vocabulary; nothing is changed.
+    pub fn draft(&mut self, sentence: u32, guess: &[u32]) -> Result<usize, SearchError> {
+        let s = sentence as usize;
+        if self.memory.phase.get(s) != Some(&ACTIVE) {
+            return Err(SearchError::Sentence { expected: "an unfinished", found: sentence });
+        }
+        tokens("draft", self.shape.vocabulary, guess)?;
+        let taken = guess.len().min(self.draft_room(sentence));
+        let (target, m) = (self.shape.target, &mut self.memory);
+        if taken > 0 {
+            // One sequence: its history is that of the sentence.
+            let start = s * target + m.len[s] as usize;
+            m.history[start..start + taken].copy_from_slice(&guess[..taken]);
+        }
+        let before = core::mem::replace(&mut m.draft_len[s], taken as u32) as usize;
+        for start in &mut m.row_start[m.first_row[s] as usize + 1..self.rows] {
+            *start = *start + taken as u32 - before as u32;
+        }
+        self.scored_rows = self.scored_rows + taken - before;
+        Ok(taken)
+    }
+
+    /// The most tokens that [`Self::draft`] takes of a sentence now.
+    #[must_use]
+    pub fn draft_room(&self, sentence: u32) -> usize {
+        let (s, m) = (sentence as usize, &self.memory);
+        let one = self.shape.width == 1 && !matches!(self.options.strategy, Strategy::Beam(_));
+        if !one || m.phase.get(s) != Some(&ACTIVE) || m.len[s] < m.prompt_len[s] {
+            return 0;
+        }
+        // The last token is chosen and never fed.
+        (m.max_len[s] - 1).saturating_sub(m.len[s]) as usize
+    }
+
+    /// The draft of a sentence in this step, as far as it was taken.
+    #[must_use]
+    pub fn drafted(&self, sentence: u32) -> &[u32] {
+        let (s, m) = (sentence as usize, &self.memory);
+        let len = m.draft_len.get(s).map_or(0, |&len| len as usize);
+        if len == 0 {
+            return &[];
+        }
+        &m.history[s * self.shape.target + m.len[s] as usize..][..len]
+    }
+
+    /// The target of a sentence so far: decoder start, prefix, and the tokens of its first sequence that have
+    /// been chosen. Empty for a free slot and in beam search, where none is certain.
+    #[must_use]
+    pub fn target(&self, sentence: u32) -> &[u32] {
+        let (s, m) = (sentence as usize, &self.memory);
+        if self.prompt(sentence).is_empty() || matches!(self.options.strategy, Strategy::Beam(_)) {
+            return &[];
+        }
+        let slot = s * self.shape.width;
+        &m.history[slot * self.shape.target..][..m.sequence_len[slot] as usize]
+    }
+
+    /// As many tokens of sentence `s` as its draft is right, and one more; `rows` and `best` are those of its
+    /// row, then of the draft. Once `hushed`, no more tokens are taken.
+    pub(super) fn step_draft(
+        &mut self,
+        s: usize,
+        rows: &mut [f32],
+        best: Option<&[u32]>,
+        hooks: &mut Hooks<'_>,
+        on_token: &mut Option<OnToken<'_>>,
+        hushed: &dyn Fn() -> bool,
+    ) -> Result<(), SearchError> {
+        let places = rows.chunks_exact_mut(self.shape.vocabulary).enumerate();
+        for (i, scores) in places {
+            let at = s * self.shape.target + self.memory.len[s] as usize;
+            let guess = self.memory.history[at];
+            let best = best.map(|best| &best[i..=i]);
+            self.step_sequences(s, scores, best, hooks, on_token)?;
+            let right = self.memory.history[at] == guess;
+            if !right || self.memory.phase[s] != ACTIVE || hushed() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! The decoding loop with guesses: before a step a drafter is asked, after it what was wrong is taken back.
+
+use super::drafter::{DraftContext, Drafter};
+use super::error::SessionError;
+use super::event::{Counts, Event, Stop};
+use super::generate::{Drive, Looks, Source};
+use super::pace::{MOST_ROWS, Pace};
+use super::session::{Session, beyond};
+use crate::model::Answer;
+use crate::model::tap::NoTap;
+use crate::search::{Hooks, SearchOptions};
+
+impl Session<'_> {
+    /// As [`Session::generate`], with guesses at what comes next: where `drafter` is right, a step chooses
+    /// several tokens. What comes out is the same, whatever is guessed: every token, probability and score,
+    /// and what the rules in `hooks` see. A target that is known in advance takes a fraction of the time; guesses
+    /// that are always wrong soon become rare.
+    ///
+    /// A draft is at most [`Limits::draft_tokens`](crate::Limits::draft_tokens) long, of all sentences that
+    /// live, of which there must be few: for many at a time the arithmetic is what takes time, and it is not
+    /// saved. Beam search and several samples of a sentence take no drafts.
+    ///
+    /// # Errors
+    /// As [`Session::generate`]; the session was [planned](SessionError::BeyondPlan) without drafts.
+    ///
+    /// ```
+    /// use simdformer::search::Hooks;
+    /// use simdformer::{Event, Given, Limits, Model, NGrams, Session, Source};
+    ///
+    /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
+    /// let model = Model::open("models/fr-en")?;
+    /// let limits = Limits { draft_tokens: 16, ..Limits::new(1, 32, 48) };
+    /// let mut session = Session::new(&model, limits)?;
+    /// let options = session.search_options();
+    /// let source = Source::new(&[6, 11, 0]);
+    /// let mut translate = |expected: &[u32]| {
+    ///     let given = [expected];
+    ///     let mut drafter = (Given(&given), NGrams::default());
+    ///     let mut tokens = Vec::new();
+    ///     let mut on_event = |event: Event<'_>| {
+    ///         if let Event::Token { token, .. } = event {
+    ///             tokens.push(token.id);
+    ///         }
+    ///     };
+    ///     let hooks = &mut Hooks::default();
+    ///     let counts =
+    ///         session.generate_drafted(&[source], &options, hooks, &mut drafter, &mut on_event)?;
+    ///     Ok::<_, simdformer::SessionError>((tokens, counts.steps))
+    /// };
+    /// let (first, steps) = translate(&[])?;
+    /// let (again, fewer) = translate(&first)?;
+    /// assert_eq!(first, again);
+    /// assert!(fewer < steps);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn generate_drafted<A: Answer<Stop>>(
+        &mut self,
+        sources: &[Source<'_>],
+        options: &SearchOptions,
+        hooks: &mut Hooks<'_>,
+        drafter: &mut dyn Drafter,
+        on_event: &mut dyn FnMut(Event<'_>) -> A,
+    ) -> Result<Counts, SessionError> {
+        self.plan.check_decodes()?;
+        beyond("draft_tokens", self.plan.limits.draft_tokens, 1)?;
+        let mut on_event = |event: Event<'_>| on_event(event).answer();
+        self.generate_with(
+            sources,
+            options,
+            hooks,
+            &mut on_event,
+            Looks { tap: &mut NoTap, wants_logits: false, drafter: Some(drafter) },
+        )
+    }
+}
+
+impl Drive<'_, '_, '_> {
+    /// Asks for drafts where there are few rows; returns how many tokens there are to feed with them.
+    pub(super) fn draft(
+        &mut self,
+        sources: &[Source<'_>],
+        drafter: &mut dyn Drafter,
+    ) -> Result<usize, SessionError> {
+        let rows = self.search.rows().len();
+        let share = if rows > MOST_ROWS { 0 } else { self.draft.len() / rows };
+        let config = self.session.model().config();
+        let (shared, vocabulary) = (config.ties.source_target, config.target_vocab);
+        let mut drafted = 0;
+        for row in 0..rows {
+            let slot = self.search.rows().sentences[row];
+            let pace = &mut self.paces.as_chunks_mut().0[slot as usize];
+            let mut now = Pace::of_words(*pace);
+            let room = self.search.draft_room(slot).min(share);
+            let most = if room > 0 { now.next().min(room) } else { 0 };
+            *pace = now.words();
+            if most == 0 {
+                continue;
+            }
+            let index = self.source_of[slot as usize] as usize;
+            let context = DraftContext {
+                index,
+                source: sources[index].tokens,
+                shared,
+                target: self.search.target(slot),
+                prompt_len: self.search.prompt(slot).len(),
+            };
+            let draft = &mut self.draft[..most];
+            let found = drafter.draft(&context, draft).min(most);
+            let inside =
+                draft[..found].iter().take_while(|&&id| (id as usize) < vocabulary).count();
+            let taken = self.search.draft(slot, &draft[..inside])?;
+            self.draft_lens[slot as usize] = taken as u32;
+            drafted += taken;
+        }
+        Ok(drafted)
+    }
+
+    /// Takes back what was wrong in the drafts of the last step, and learns from it; returns how many of
+    /// their tokens were right.
+    pub(super) fn settle_drafts(&mut self) -> Result<usize, SessionError> {
+        let mut right = 0;
+        for slot in 0..self.draft_lens.len() {
+            let drafted = core::mem::take(&mut self.draft_lens[slot]) as usize;
+            if drafted == 0 {
+                continue;
+            }
+            // One sequence: it never leaves its first row.
+            let row = self.first_row[slot];
+            let fed = self.session.read_pasts().len(row as usize);
+            // The last token is chosen and not fed.
+            let stays = self.search.target(slot as u32).len() - 1;
+            let accepted = (stays + drafted).saturating_sub(fed);
+            self.session.rewind_slot(row, stays.min(fed))?;
+            let pace = &mut self.paces.as_chunks_mut().0[slot];
+            let mut now = Pace::of_words(*pace);
+            now.came_to(accepted, drafted);
+            *pace = now.words();
+            right += accepted;
+        }
+        Ok(right)
+    }
+}

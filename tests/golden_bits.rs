@@ -1,0 +1,280 @@
+//! Promise 5 on every machine: each golden model has one number, the digest of all that comes out of it, on
+//! every instruction set here and on those of other machines.
+//!
+//! The numbers are in `tests/golden/bits.txt`. After a change that is meant to change bits,
+//! `SIMDFORMER_WRITE_BITS=1` has them written again.
+
+use crate::digest::Digest;
+use crate::random_model::{Dims, Random};
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::heads::Classifier;
+use simdformer::kernels::Isa;
+use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
+use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, StepRow};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Set to anything, it has the numbers written instead of compared with those of other machines.
+const WRITE: &str = "SIMDFORMER_WRITE_BITS";
+
+/// Sentences of these lengths, as far as the model has positions: around vectors and halves of them.
+const LENGTHS: [usize; 5] = [1, 17, 5, 20, 8];
+
+/// What a model reads.
+enum Sources {
+    Ids(Vec<Vec<u32>>),
+    /// Frames of so many numbers.
+    Features(Vec<Vec<f32>>, usize),
+}
+
+impl Sources {
+    fn new(model: &Model, lengths: &[usize]) -> Self {
+        let mut random = Random(41);
+        let config = model.config();
+        let most = config.encoder.max_positions.unwrap_or(usize::MAX);
+        let lengths = lengths.iter().map(|&len| len.min(most));
+        let Some(bins) = config.stem.as_ref().map(|stem| stem.bins) else {
+            return Self::Ids(lengths.map(|len| random.ids(len, config.source_vocab)).collect());
+        };
+        let frames = lengths.map(|len| (0..2 * len * bins).map(|_| random.symmetric()).collect());
+        Self::Features(frames.collect(), bins)
+    }
+
+    fn features(&self) -> Vec<Features<'_>> {
+        match self {
+            Self::Ids(_) => Vec::new(),
+            Self::Features(all, bins) => all.iter().map(|x| Features::new(x, *bins)).collect(),
+        }
+    }
+
+    fn positions(&self) -> Vec<usize> {
+        match self {
+            Self::Ids(ids) => ids.iter().map(Vec::len).collect(),
+            Self::Features(..) => self.features().iter().map(Features::positions).collect(),
+        }
+    }
+
+    fn requests(&self) -> Vec<Source<'_>> {
+        match self {
+            Self::Ids(ids) => ids.iter().map(|ids| Source::new(ids)).collect(),
+            Self::Features(..) => self.features().into_iter().map(Source::of_features).collect(),
+        }
+    }
+}
+
+fn borrowed(ids: &[Vec<u32>]) -> Vec<&[u32]> {
+    ids.iter().map(Vec::as_slice).collect()
+}
+
+/// The encoder's output, with types of tokens where there are some, and what a classifier makes of it.
+fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifier>) -> Digest {
+    let mut digest = Digest::new();
+    let (types, width) = (session.model().config().token_types, session.model().config().d_model);
+    let memory = match sources {
+        Sources::Ids(ids) if types > 0 => {
+            let of_types: Vec<Vec<u32>> =
+                ids.iter().map(|ids| ids.iter().map(|id| id % types as u32).collect()).collect();
+            session.memory_of_types(&borrowed(ids), &borrowed(&of_types))
+        }
+        Sources::Ids(ids) => session.memory(&borrowed(ids)),
+        Sources::Features(..) => session.memory_of_features(&sources.features()),
+    };
+    let mut memory = memory.expect("a memory");
+    assert!(memory.iter().all(|x| x.is_finite()));
+    digest.floats(memory);
+    for len in sources.positions() {
+        let of_one;
+        (of_one, memory) = memory.split_at(len * width);
+        if let Some(head) = head {
+            digest.floats(&head.scores(of_one).expect("scores"));
+        }
+    }
+    digest
+}
+
+/// Logits of some tokens of every sentence, stepped side by side and filled in at once.
+fn logits(session: &mut Session<'_>, sources: &Sources, digest: &mut Digest) {
+    let (count, vocabulary) = (sources.positions().len(), session.model().config().target_vocab);
+    let mut sentences = vec![Sentence::default(); count];
+    let encoded = match sources {
+        Sources::Ids(ids) => session.encode(&borrowed(ids), &mut sentences),
+        Sources::Features(..) => session.encode_features(&sources.features(), &mut sentences),
+    };
+    encoded.expect("encoded");
+    let mut random = Random(43);
+    let rows: Vec<_> = sentences.iter().map(|&s| session.start(s).expect("a row")).collect();
+    for _ in 0..4 {
+        let token = |_| random.below(vocabulary) as u32;
+        let tokens: Vec<u32> = (0..count).map(token).collect();
+        let steps: Vec<StepRow> =
+            rows.iter().zip(tokens).map(|(&row, token)| StepRow { row, token }).collect();
+        digest.floats(session.step(&steps).expect("stepped"));
+    }
+    for row in rows {
+        session.release(row).expect("released");
+    }
+    let row = session.start(sentences[1]).expect("a row");
+    let tokens = random.ids(session.plan().limits().target_tokens, vocabulary);
+    let mut each = |_: usize, logits: &[f32]| digest.floats(logits);
+    session.prefill(row, &tokens, Some(&mut each)).expect("filled");
+    session.clear();
+}
+
+/// Tokens and scores of a search.
+fn search(
+    session: &mut Session<'_>,
+    sources: &Sources,
+    options: &SearchOptions,
+    digest: &mut Digest,
+) {
+    let requests: Vec<Source<'_>> =
+        (0..).zip(sources.requests()).map(|(stream, source)| Source { stream, ..source }).collect();
+    let mut answers = vec![Vec::new(); requests.len()];
+    session
+        .generate(&requests, options, &mut Hooks::default(), &mut |event| {
+            if let Event::Done(done) = event {
+                let hypotheses = done.hypotheses().map(|h| (h.tokens.to_vec(), h.score));
+                answers[done.source] = hypotheses.collect();
+            }
+        })
+        .expect("generated");
+    for hypotheses in answers {
+        for (tokens, score) in hypotheses {
+            digest.word(tokens.len() as u64);
+            tokens.into_iter().for_each(|token| digest.word(token.into()));
+            digest.floats(&[score]);
+        }
+    }
+}
+
+/// Everything that comes out of a model.
+fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>) -> u64 {
+    let sources = Sources::new(model, lengths);
+    let positions = sources.positions();
+    let longest = positions.iter().copied().max().expect("a source");
+    let count = positions.len();
+    let Some(decoder) = &model.config().decoder else {
+        let mut session = Session::new(model, Limits::encoder(count, longest)).expect("a session");
+        return encoders(&mut session, &sources, head).0;
+    };
+    let most = longest.min(decoder.max_positions.unwrap_or(70)).min(70);
+    let limits = Limits { beams: 4, ..Limits::new(count, longest, most) };
+    let mut session = Session::new(model, limits).expect("a session");
+    let mut digest = encoders(&mut session, &sources, head);
+    logits(&mut session, &sources, &mut digest);
+    let plain = SearchOptions {
+        max_new_tokens: Some(9),
+        max_length: None,
+        min_length: 0,
+        ..model.config().search_options()
+    };
+    let beams = BeamOptions { length_penalty: 1.3, ..BeamOptions::default() };
+    let sample = SampleOptions {
+        seed: 7,
+        temperature: 1.7,
+        top_k: Some(20),
+        top_p: Some(0.95),
+        ..SampleOptions::default()
+    };
+    for (strategy, scores, num_return_sequences) in [
+        (Strategy::Greedy, true, 1),
+        (Strategy::Greedy, false, 1),
+        (Strategy::Beam(beams), true, 3),
+        (Strategy::Sample(sample), true, 1),
+    ] {
+        let options = SearchOptions { strategy, scores, num_return_sequences, ..plain.clone() };
+        search(&mut session, &sources, &options, &mut digest);
+    }
+    digest.0
+}
+
+/// Every directory with a model that the repository has.
+fn directories() -> Vec<(String, PathBuf)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let parents = [
+        "models",
+        "tests/golden",
+        "tests/golden/families",
+        "tests/golden/gradients",
+        "tests/golden/search",
+    ];
+    let mut found: Vec<_> = parents
+        .into_iter()
+        .flat_map(|parent| {
+            let entries = std::fs::read_dir(root.join(parent)).expect(parent);
+            entries.map(move |entry| {
+                let name = entry.expect("an entry").file_name().into_string().expect("a name");
+                format!("{parent}/{name}")
+            })
+        })
+        .map(|name| (name.clone(), root.join(name)))
+        .filter(|(_, path)| path.join("model.safetensors").exists())
+        .collect();
+    found.sort();
+    found
+}
+
+/// Models that are wider than the goldens, and sentences longer than a block of the kernels.
+fn wide() -> [(&'static str, Dims, &'static [usize]); 3] {
+    let wide =
+        |family| Dims { d_model: 132, ffn: [150, 261], layers: [1, 1], ..Dims::small(family) };
+    [
+        ("marian", Dims { vocabulary: 397, ..wide(Family::Marian) }, &[40, 1, 67]),
+        ("m2m_100", wide(Family::M2M100), &[64, 33]),
+        ("t5", Dims { d_model: 72, ..wide(Family::T5) }, &[300, 129]),
+    ]
+}
+
+/// The numbers of a model on each instruction set, which are one.
+fn one(name: &str, number: impl Fn(Isa) -> u64) -> u64 {
+    let mut first = None;
+    for isa in Isa::available() {
+        let found = number(isa);
+        let first = *first.get_or_insert(found);
+        assert_eq!(format!("{found:016x}"), format!("{first:016x}"), "{name} on {isa}");
+    }
+    first.expect("an instruction set")
+}
+
+/// What a model is loaded in beside what its file has, `stored`.
+const FORMS: [&str; 3] = ["stored", "int8", "int8x16,output=int8"];
+
+fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
+    let forms = forms.parse().expect("forms");
+    Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
+}
+
+#[test]
+fn every_model_has_the_same_bits_on_every_machine() {
+    let mut found = String::new();
+    for (name, path) in directories() {
+        let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
+        let head = Classifier::read(&checkpoint).expect("a head or none");
+        // An encoder alone has no output.
+        let all = if checkpoint.config().decoder.is_some() { &FORMS[..] } else { &FORMS[..2] };
+        for forms in all {
+            let what = format!("{name} {forms}");
+            let number =
+                one(&what, |isa| digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref()));
+            writeln!(found, "{number:016x} {what}").expect("a string takes all");
+        }
+    }
+    for (name, dims, lengths) in wide() {
+        let checkpoint = Dims { positions: 400, ..dims }.checkpoint(47);
+        for forms in FORMS.into_iter().chain(["bf16", "f16"]) {
+            let what = format!("random {name} {forms}");
+            let number = one(&what, |isa| digest(&load(&checkpoint, isa, forms), lengths, None));
+            writeln!(found, "{number:016x} {what}").expect("a string takes all");
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bits.txt");
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&file, &found).expect("written");
+    }
+    let expected = std::fs::read_to_string(&file).expect("tests/golden/bits.txt");
+    assert_eq!(found.lines().count(), expected.lines().count(), "models:\n{found}");
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "{WRITE}=1 writes them again, if that was meant");
+    }
+}

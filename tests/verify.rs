@@ -1,0 +1,495 @@
+//! Drafts change nothing: whatever is guessed, the tokens, their probabilities and the bits of all later
+//! logits are those of decoding step by step.
+
+use crate::random_model::{Dims, Random, decoding};
+use safetensors::SafeTensors;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::kernels::{Executor, Isa};
+use simdformer::search::*;
+use simdformer::{
+    DraftRow, Event, Features, Limits, Model, Row, Sentence, Session, SessionError, Source,
+    StepRow, Threads, Verified,
+};
+use std::path::Path;
+
+/// Goldens that decode.
+const GOLDENS: [&str; 19] = [
+    "marian_odd",
+    "marian_untied",
+    "nn_transformer_post",
+    "nn_transformer_pre",
+    "families/pegasus",
+    "families/blenderbot",
+    "families/blenderbot_small",
+    "families/mvp",
+    "families/plbart",
+    "families/fsmt",
+    "families/seamless_m4t",
+    "families/seamless_m4t_v2",
+    "families/t5",
+    "families/t5_v1_1",
+    "families/mt5",
+    "families/umt5",
+    "families/whisper",
+    "families/whisper_english",
+    "../../models/fr-en",
+];
+
+/// New tokens, where the model's own length does not bound them.
+const NEW: usize = 14;
+const TARGET: usize = 18;
+const DRAFT: usize = 6;
+
+/// A model of another implementation, and some of its sources.
+pub(crate) struct Golden {
+    pub(crate) model: Model,
+    pub(crate) ids: Vec<Vec<u32>>,
+    features: Vec<(Vec<f32>, usize)>,
+}
+
+impl Golden {
+    pub(crate) fn all(isa: Isa) -> impl Iterator<Item = (&'static str, Self)> {
+        GOLDENS.into_iter().map(move |name| (name, Self::open(name, isa)))
+    }
+
+    fn open(name: &str, isa: Isa) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let Ok(bytes) = std::fs::read(folder.join("expected.safetensors")) else {
+            let ids = vec![vec![6, 11, 0], vec![9, 14, 32, 0], vec![8, 0]];
+            return Self { model, ids, features: Vec::new() };
+        };
+        let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let tensors = |name: &'static str| {
+            let file = &file;
+            (0..3).filter_map(move |i| file.tensor(&format!("{name}.{i}")).ok())
+        };
+        let id = |b: &[u8]| i64::from_le_bytes(b.try_into().unwrap()) as u32;
+        let float = |b: &[u8]| f32::from_le_bytes(b.try_into().unwrap());
+        let ids = tensors("input_ids").map(|t| t.data().chunks_exact(8).map(id).collect());
+        let features = tensors("features")
+            .map(|t| (t.data().chunks_exact(4).map(float).collect(), t.shape()[1]));
+        let (ids, features) = (ids.collect(), features.collect());
+        Self { model, ids, features }
+    }
+
+    pub(crate) fn sources(&self) -> Vec<Source<'_>> {
+        let features = self
+            .features
+            .iter()
+            .map(|(values, bins)| Source::of_features(Features { values, bins: *bins }));
+        self.ids.iter().map(|ids| Source::new(ids)).chain(features).collect()
+    }
+
+    pub(crate) fn limits(&self, sentences: usize) -> Limits {
+        let positions = self.sources().into_iter().map(|source| match &source.features {
+            Some(features) => features.positions(),
+            None => source.tokens.len(),
+        });
+        let longest = positions.max().expect("sources");
+        Limits { draft_tokens: DRAFT, ..Limits::new(sentences, longest, TARGET) }
+    }
+
+    /// Searches that one hypothesis goes through, some that are certain to end early or late.
+    pub(crate) fn searches(&self) -> Vec<SearchOptions> {
+        let mut base = self.model.config().search_options();
+        base.strategy = Strategy::Greedy;
+        (base.num_return_sequences, base.max_new_tokens) = (1, Some(NEW));
+        (base.max_length, base.forced_eos) = (None, Vec::new());
+        let fast = SearchOptions { scores: false, ..base.clone() };
+        let eos = base.eos.clone();
+        let tail = self.model.config().target_vocab as u32 - 9;
+        let sample = |sample| SearchOptions { strategy: Strategy::Sample(sample), ..base.clone() };
+        vec![
+            SearchOptions { min_new_tokens: 4, ..base.clone() },
+            SearchOptions { repetition_penalty: 1.3, min_length: 7, ..base.clone() },
+            SearchOptions { no_repeat_ngram: Some(2), min_new_tokens: 12, ..fast.clone() },
+            SearchOptions {
+                no_repeat_ngram: Some(1),
+                forced_eos: eos.clone(),
+                suppress: vec![tail],
+                ..fast.clone()
+            },
+            SearchOptions {
+                bad_words: vec![vec![tail + 1], vec![tail + 2, tail + 3]],
+                forced_bos: Some(tail + 4),
+                begin_suppress: vec![tail + 5],
+                exponential_decay: Some((5, 1.2)),
+                renormalize: true,
+                ..base.clone()
+            },
+            fast,
+            sample(SampleOptions { seed: 3, ..SampleOptions::default() }),
+            sample(SampleOptions {
+                seed: 4,
+                temperature: 0.7,
+                top_k: Some(9),
+                top_p: Some(0.8),
+                ..SampleOptions::default()
+            }),
+        ]
+    }
+}
+
+/// Tokens, the bits of their log-probabilities, and why they ended.
+pub(crate) type Outcome = (Vec<u32>, Vec<Option<u32>>, Finish);
+
+/// Each source step by step, as [`Session::generate`] does it.
+pub(crate) fn plain(
+    session: &mut Session<'_>,
+    sources: &[Source<'_>],
+    options: &SearchOptions,
+) -> Vec<Outcome> {
+    let mut found = vec![(Vec::new(), Vec::new(), Finish::Stopped); sources.len()];
+    session
+        .generate(sources, options, &mut Hooks::default(), &mut |event| match event {
+            Event::Token { source, token } => {
+                found[source].1.push(token.log_probability.map(f32::to_bits));
+            }
+            Event::Done(done) => {
+                let best = done.hypotheses().next().expect("a hypothesis");
+                found[done.source].0 = best.tokens.to_vec();
+                found[done.source].2 = done.finish;
+            }
+            _ => (),
+        })
+        .expect("generated");
+    found
+}
+
+/// The source alone, each pass with the draft that `draft` gives for what has come so far; returns how
+/// many passes there were as well.
+fn drafted(
+    session: &mut Session<'_>,
+    source: &Source<'_>,
+    options: &SearchOptions,
+    draft: &mut dyn FnMut(&[u32]) -> Vec<u32>,
+) -> (Outcome, usize) {
+    let limits = session.plan().limits();
+    let vocabulary = session.model().config().target_vocab;
+    let search_limits = SearchLimits {
+        sentences: 1,
+        sequences: 1,
+        max_target_length: limits.target_tokens + 1,
+        vocabulary,
+        end_tokens: limits.end_tokens,
+        source_tokens: limits.source_tokens,
+    };
+    let mut memory = vec![0; words(&search_limits).expect("small")];
+    let mut search = Search::new(options, &search_limits, &mut memory).expect("a search");
+    let slot = search.admit(&source.request()).expect("admitted");
+    session.clear();
+    let mut sentence = [Sentence::default()];
+    match source.features {
+        Some(features) => session.encode_features(&[features], &mut sentence).expect("encoded"),
+        None => session.encode(&[source.tokens], &mut sentence).expect("encoded"),
+    }
+    let row = session.start(sentence[0]).expect("a row");
+    let (mut tokens, mut probabilities, mut passes) = (Vec::new(), Vec::new(), 0);
+    while let (Some(&token), Some(&position)) =
+        (search.rows().tokens.first(), search.rows().positions.first())
+    {
+        assert_eq!(session.row_len(row), Ok(position as usize));
+        let mut guess = draft(&tokens);
+        guess.truncate(DRAFT.min(limits.target_tokens - 1 - position as usize));
+        let before = tokens.len();
+        let mut on_token = |_: u32, token: Token| {
+            tokens.push(token.id);
+            probabilities.push(token.log_probability.map(f32::to_bits));
+            core::ops::ControlFlow::Continue(())
+        };
+        let choose = &mut |_: usize, logits: &mut [f32]| {
+            search.advance(logits, &mut Hooks::default(), Some(&mut on_token))?;
+            Ok(search.rows().tokens.first().copied())
+        };
+        let step = StepRow { row, token };
+        let Verified { accepted, next } = session.verify(step, &guess, choose).expect("verified");
+        assert_eq!(tokens.len() - before, accepted + 1, "one more than was accepted");
+        assert_eq!(tokens[before..][..accepted], guess[..accepted]);
+        assert_eq!(next, search.rows().tokens.first().copied());
+        passes += 1;
+    }
+    let finish = search.finish(slot).expect("finished");
+    ((tokens, probabilities, finish), passes)
+}
+
+/// A draft of one of many kinds for a target whose tokens are to become `expected`.
+pub(crate) fn guess(
+    kind: usize,
+    random: &mut Random,
+    expected: &[u32],
+    so_far: &[u32],
+    vocabulary: usize,
+) -> Vec<u32> {
+    let rest = &expected[so_far.len()..];
+    let junk = random.ids(4, vocabulary);
+    let at = random.below(rest.len());
+    match kind % 6 {
+        // Empty; perfect; longer than the output, past its end.
+        0 => Vec::new(),
+        1 => rest.to_vec(),
+        2 => [rest, &junk].concat(),
+        // Right but for one token at some place; one that is left out; nothing but noise.
+        3 => {
+            let mut wrong = rest.to_vec();
+            wrong[at] = junk[0];
+            wrong
+        }
+        4 => [&rest[..at], &rest[at + 1..], &junk].concat(),
+        _ => junk,
+    }
+}
+
+#[test]
+fn every_golden_is_decoded_alike_with_any_draft() {
+    let (mut drafts, mut saved, mut refused) = (0, 0, 0);
+    for (name, golden) in Golden::all(Isa::best()) {
+        let sources = golden.sources();
+        let mut session = Session::new(&golden.model, golden.limits(1)).expect("a session");
+        let mut random = Random(name.len() as u64);
+        let vocabulary = golden.model.config().target_vocab;
+        for options in golden.searches() {
+            for (source, expected) in sources.iter().zip(plain(&mut session, &sources, &options)) {
+                let kinds: [usize; 3] = [1, 3, 2 + random.below(40)];
+                for kind in kinds {
+                    // The last kind is another one in every pass.
+                    let mut next = |so_far: &[u32]| {
+                        let kind = if kind > 3 { random.below(6) } else { kind };
+                        drafts += 1;
+                        guess(kind, &mut random, &expected.0, so_far, vocabulary)
+                    };
+                    let (found, passes) = drafted(&mut session, source, &options, &mut next);
+                    assert_eq!(found, expected, "{name} {options:?}");
+                    if kind == 1 {
+                        assert_eq!(passes, expected.0.len().div_ceil(DRAFT + 1), "{name}");
+                    }
+                    saved += expected.0.len() - passes;
+                    refused += usize::from(passes > expected.0.len().div_ceil(DRAFT + 1));
+                }
+            }
+        }
+    }
+    assert!(drafts > 300 && saved > 300 && refused > 100, "{drafts} {saved} {refused}");
+}
+
+#[test]
+fn an_error_at_each_place_is_found_at_this_place() {
+    for family in decoding() {
+        let model = Model::load(&Dims::small(family).checkpoint(5), Isa::best()).expect("a model");
+        let golden = Golden { model, ids: vec![vec![5, 9, 17, 3]], features: Vec::new() };
+        let mut session = Session::new(&golden.model, golden.limits(1)).expect("a session");
+        let (sources, options) = (golden.sources(), &golden.searches()[2]);
+        let expected = plain(&mut session, &sources, options).remove(0);
+        assert!(expected.0.len() > DRAFT);
+        for at in 0..DRAFT {
+            let mut first = true;
+            let mut next = |_: &[u32]| {
+                let mut draft = if first { expected.0.clone() } else { Vec::new() };
+                if core::mem::take(&mut first) {
+                    draft[at] = (draft[at] + 1) % 131;
+                }
+                draft
+            };
+            let (found, passes) = drafted(&mut session, &sources[0], options, &mut next);
+            assert_eq!(found, expected, "{family:?}");
+            assert_eq!(passes, expected.0.len() - at, "{family:?}: an error at {at}");
+        }
+    }
+}
+
+/// Threads that are started for each kernel.
+struct Scoped(usize);
+
+impl Executor for Scoped {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for first in 0..self.0 {
+                scope.spawn(move || (first..tasks).step_by(self.0).for_each(task));
+            }
+        });
+    }
+}
+
+/// Hypotheses of one session by steps, and the same ones by drafts of random lengths that are taken back
+/// in part: forks and other sentences beside them, on 1, 2 and 3 threads, all logits equal bit for bit.
+#[test]
+fn drafts_of_many_rows_are_steps() {
+    const ROWS: usize = 5;
+    for (seed, family) in [Family::Marian, Family::T5, Family::Bart].into_iter().enumerate() {
+        let dims = Dims { vocabulary: 203, ..Dims::small(family) };
+        let model = Model::load(&dims.checkpoint(8), Isa::best()).expect("a model");
+        let limits = Limits { beams: 2, draft_tokens: 9, ..Limits::new(3, 9, 40) };
+        for threads in 1..=3 {
+            let executor = Scoped(threads);
+            let mut random = Random(seed as u64);
+            let mut session = Session::new(&model, limits).expect("a session");
+            if threads > 1 {
+                session.set_threads(Threads::Executor(&executor));
+            }
+            let sources = [9, 2, 5].map(|len| random.ids(len, 203));
+            let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+            let mut sentences = [Sentence::default(); 3];
+            session.encode(&sources, &mut sentences).expect("encoded");
+            let mut rows: Vec<Row> = Vec::new();
+            for i in 0..ROWS {
+                let row =
+                    if i < 3 { session.start(sentences[i]) } else { session.fork(rows[i - 3]) };
+                rows.push(row.expect("a row"));
+            }
+            let mut fed: Vec<Vec<u32>> = vec![Vec::new(); ROWS];
+            let mut steps = Session::new(&model, limits).expect("a session");
+            for _ in 0..12 {
+                let mut left = limits.draft_tokens;
+                let mut tokens: Vec<Vec<u32>> = Vec::new();
+                let taken: Vec<usize> = (0..ROWS).filter(|_| random.below(4) > 0).collect();
+                for &row in &taken {
+                    let drafted = random.below(left + 1).min(38 - fed[row].len());
+                    left -= drafted;
+                    tokens.push(random.ids(1 + drafted, 203));
+                }
+                let drafts: Vec<DraftRow<'_>> = core::iter::zip(&taken, &tokens)
+                    .map(|(&row, tokens)| DraftRow {
+                        row: rows[row],
+                        token: tokens[0],
+                        draft: &tokens[1..],
+                    })
+                    .collect();
+                let logits = session.step_drafts(&drafts).expect("stepped").to_vec();
+                let mut logits = logits.chunks_exact(203);
+                for (&row, tokens) in taken.iter().zip(&tokens) {
+                    // By steps in another session, alone.
+                    steps.clear();
+                    let mut sentence = [Sentence::default()];
+                    steps.encode(&[sources[row % 3]], &mut sentence).expect("encoded");
+                    let twin = steps.start(sentence[0]).expect("a row");
+                    for &token in &fed[row] {
+                        steps.step(&[StepRow { row: twin, token }]).expect("stepped");
+                    }
+                    for &token in tokens {
+                        let step = steps.step(&[StepRow { row: twin, token }]).expect("stepped");
+                        let same = core::iter::zip(&*step, logits.next().expect("a row"));
+                        assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()));
+                    }
+                    let stays = fed[row].len() + 1 + random.below(tokens.len());
+                    session.rewind(rows[row], stays).expect("rewound");
+                    fed[row].extend(tokens);
+                    fed[row].truncate(stays);
+                    assert_eq!(session.row_len(rows[row]), Ok(stays));
+                }
+                assert!(logits.next().is_none());
+                // A fork of what was rewound, in place of another.
+                if random.below(3) == 0 {
+                    let (parent, child) = if random.below(2) == 0 { (0, 3) } else { (4, 1) };
+                    session.release(rows[child]).expect("released");
+                    rows[child] = session.fork(rows[parent]).expect("a fork");
+                    fed[child] = fed[parent].clone();
+                }
+            }
+        }
+    }
+}
+
+/// The best tokens along a draft are those of steps, also where a screen cannot tell.
+#[test]
+fn the_best_tokens_along_a_draft() {
+    let vocabulary = 2503;
+    let dims = Dims { vocabulary, ..Dims::small(Family::Marian) };
+    let checkpoint = dims.checkpoint(77);
+    for isa in Isa::available() {
+        let model = Model::load(&checkpoint, isa).expect("a model");
+        let limits = Limits { draft_tokens: 7, ..Limits::new(1, 9, 40) };
+        let mut session = Session::new(&model, limits).expect("a session");
+        let mut sentence = [Sentence::default()];
+        session.encode(&[&[5, 9, 3, 0]], &mut sentence).expect("encoded");
+        let row = session.start(sentence[0]).expect("a row");
+        // Another set for each place of the target; at one of them everything.
+        let banned = |place: usize, id: u32| place == 30 || id.is_multiple_of(place as u32 % 5 + 2);
+        let mut best = vec![2];
+        for place in 0..30 {
+            let step = StepRow { row, token: best[place] };
+            best.extend(session.step_best(&[step], &|_, id| banned(place, id)).expect("stepped"));
+        }
+        let mut random = Random(3);
+        for _ in 0..30 {
+            session.rewind(row, 0).expect("rewound");
+            while let Ok(len @ ..=30) = session.row_len(row) {
+                let mut draft = best[len + 1..].to_vec();
+                draft.truncate(random.below(8));
+                let wrong = random.below(9);
+                if let Some(token) = draft.get_mut(wrong) {
+                    *token ^= 1;
+                }
+                let accepted = wrong.min(draft.len());
+                let step = StepRow { row, token: best[len] };
+                let ban = |i: usize, id: u32| banned(len + i, id);
+                let verified = session.verify_best(step, &draft, &ban).expect("verified");
+                let next = best.get(len + accepted + 1).copied();
+                assert_eq!(verified, Verified { accepted, next }, "{isa} {len}");
+                assert_eq!(session.row_len(row), Ok(len + accepted + 1));
+            }
+        }
+        assert!(session.step_drafts_best(&[], &|_, _| false).expect("nothing to do").is_empty());
+    }
+}
+
+/// What is refused of drafts as of steps.
+#[test]
+fn drafts_are_refused_as_steps_are() {
+    let model =
+        Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model");
+    let limits = Limits { beams: 2, draft_tokens: 4, ..Limits::new(1, 9, 12) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&[5, 9, 0]], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("a row");
+    let step = DraftRow { row, token: 1, draft: &[1] };
+    let twice = session.step_drafts(&[step, step]).map(|_| ());
+    assert_eq!(twice, Err(SessionError::RowTwice { found: row.slot() }));
+    let many = session.step_drafts(&[DraftRow::default(); 3]).map(|_| ());
+    let (limit, expected_at_most, found) = ("sentences * beams", 2, 3);
+    assert_eq!(many, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
+    assert_eq!(session.row_len(row), Ok(0));
+    session.prefill(row, &[1; 10], None).expect("prefilled");
+    let (limit, expected_at_most, found) = ("target_tokens", 12, 13);
+    let long = session.verify_best(StepRow { row, token: 1 }, &[1; 2], &|_, _| false);
+    assert_eq!(long, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
+    assert_eq!(session.row_len(row), Ok(10));
+    session.release(row).expect("released");
+    let gone = Err(SessionError::UnknownRow { found: row.slot() });
+    assert_eq!(session.step_drafts(&[step]).map(|_| ()), gone);
+    assert_eq!(session.rewind(row, 0), gone);
+    let step = StepRow { row, token: 1 };
+    let gone = Err(SessionError::UnknownRow { found: row.slot() });
+    assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), gone);
+    assert_eq!(session.verify_best(step, &[1], &|_, _| false), gone);
+}
+
+/// Nobody pays for what he does not plan, and what is planned is as much as is needed.
+#[test]
+fn the_plan_holds_the_drafts() {
+    let model =
+        Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model");
+    let limits = Limits::new(2, 9, 12);
+    let bytes = |draft_tokens| {
+        let limits = Limits { draft_tokens, ..limits };
+        simdformer::Plan::new(&model, limits).expect("a plan").bytes()
+    };
+    assert!(bytes(0) < bytes(8) && bytes(8) < bytes(64));
+    assert!(simdformer::Plan::new(&model, Limits { draft_tokens: usize::MAX, ..limits }).is_err());
+    // A longer draft than a call encodes tokens.
+    let limits = Limits { draft_tokens: 30, ..Limits::new(1, 2, 40) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&[5, 0]], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("a row");
+    let draft = Random(1).ids(30, 131);
+    let logits = session.step_drafts(&[DraftRow { row, token: 2, draft: &draft }]);
+    assert_eq!(logits.expect("stepped").len(), 31 * 131);
+    assert!(session.plan().to_string().contains("30 tokens of drafts"));
+}
