@@ -163,14 +163,12 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     fn run<B: Bytes>(self, b: B) {
-        let digits = match self.job.rows.precision() {
-            RowPrecision::Eight => false,
-            RowPrecision::Sixteen => const { !matches!(B::STORED, Stored::Pairs) },
-        };
+        // Where rows are stored in pairs of 16 bits, both precisions are.
+        let digits = matches!(self.job.rows.precision(), RowPrecision::Sixteen);
         macro_rules! heights {
             ($($rows:literal)*) => {
                 match self.rows.len() {
-                    $($rows if const { 2 * $rows <= B::TALL } && digits => {
+                    $($rows if const { splits::<B>() && 2 * $rows <= B::TALL } && digits => {
                         b.outlined(Of::<$rows, true>(self))
                     })*
                     $($rows if const { $rows <= B::TALL } => b.outlined(Of::<$rows, false>(self)),)*
@@ -180,6 +178,11 @@ impl Tile<'_> {
         }
         heights!(1 2 3 4 5 6 7 8 9 10 11 12);
     }
+}
+
+/// Whether rows in 16 bits are two rows of bytes.
+const fn splits<B: Bytes>() -> bool {
+    !matches!(B::STORED, Stored::Pairs)
 }
 
 /// A [`Tile`] of `MR` rows, as two of bytes each or as one, as a function of its own.
