@@ -36,12 +36,12 @@ fn main() {
         .position(|argument| argument == "--threads")
         .and_then(|at| arguments.get(at + 1)?.parse().ok())
         .unwrap_or(1);
-    if let Some(at) = arguments.iter().position(|argument| argument == "--sentences") {
-        let directory = arguments.get(at + 1).expect("a directory");
-        return sentences::lines(directory.as_ref(), threads);
-    }
     let forms = arguments.iter().position(|argument| argument == "--weights");
     let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());
+    if let Some(at) = arguments.iter().position(|argument| argument == "--sentences") {
+        let directory = arguments.get(at + 1).expect("a directory");
+        return sentences::lines(directory.as_ref(), forms, threads);
+    }
     let model = base(forms);
     if json {
         return lines(&model, forms, threads);
