@@ -12,9 +12,8 @@
 //! ```
 //!
 //! Sums of integers have no order, so tiles, blocks of `k`, threads and instruction sets are free, and
-//! all else is one rounding of f32 an operation, in the order written, nowhere fused. So the result, up to
-//! the bias and with ReLU, has the same bits on every machine; what an activation adds to that is the
-//! activation's own.
+//! all else up to the bias is one rounding of f32 an operation, in the order written, nowhere fused; an
+//! activation has the same bits everywhere as well. So the result has them on every machine.
 //!
 //! * `amax` is the largest magnitude, found among the bits of the floats as integers, where no instruction
 //!   set has rules of its own for NaN. `round` is to the nearest integer, ties to even, after one
@@ -57,7 +56,7 @@ use crate::parallel::Parallelism;
 ///
 /// One element is `(f32(S) * column scale) * row scale`, `S` the exact sum of products of integers, then
 /// what the epilogue says, an f32 operation each: the same bits on every instruction set, whatever the
-/// batch, the threads and the other columns, before an activation other than ReLU.
+/// batch, the threads and the other columns.
 ///
 /// Error: with `|dx| <= row scale / 2` and `|dw| <= column scale / 2` for what rounding moves each element,
 /// `|x' w' - x w| <= |dx| |w| + |x'| |dw|` for each product, and four roundings of the result.
