@@ -23,10 +23,10 @@ use core::mem::MaybeUninit;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and
 /// values from outer caches.
-pub(super) const QUERY_BLOCK: usize = 192;
+pub(super) const QUERY_BLOCK: usize = 168;
 
 /// Fewest queries that are worth a pass of their own.
-pub(super) const MIN_QUERY_BLOCK: usize = 48;
+pub(super) const MIN_QUERY_BLOCK: usize = 42;
 
 /// Vectors of scores in flight for a query that is alone, where a panel is narrow.
 const WIDE: usize = 8;
