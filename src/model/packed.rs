@@ -13,7 +13,7 @@ use super::weights::{Chosen, Parameter, Weights};
 use super::{Model, choice};
 use crate::checkpoint::Role;
 use crate::config::{Config, Ties};
-use crate::memory::bytes;
+use crate::memory::{bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::collections::HashMap;
 use std::fs::File;
@@ -131,17 +131,17 @@ impl Model {
         let expected = table(weights.parameters());
         let found: Vec<&str> = lines.collect();
         for index in 0..expected.len().max(found.len()) {
-            let of = |lines: &[&str]| lines.get(index).copied().unwrap_or("nothing").to_owned();
-            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-            if of(&expected) != of(&found) {
-                return Err(differs(&of(&expected), &of(&found)).into());
+            let expected = expected.get(index).map_or("nothing", String::as_str);
+            let found = found.get(index).copied().unwrap_or("nothing");
+            if expected != found {
+                return Err(differs(expected, found).into());
             }
         }
         let expected = (PREAMBLE + header.len() + weights.bytes()) as u64;
         if length != expected {
             return Err(PackedError::Length { file: name(), expected, found: length }.into());
         }
-        file.read_exact(crate::memory::bytes_mut(weights.memory_mut())).map_err(unreadable)?;
+        file.read_exact(bytes_mut(weights.memory_mut())).map_err(unreadable)?;
         if cfg!(target_endian = "big") {
             for word in weights.memory_mut() {
                 *word = f32::from_bits(word.to_bits().swap_bytes());
