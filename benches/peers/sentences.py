@@ -6,9 +6,10 @@ Usage: python sentences.py DIR [--threads 1] [--runs 3] [--engine NAME]    (DIR 
 Each engine at its best: sentences sorted by length and padded to the longest of their batch, a line for each size of batch,
 of which the reader takes the fastest. ONNX Runtime runs the graph that its own optimizer fuses (attention, bias + gelu,
 add + norm, embedding + norm), made once and kept in DIR/onnx, and also one session a thread where there are several; and,
-a row of its own, the graph as it is exported, with all that a session optimises by itself.
-PyTorch runs its fused attention, CTranslate2 its encoder, which drops the padding itself. Every vector is held to
-transformers' in float64 before anything is timed.
+a row of its own, the graph as it is exported, with all that a session optimises by itself; then both with weights of eight
+bits, for each column, and inputs that are rounded as they come (`quantize_dynamic`).
+PyTorch runs its fused attention, CTranslate2 its encoder, which drops the padding itself, in f32 and in eight bits. Every
+vector is held to transformers' in float64 before anything is timed.
 """
 
 import argparse
@@ -27,7 +28,8 @@ from transformers import BertModel
 from transformers.utils import logging
 
 BATCHES = (1, 4, 8, 16, 32, 64)
-BOUND = 1e-5
+# How far a vector of length 1 may be from transformers' in any of its numbers.
+BOUND = {"f32": 1e-5, "int8": 2e-2}
 
 
 class Vectors(torch.nn.Module):
@@ -92,6 +94,18 @@ def fused(folder):
     return path
 
 
+def rounded(path):
+    """The graph at `path` with weights of eight bits."""
+    if not os.path.exists(path + ".int8"):
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        # The type of what the fused operators give, which the shapes' inference does not know.
+        extra = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+        quantize_dynamic(path, path + ".int8", per_channel=True, weight_type=QuantType.QInt8, extra_options=extra)
+    return path + ".int8"
+
+
 def padded(batch):
     longest = max(map(len, batch))
     ids = np.zeros((len(batch), longest), np.int64)
@@ -142,15 +156,24 @@ def ct2(encoder):
 
 
 def engines(folder, threads):
-    """Name, setting, and how it is made."""
-    yield "onnxruntime", "", lambda: ort([ort_session(fused(folder), threads)])
-    if threads > 1:
-        yield "onnxruntime", f", {threads} sessions", lambda: ort([ort_session(fused(folder), 1) for _ in range(threads)])
-    # What a session optimises by itself, all of it switched on.
-    yield "onnxruntime, graph as exported", "", lambda: ort([ort_session(exported(folder), threads)])
-    yield "hf-torch", "", lambda: pytorch(Vectors(bert(folder, "sdpa")))
-    kind = dict(device="cpu", inter_threads=1, intra_threads=threads, compute_type="float32")
-    yield "ctranslate2", "", lambda: ct2(ctranslate2.Encoder(os.path.join(folder, "ct2"), **kind))
+    """Name, form of the weights, setting, and how it is made."""
+    kind = dict(device="cpu", inter_threads=1, intra_threads=threads)
+    for form in ("f32", "int8"):
+        stored = rounded if form == "int8" else str
+        more = ", int8" if form == "int8" else ""
+
+        def session(graph, threads, stored=stored):
+            return ort_session(stored(graph(folder)), threads)
+
+        yield "onnxruntime" + more, form, "", lambda: ort([session(fused, threads)])
+        if threads > 1:
+            several = lambda: ort([session(fused, 1) for _ in range(threads)])
+            yield "onnxruntime" + more, form, f", {threads} sessions", several
+        # What a session optimises by itself, all of it switched on.
+        yield "onnxruntime, graph as exported" + more, form, "", lambda: ort([session(exported, threads)])
+        compute = dict(kind, compute_type={"f32": "float32", "int8": "int8"}[form])
+        yield "ctranslate2" + more, form, "", lambda: ct2(ctranslate2.Encoder(os.path.join(folder, "ct2"), **compute))
+    yield "hf-torch", "f32", "", lambda: pytorch(Vectors(bert(folder, "sdpa")))
 
 
 def main():
@@ -165,14 +188,14 @@ def main():
     ids, expected = given["ids"], np.array(given["vectors"])
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     tokens = sum(map(len, ids))
-    for engine, more, make in engines(a.folder, a.threads):
+    for engine, form, more, make in engines(a.folder, a.threads):
         if not engine.startswith(a.engine):
             continue
         run = make()
         for size in BATCHES:
             batches = [[ids[i] for i in order[at : at + size]] for at in range(0, len(ids), size)]
             error = np.abs(np.concatenate(run(batches)) - expected[order]).max()
-            assert error <= BOUND, f"{engine} computes something else: off by {error:.1e}"
+            assert error <= BOUND[form], f"{engine} computes something else: off by {error:.1e}"
             seconds = []
             for _ in range(a.runs):
                 start = time.perf_counter()
@@ -181,7 +204,7 @@ def main():
             median = sorted(seconds)[a.runs // 2]
             line = {
                 "engine": engine,
-                "what": "embed f32",
+                "what": f"embed {form}",
                 "setting": f"sorted, {size} at a time{more}",
                 "threads": a.threads,
                 "seconds": median,
