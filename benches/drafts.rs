@@ -5,6 +5,12 @@
 //! cargo bench -p simdformer-benches --bench drafts
 //! ```
 //!
+//! With a trained model (`peers/make_trained_base.py` makes one) the same of its own sentences, and its own copy in bytes that guesses:
+//!
+//! ```sh
+//! cargo bench -p simdformer-benches --bench drafts -- --model DIR --sources FILE.jsonl
+//! ```
+//!
 //! The runs alternate, each rate is that of the best of several; what came out is held to plain greedy search with `==`.
 
 #[path = "../tests/support/random_model.rs"]

@@ -118,8 +118,8 @@ pub use model::{
 };
 pub use session::{
     Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given, Limits,
-    ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source, SourceError, StepRow,
-    Stop, Threads, Verified, Watched,
+    ModelDrafter, ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source,
+    SourceError, StepRow, Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
 

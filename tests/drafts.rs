@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    Counts, DraftContext, Drafter, Event, Given, Limits, Model, NGrams, Plan, Sentence, Session,
-    SessionError, Source, StepRow, Stop,
+    Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams, Plan,
+    Session, SessionError, Source, Stop, WeightForm,
 };
 
 /// Each source with a drafter's help, and what it came to.
@@ -197,48 +197,64 @@ fn rules_with_a_memory_see_what_they_would_see() {
 /// A second session drafts: of the same model it is always right, and it follows where another is not.
 #[test]
 fn a_model_can_draft() {
-    let (model, other) = (model(Family::Marian), model(Family::T5));
+    let model = model(Family::Marian);
+    let bytes = Forms::all(WeightForm::Int8);
+    let checkpoint = Dims::small(Family::Marian).checkpoint(5);
+    let copy = Model::load_as(&checkpoint, model.isa(), &bytes, &mut |_| ()).expect("a copy");
+    let other = self::model(Family::T5);
+    let options = options(&model);
+    let limits = Limits { draft_tokens: 20, ..Limits::new(3, 9, 40) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let ids = [vec![5, 9, 3, 0], vec![7, 0], vec![4, 4, 11, 8, 6, 0]];
+    let sources: Vec<Source<'_>> = ids.iter().map(|ids| Source::new(ids)).collect();
+    let expected = plain(&mut session, &sources, &options);
+    for (drafting, right) in [(&model, true), (&copy, true), (&other, false)] {
+        // With and without what was decided in one pass; and with room for one sentence at a time.
+        for (sentences, draft_tokens, most) in [(3, 1, 5), (3, 0, 5), (1, 1, 3), (2, 4, 1)] {
+            let limits = Limits { draft_tokens, ..Limits::new(sentences, 9, 40) };
+            let small = Session::new(drafting, limits).expect("a session");
+            let mut drafter = ModelDrafter::new(small, &options, most);
+            for sources in [&sources[..], &sources[1..], &sources[..1], &sources[..]] {
+                let expected: Vec<_> = if sources.len() == 3 {
+                    expected.clone()
+                } else {
+                    plain(&mut session, sources, &options)
+                };
+                let (found, counts) = drafted(&mut session, sources, &options, &mut drafter);
+                assert_eq!(found, expected);
+                assert!(counts.drafted > 0);
+                // What is drafted beyond the last token that is allowed is not counted.
+                let wrong = counts.drafted - counts.accepted;
+                assert!(!right || wrong <= most * sources.len(), "{counts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_that_has_no_room_does_not_draft() {
+    let model = model(Family::Marian);
     let options = options(&model);
     let limits = Limits { draft_tokens: 5, ..Limits::new(1, 9, 40) };
     let mut session = Session::new(&model, limits).expect("a session");
-    let source = [5, 9, 3, 0];
-    let expected = plain(&mut session, &[Source::new(&source)], &options);
-    for (same, drafting) in [(true, &model), (false, &other)] {
-        let mut small = Session::new(drafting, Limits::new(1, 9, 40)).expect("a session");
-        let mut sentence = [Sentence::default()];
-        small.encode(&[&source], &mut sentence).expect("encoded");
-        let row = small.start(sentence[0]).expect("a row");
-        let mut fed: Vec<u32> = Vec::new();
-        let mut drafter = |context: &DraftContext<'_>, draft: &mut [u32]| {
-            // Back to where the target went another way, then on from there.
-            let pairs = fed.iter().zip(context.target);
-            let right = pairs.take_while(|(a, b)| a == b).count().min(context.target.len() - 1);
-            small.rewind(row, right).expect("rewound");
-            fed.truncate(right);
-            let (&last, new) = context.target[right..].split_last().expect("tokens");
-            small.prefill(row, new, None).expect("prefilled");
-            fed.extend_from_slice(new);
-            let mut token = last;
-            for (i, guess) in draft.iter_mut().enumerate() {
-                let place = context.target.len() - context.prompt_len + i;
-                let banned = |_: usize, id: u32| {
-                    options.bad_words.contains(&vec![id])
-                        || place < options.min_new_tokens && options.eos.contains(&id)
-                };
-                fed.push(token);
-                let best = small.step_best(&[StepRow { row, token }], &banned);
-                token = best.expect("stepped")[0];
-                *guess = token;
-            }
-            draft.len()
-        };
-        let sources = [Source::new(&source)];
+    let sources = [Source::new(&[5, 9, 3, 0])];
+    let expected = plain(&mut session, &sources, &options);
+    // A source that is too long for it; targets that become so.
+    for (source, target) in [(3, 40), (9, 7)] {
+        let small = Session::new(&model, Limits::new(1, source, target)).expect("a session");
+        let mut drafter = ModelDrafter::new(small, &options, 4);
         let (found, counts) = drafted(&mut session, &sources, &options, &mut drafter);
         assert_eq!(found, expected);
-        assert!(counts.drafted > 0);
-        // What is drafted beyond the end is not counted.
-        assert!(!same || counts.accepted + 5 >= counts.drafted && counts.steps <= 8, "{counts:?}");
+        assert_eq!(counts.drafted > 0, source == 9);
+        assert!(counts.drafted <= target);
     }
+    // A vocabulary of which the target leaves.
+    let narrow = Dims { vocabulary: 12, ..Dims::small(Family::Marian) };
+    let narrow = Model::load(&narrow.checkpoint(1), model.isa()).expect("a model");
+    let small = Session::new(&narrow, Limits::new(1, 9, 40)).expect("a session");
+    let mut drafter = ModelDrafter::new(small, &options, 4);
+    let (found, _) = drafted(&mut session, &sources, &options, &mut drafter);
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the types that hold closures or planned memory print of themselves: little.
 
 use super::event::Generated;
+use super::model_drafter::ModelDrafter;
 use super::plan::Plan;
 use super::session::Session;
 use super::watched::Watched;
@@ -22,6 +23,12 @@ impl fmt::Debug for Session<'_> {
             .field("bytes", &self.plan.bytes())
             .field("free_sentences", &self.free_sentences())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ModelDrafter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDrafter").finish_non_exhaustive()
     }
 }
 

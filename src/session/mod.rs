@@ -6,7 +6,8 @@
 //! `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
 //! all on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
 //! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`, `pace.rs`),
+//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`,
+//! `model_drafter.rs`, `pace.rs`),
 //! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
 //! one step which language was heard.
 
@@ -44,6 +45,7 @@ mod debug;
 mod drafter;
 mod error;
 mod event;
+mod model_drafter;
 mod model_ref;
 mod pace;
 mod pass;
@@ -57,6 +59,7 @@ pub use drafter::{DraftContext, Drafter, Given, NGrams};
 pub use error::{SessionError, SourceError};
 pub use event::{Counts, Event, Generated, Stop};
 pub use generate::Source;
+pub use model_drafter::ModelDrafter;
 pub use model_ref::ModelRef;
 pub use plan::{Limits, Plan};
 pub use prefill::EachLogits;
