@@ -22,8 +22,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{Hooks, SearchOptions, Strategy};
 use simdformer::{
-    Counts, DraftContext, Drafter, Event, Given, Limits, Model, NGrams, Sentence, Session, Source,
-    StepRow,
+    Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams,
+    Sentence, Session, Source, StepRow,
 };
 use std::time::Instant;
 
@@ -31,7 +31,18 @@ const SOURCE: usize = 32;
 const TARGET: usize = 64;
 const ROUNDS: usize = 7;
 
+/// Sentences of a trained model that are translated.
+const SENTENCES: usize = 48;
+
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1)
+    };
+    if let (Some(model), Some(sources)) = (value("--model"), value("--sources")) {
+        return trained(model, sources);
+    }
     let dims = Dims {
         d_model: 512,
         layers: [6, 6],
@@ -134,6 +145,73 @@ fn decodes(model: &Model, batch: usize) {
         println!(
             "{batch:>5}  {name:<9} {rate:>10.0} {of_plain:>9.2} {steps:>6} {drafted:>8} {accepted:>9}"
         );
+    }
+}
+
+/// One line of what a trained model learns from.
+#[derive(serde::Deserialize)]
+struct Line {
+    source_ids: Vec<u32>,
+}
+
+/// What a trained model's own copy in bytes guesses right, and what that brings.
+fn trained(folder: &str, sources: &str) {
+    let text = std::fs::read_to_string(sources).expect("the sources");
+    let lines = text.lines().take(SENTENCES).map(serde_json::from_str);
+    let sources: Vec<Vec<u32>> =
+        lines.map(|line| line.map(|Line { source_ids }| source_ids).expect("a line")).collect();
+    let longest = sources.iter().map(Vec::len).max().expect("sources");
+    let model = Model::open_as(folder, &"f32".parse().expect("a form")).expect("the model");
+    let forms: Forms = "int8,output=int8".parse().expect("forms");
+    let bytes = Model::open_as(folder, &forms).expect("its copy");
+    let options = SearchOptions {
+        strategy: Strategy::Greedy,
+        max_new_tokens: Some(2 * longest),
+        max_length: None,
+        forced_eos: Vec::new(),
+        scores: false,
+        ..model.config().search_options()
+    };
+    println!("rows  drafts             tok/s  of plain  steps  drafted  accepted");
+    for rows in [1, 4] {
+        let limits = Limits { draft_tokens: 32, ..Limits::new(rows, longest, 2 * longest + 1) };
+        let work = |model| Work {
+            session: Session::new(model, limits).expect("a session"),
+            options: options.clone(),
+            sources: sources.clone(),
+        };
+        let (mut plain, mut small) = (work(&model), work(&bytes));
+        let expected = plain.run(None).0;
+        let tokens: usize = expected.iter().map(Vec::len).sum();
+        let copies = [2, 3, 4, 6, 8].map(|most| {
+            let session = Session::new(&bytes, limits).expect("a session");
+            (format!("its copy, {most}"), ModelDrafter::new(session, &options, most))
+        });
+        let mut copies = copies;
+        let mut best = vec![(f64::INFINITY, Counts::default()); copies.len() + 3];
+        for _ in 0..3 {
+            let mut place = best.iter_mut();
+            let mut keep = |(found, seconds, counts): (Vec<Vec<u32>>, f64, Counts), same: bool| {
+                assert!(!same || found == expected, "drafts changed what is said");
+                let best = place.next().expect("a place");
+                *best = (best.0.min(seconds), counts);
+            };
+            keep(plain.run(None), true);
+            keep(small.run(None), false);
+            keep(plain.run(Some(&mut NGrams { shortest: 1 })), true);
+            for (_, drafter) in &mut copies {
+                keep(plain.run(Some(drafter)), true);
+            }
+        }
+        let names = ["plain", "all in bytes", "n-grams"].map(str::to_owned);
+        let names = names.into_iter().chain(copies.into_iter().map(|(name, _)| name));
+        for (name, (seconds, counts)) in names.zip(&best) {
+            let (rate, of_plain) = (tokens as f64 / seconds, best[0].0 / seconds);
+            let Counts { steps, drafted, accepted, .. } = counts;
+            println!(
+                "{rows:>4}  {name:<14} {rate:>9.0} {of_plain:>9.2} {steps:>6} {drafted:>8} {accepted:>9}"
+            );
+        }
     }
 }
 
