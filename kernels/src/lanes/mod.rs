@@ -8,11 +8,16 @@
 //! [`crate::Isa::dispatch`], which enters the `target_feature` region; a helper that is not
 //! inlined into that region would turn each operation into a call.
 
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod asked;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod bytes;
+#[cfg(test)]
+pub(crate) mod emulation;
 #[cfg(target_arch = "x86_64")]
 mod features;
 mod fused;
@@ -22,6 +27,9 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod system;
+pub(crate) mod tiles;
 mod vector;
 mod virtual_lanes;
 #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,10 @@
 //! The other operand: rows, rounded as they come.
 
-use super::layout::{Layout, MOST_WORDS, Quantise};
+use super::layout::{ByRow, Layout, MOST_WORDS, Quantise};
 use super::rounding::{MOST_DEPTH, RowPrecision};
 use crate::gemm::error::GemmError;
 use crate::isa::Isa;
+use crate::lanes::amx::Amx;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
@@ -35,7 +36,9 @@ pub struct ByteRows<'a> {
     depth: usize,
     precision: RowPrecision,
     layout: Layout,
-    /// Tile after tile.
+    /// What multiplies them in blocks, if they are laid out for that.
+    amx: Option<Amx>,
+    /// Tile after tile, or row after row.
     words: &'a [f32],
     /// One a row.
     scales: &'a [f32],
@@ -68,13 +71,32 @@ impl<'a> ByteRows<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
+        let blocks = Layout::of_blocks(x.rows(), x.columns(), precision);
+        if let (Some(layout), Some(amx)) = (blocks, isa.amx()) {
+            let round = |tiles: Quantise<'_, '_>| amx.enter(ByRow(tiles));
+            let read = Self::quantise_by((isa, layout), x, precision, buffer, parallelism, &round);
+            return Ok(Self { amx: Some(amx), ..read? });
+        }
+        let round = |tiles: Quantise<'_, '_>| isa.dispatch_bytes(tiles);
+        let set = (isa, Layout::new(isa, precision));
+        Self::quantise_by(set, x, precision, buffer, parallelism, &round)
+    }
+
+    /// [`ByteRows::quantise`] for a layout, of which `round` does some tiles.
+    pub(super) fn quantise_by(
+        (isa, layout): (Isa, Layout),
+        x: Matrix<'_>,
+        precision: RowPrecision,
+        buffer: &'a mut [f32],
+        parallelism: Parallelism<'_>,
+        round: &(impl Fn(Quantise<'_, '_>) + Sync),
+    ) -> Result<Self, GemmError> {
         let (rows, depth) = (x.rows(), x.columns());
         let expected = Self::len(rows, depth, precision)?;
         let found = buffer.len();
         let Some(buffer) = buffer.get_mut(..expected) else {
             return Err(GemmError::RowsLength { expected, found });
         };
-        let layout = Layout::new(isa, precision);
         let row_words = depth.div_ceil(4) * layout.words;
         let (words, rest) = buffer.split_at_mut(rows * row_words);
         let scales = &mut rest[..rows];
@@ -84,7 +106,7 @@ impl<'a> ByteRows<'a> {
             // No tile.
         } else if tasks <= 1 || parallelism.threads() == 1 {
             let tiles = 0..tiles;
-            isa.dispatch_bytes(Quantise { x: &x, precision, layout, tiles, words, scales });
+            round(Quantise { x: &x, precision, layout, tiles, words, scales });
         } else {
             let (words, scales) = (SharedMut::new(words), SharedMut::new(scales));
             parallelism.for_each(tasks, &|task| {
@@ -95,18 +117,11 @@ impl<'a> ByteRows<'a> {
                 let (words, scales) = unsafe {
                     (words.part(first * row_words, count * row_words), scales.part(first, count))
                 };
-                isa.dispatch_bytes(Quantise {
-                    x: &x,
-                    precision,
-                    layout,
-                    tiles: own,
-                    words,
-                    scales,
-                });
+                round(Quantise { x: &x, precision, layout, tiles: own, words, scales });
             });
         }
         let (words, rest) = buffer.split_at(rows * row_words);
-        Ok(Self { isa, rows, depth, precision, layout, words, scales: &rest[..rows] })
+        Ok(Self { isa, rows, depth, precision, layout, amx: None, words, scales: &rest[..rows] })
     }
 
     /// Rows.
@@ -135,6 +150,11 @@ impl<'a> ByteRows<'a> {
         self.scales.get(row).copied().unwrap_or(f32::NAN)
     }
 
+    /// What multiplies them in blocks, if they are laid out for that.
+    pub(super) const fn amx(&self) -> Option<Amx> {
+        self.amx
+    }
+
     /// Tiles that the rows are shared out to.
     pub(super) const fn tiles(&self) -> usize {
         self.layout.tiles(self.rows)
@@ -145,6 +165,19 @@ impl<'a> ByteRows<'a> {
     pub(super) fn words(&self, rows: Range<usize>) -> &'a [f32] {
         let row_words = self.depth.div_ceil(4) * self.layout.words;
         &self.words[rows.start * row_words..rows.end * row_words]
+    }
+
+    /// All words, and how many a row has: of those that lie one after the other.
+    #[inline(always)]
+    pub(super) const fn by_row(&self) -> (&'a [f32], usize) {
+        (self.words, self.depth.div_ceil(4) * self.layout.words)
+    }
+
+    /// The rows of some tiles, if rows lie one after the other: all tiles but the last are whole.
+    #[inline(always)]
+    pub(super) fn of_blocks(&self, tiles: Range<usize>) -> Range<usize> {
+        let row = |tile: usize| (tile * self.layout.tall).min(self.rows);
+        row(tiles.start)..row(tiles.end)
     }
 
     /// The scales of `rows`.
