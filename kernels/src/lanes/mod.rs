@@ -8,6 +8,7 @@
 //! [`crate::Isa::dispatch`], which enters the `target_feature` region; a helper that is not
 //! inlined into that region would turn each operation into a call.
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod asked;
@@ -22,13 +23,17 @@ pub(crate) mod emulation;
 mod features;
 mod fused;
 pub(crate) mod halves;
+pub(crate) mod matrices;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon_matrices;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod system;
+#[cfg(any(target_arch = "x86_64", test))]
 pub(crate) mod tiles;
 mod vector;
 mod virtual_lanes;

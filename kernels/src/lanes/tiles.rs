@@ -78,7 +78,6 @@ macro_rules! block {
         }
     };
 }
-#[allow(unused_imports, reason = "where no CPU has tiles, only tests run a block")]
 pub(super) use block;
 
 /// What tiles are configured to, as the CPU reads it: palette 1, eight tiles of [`SIDE`] rows of 64 bytes.
@@ -86,7 +85,6 @@ pub(super) use block;
 pub(crate) struct Configuration(pub(crate) [u8; 64]);
 
 /// All tiles whole: no block has fewer rows or bytes.
-#[allow(dead_code, reason = "where no CPU has tiles, only tests run a block")]
 pub(crate) const CONFIGURATION: Configuration = {
     let mut bytes = [0; 64];
     bytes[0] = 1;

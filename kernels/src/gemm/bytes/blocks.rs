@@ -13,14 +13,15 @@
 //!
 //! A block of rows that leaves half of the second-level cache to panels passes over all of them.
 
+use super::next::Next;
 use super::panel::PANEL;
 use super::rounding::RowPrecision;
 use super::rows::ByteRows;
 use super::weights::ByteMatrix;
 use crate::gemm::epilogue::Store;
+use crate::lanes::Lanes;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
 use crate::lanes::tiles::{Block, Machine, SIDE, STEP, Start, Sums, Tiles};
-use crate::lanes::{LINE, Lanes};
 use crate::parallel::share;
 use core::ops::Range;
 
@@ -69,33 +70,6 @@ impl<M: Machine> BytesKernel for Blocks<'_, M> {
     }
 }
 
-/// The lines of a panel that blocks ask memory for before it is theirs.
-#[derive(Clone, Copy)]
-struct Next {
-    /// Any address.
-    from: *const f32,
-    /// Lines for each row.
-    lines: usize,
-}
-
-impl Next {
-    #[inline(always)]
-    fn new(weight: &ByteMatrix<'_>, panel: usize, rows: usize) -> Self {
-        let (from, end) = (weight.panel(panel), weight.panel(panel + 1));
-        let lines = (end as usize - from as usize) / size_of::<[f32; LINE]>();
-        Self { from, lines: lines.div_ceil(rows) }
-    }
-
-    /// Asks for the share of so many rows.
-    #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, rows: usize) {
-        for _ in 0..rows * self.lines {
-            s.prefetch_outer(self.from);
-            self.from = self.from.wrapping_add(LINE);
-        }
-    }
-}
-
 /// The weights of a last step that begins among those of the step before.
 #[repr(C, align(64))]
 struct Last([f32; STEP]);
@@ -125,9 +99,8 @@ impl<B: Bytes, T: Tiles> Pass<'_, B, T> {
         let left = words.len() / PANEL % SIDE;
         let steps = words.len() / STEP;
         if left > 0 {
-            let (zeros, last) = self.last.0.split_at_mut(STEP - left * PANEL);
-            zeros.fill(0.0);
-            last.copy_from_slice(&words[steps * STEP..]);
+            // Before them are zeros, in all panels.
+            self.last.0[STEP - left * PANEL..].copy_from_slice(&words[steps * STEP..]);
         }
         let weights = Weights { words, steps, left: left > 0, scales };
         let total = self.rows.rows();

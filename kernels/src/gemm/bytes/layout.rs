@@ -3,11 +3,15 @@
 //! The rows of a tile lie side by side, `[steps][rows of the tile]`, so that a tile reads them in one
 //! direction. An element of a step is a word of four bytes, or two words, as the instruction set wants
 //! them; behind all tiles is one scale a row. For blocks, which AMX multiplies, they lie one after the other
-//! instead, `[rows][steps]`, or of 16 bits `[rows][high and low][steps]`.
+//! instead, `[rows][steps]`, or of 16 bits `[rows][high and low][steps]`. For pairs, which I8MM multiplies, a tile
+//! has two rows side by side, or the high and the low bytes of one, and two steps:
+//! `[steps / 2][pairs of the tile][2][2 steps]`, and of a step that is left over `[pairs of the tile][2]`.
 
 use super::rounding::{Rounding, RowPrecision, magnitude, round};
 use crate::isa::Isa;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
+use crate::lanes::matrices::Matrices;
+#[cfg(any(target_arch = "x86_64", test))]
 use crate::lanes::tiles;
 use crate::matrix::Matrix;
 use crate::parallel::share;
@@ -20,15 +24,27 @@ pub(super) struct Layout {
     pub(super) tall: usize,
     /// Words of a row for each four elements.
     pub(super) words: usize,
+    /// Rows that belong together: tiles have whole ones, the last of zeros where there is no row.
+    pub(super) unit: usize,
 }
 
-/// Rows from which a product is done in blocks. Blocks of fewer rows multiply up to eight times as fast as
+/// Rows from which a product on a CPU with AMX is done in blocks. Blocks of fewer rows multiply up to eight times as fast as
 /// VNNI what is in the first-level cache, but reading weights from an outer one takes as long as VNNI multiplies
 /// them with some 16 to 30 rows.
+#[cfg(any(target_arch = "x86_64", test))]
 pub(super) const FEWEST_ROWS: usize = 32;
 
 /// Steps from which a product is done in blocks: those of a tile.
+#[cfg(any(target_arch = "x86_64", test))]
 pub(super) const FEWEST_STEPS: usize = tiles::SIDE;
+
+/// Rows from which a product on a CPU with I8MM is done in pairs. Of fewer, reading the weights takes longest.
+#[cfg(target_arch = "aarch64")]
+const FEWEST_ROWS_OF_PAIRS: usize = 8;
+
+/// Pairs of the tallest tile: with half a vector of columns each, 24 registers of sums beside four of weights.
+#[cfg(target_arch = "aarch64")]
+pub(super) const TALL_PAIRS: usize = 6;
 
 /// Most words of a row for each four elements.
 pub(super) const MOST_WORDS: usize = 2;
@@ -38,14 +54,48 @@ impl Layout {
         isa.dispatch_bytes(Of(precision))
     }
 
+    /// How rows lie for what multiplies matrices, if a product of that shape is a matter for it.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub(super) fn of(
+        matrices: Matrices,
+        rows: usize,
+        depth: usize,
+        precision: RowPrecision,
+    ) -> Option<Self> {
+        match matrices {
+            #[cfg(target_arch = "x86_64")]
+            Matrices::Amx(_) => Self::of_blocks(rows, depth, precision),
+            #[cfg(target_arch = "aarch64")]
+            Matrices::Neon(_) => Self::of_pairs(rows, precision),
+        }
+    }
+
+    /// How rows lie for pairs, and whether a product of so many is done in pairs.
+    #[cfg(target_arch = "aarch64")]
+    fn of_pairs(rows: usize, precision: RowPrecision) -> Option<Self> {
+        (rows >= FEWEST_ROWS_OF_PAIRS).then_some(match precision {
+            RowPrecision::Eight => Self { tall: 2 * TALL_PAIRS, words: 1, unit: 2 },
+            RowPrecision::Sixteen => Self { tall: TALL_PAIRS, words: 2, unit: 1 },
+        })
+    }
+
+    /// The rows of some tiles of so many rows.
+    #[inline(always)]
+    pub(super) fn rows_of(self, rows: usize, tiles: Range<usize>) -> Range<usize> {
+        let (all, units) = (self.tiles(rows), rows.div_ceil(self.unit));
+        let first = |tile: usize| (share(units, all, tile).start * self.unit).min(rows);
+        first(tiles.start)..first(tiles.end)
+    }
+
     /// How rows lie for blocks, and whether a product of that shape is done in blocks: its last step reads whole
     /// tiles, and all blocks whole tiles of rows.
+    #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(rows: usize, depth: usize, precision: RowPrecision) -> Option<Self> {
         let fits = rows >= FEWEST_ROWS && depth.div_ceil(4) >= FEWEST_STEPS;
         fits.then_some(match precision {
-            RowPrecision::Eight => Self { tall: 2 * tiles::SIDE, words: 1 },
-            RowPrecision::Sixteen => Self { tall: tiles::SIDE, words: 2 },
+            RowPrecision::Eight => Self { tall: 2 * tiles::SIDE, words: 1, unit: 1 },
+            RowPrecision::Sixteen => Self { tall: tiles::SIDE, words: 2, unit: 1 },
         })
     }
 
@@ -65,9 +115,9 @@ impl BytesKernel for Of {
     #[inline(always)]
     fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) -> Layout {
         match (B::STORED, self.0) {
-            (Stored::Pairs, _) => Layout { tall: B::TALL, words: 2 },
-            (_, RowPrecision::Eight) => Layout { tall: B::TALL, words: 1 },
-            (_, RowPrecision::Sixteen) => Layout { tall: B::TALL / 2, words: 2 },
+            (Stored::Pairs, _) => Layout { tall: B::TALL, words: 2, unit: 1 },
+            (_, RowPrecision::Eight) => Layout { tall: B::TALL, words: 1, unit: 1 },
+            (_, RowPrecision::Sixteen) => Layout { tall: B::TALL / 2, words: 2, unit: 1 },
         }
     }
 }
@@ -117,8 +167,10 @@ impl BytesKernel for Quantise<'_, '_> {
 }
 
 /// Rounds the rows of some tiles for blocks, where they lie one after the other.
+#[cfg(any(target_arch = "x86_64", test))]
 pub(super) struct ByRow<'r, 'a>(pub(super) Quantise<'r, 'a>);
 
+#[cfg(any(target_arch = "x86_64", test))]
 impl BytesKernel for ByRow<'_, '_> {
     type Output = ();
 
@@ -134,6 +186,39 @@ impl BytesKernel for ByRow<'_, '_> {
         for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
             let to = InRow { words, steps };
             *scale = quantise::<B, _>(Row::new(x, first + i), precision, levels, to);
+        }
+    }
+}
+
+/// Rounds the rows of some tiles for pairs.
+#[cfg(target_arch = "aarch64")]
+pub(super) struct ByPair<'r, 'a>(pub(super) Quantise<'r, 'a>);
+
+#[cfg(target_arch = "aarch64")]
+impl BytesKernel for ByPair<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+        const { assert!(matches!(B::STORED, Stored::Signed)) };
+        let Quantise { x, precision, layout, tiles, mut words, mut scales } = self.0;
+        let steps = x.columns().div_ceil(4);
+        let levels = precision.levels(x.columns());
+        for tile in tiles {
+            let rows = layout.rows_of(x.rows(), tile..tile + 1);
+            let pairs = rows.len().div_ceil(layout.unit);
+            let (own, rest) = words.split_at_mut(pairs * 2 * steps);
+            if rows.len() < pairs * layout.unit {
+                // A row that is none.
+                own.fill(0.0);
+            }
+            let (own_scales, rest_scales) = scales.split_at_mut(rows.len());
+            for (i, (row, scale)) in rows.zip(own_scales).enumerate() {
+                let (pair, member) = (i / layout.unit, i % layout.unit);
+                let to = InPair { words: own, pair, member, height: pairs, steps };
+                *scale = quantise::<B, _>(Row::new(x, row), precision, levels, to);
+            }
+            (words, scales) = (rest, rest_scales);
         }
     }
 }
@@ -210,12 +295,14 @@ unsafe impl Place for InTile<'_> {
 }
 
 /// By itself, the first words of all steps first.
+#[cfg(any(target_arch = "x86_64", test))]
 struct InRow<'w> {
     /// Of the row.
     words: &'w mut [f32],
     steps: usize,
 }
 
+#[cfg(any(target_arch = "x86_64", test))]
 // SAFETY: word `word < words` of step `step < steps` of a slice that has them all.
 unsafe impl Place for InRow<'_> {
     #[inline(always)]
@@ -225,6 +312,43 @@ unsafe impl Place for InRow<'_> {
     #[inline(always)]
     fn at(&self, step: usize, word: usize, _: usize) -> usize {
         word * self.steps + step
+    }
+    #[inline(always)]
+    fn words(&mut self) -> &mut [f32] {
+        self.words
+    }
+}
+
+/// Beside the other row of its pair, or its high bytes beside its low ones, two steps at a time.
+#[cfg(target_arch = "aarch64")]
+struct InPair<'w> {
+    /// Of the tile.
+    words: &'w mut [f32],
+    /// The pair's place in its tile, which row of it this is, and how many the tile has.
+    pair: usize,
+    member: usize,
+    height: usize,
+    steps: usize,
+}
+
+#[cfg(target_arch = "aarch64")]
+// SAFETY: pair `pair < height`, and of it one of two rows, of step `step < steps`, of a slice that has them all.
+unsafe impl Place for InPair<'_> {
+    #[inline(always)]
+    fn has(&self, steps: usize, words: usize) -> bool {
+        self.pair < self.height
+            && self.member + words <= 2
+            && steps == self.steps
+            && self.words.len() == 2 * steps * self.height
+    }
+    #[inline(always)]
+    fn at(&self, step: usize, word: usize, _: usize) -> usize {
+        let of_pair = self.member + word;
+        if step / 2 < self.steps / 2 {
+            (step / 2 * self.height + self.pair) * 4 + 2 * of_pair + step % 2
+        } else {
+            self.steps / 2 * self.height * 4 + 2 * self.pair + of_pair
+        }
     }
     #[inline(always)]
     fn words(&mut self) -> &mut [f32] {

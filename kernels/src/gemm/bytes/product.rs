@@ -11,12 +11,16 @@
 //! * More: a block of rows, whose bytes stay in the second-level cache, passes over all panels; a panel is
 //!   multiplied from the first or second-level cache, and its tiles ask for the next one meanwhile.
 //!
-//! With AMX many rows are multiplied in blocks instead, of which `blocks.rs` tells.
+//! With AMX many rows are multiplied in blocks instead, of which `blocks.rs` tells; with I8MM in pairs, of which
+//! `pairs.rs` does.
 //!
 //! Threads take ranges of panels, and ranges of tiles as well when there are too few panels to go round.
 
+#[cfg(target_arch = "x86_64")]
 use super::blocks::Blocks;
 use super::form::{Digits, Integers, Single};
+#[cfg(target_arch = "aarch64")]
+use super::pairs::Pairs;
 use super::panel::PANEL;
 use super::rounding::RowPrecision;
 use super::rows::ByteRows;
@@ -24,6 +28,8 @@ use super::weights::ByteMatrix;
 use crate::gemm::epilogue::{Epilogue, Store};
 use crate::gemm::microkernel::{Ahead, Form, Lines, Panels, Rows, multiply, multiply_in_phases};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::lanes::matrices::Matrices;
 use crate::lanes::{LINE, Lanes};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Parallelism, share};
@@ -54,9 +60,14 @@ pub(super) fn run(
     parallelism: Parallelism<'_>,
 ) {
     let store = Store::new(epilogue, c);
-    match rows.amx() {
-        Some(amx) => split(rows, weight, parallelism, &|tiles, panels| {
+    match rows.matrices() {
+        #[cfg(target_arch = "x86_64")]
+        Some(Matrices::Amx(amx)) => split(rows, weight, parallelism, &|tiles, panels| {
             amx.enter(Blocks { machine: amx, rows, weight, store: &store, tiles, panels });
+        }),
+        #[cfg(target_arch = "aarch64")]
+        Some(Matrices::Neon(neon)) => split(rows, weight, parallelism, &|tiles, panels| {
+            neon.enter(Pairs { set: neon, rows, weight, store: &store, tiles, panels });
         }),
         None => {
             let job = Job { rows, weight, store };

@@ -1,10 +1,14 @@
 //! The other operand: rows, rounded as they come.
 
-use super::layout::{ByRow, Layout, MOST_WORDS, Quantise};
+#[cfg(target_arch = "aarch64")]
+use super::layout::ByPair;
+#[cfg(target_arch = "x86_64")]
+use super::layout::ByRow;
+use super::layout::{Layout, MOST_WORDS, Quantise};
 use super::rounding::{MOST_DEPTH, RowPrecision};
 use crate::gemm::error::GemmError;
 use crate::isa::Isa;
-use crate::lanes::amx::Amx;
+use crate::lanes::matrices::Matrices;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
@@ -36,8 +40,8 @@ pub struct ByteRows<'a> {
     depth: usize,
     precision: RowPrecision,
     layout: Layout,
-    /// What multiplies them in blocks, if they are laid out for that.
-    amx: Option<Amx>,
+    /// What multiplies matrices of them, if they are laid out for that.
+    matrices: Option<Matrices>,
     /// Tile after tile, or row after row.
     words: &'a [f32],
     /// One a row.
@@ -71,11 +75,22 @@ impl<'a> ByteRows<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
-        let blocks = Layout::of_blocks(x.rows(), x.columns(), precision);
-        if let (Some(layout), Some(amx)) = (blocks, isa.amx()) {
-            let round = |tiles: Quantise<'_, '_>| amx.enter(ByRow(tiles));
+        let shape = (x.rows(), x.columns());
+        let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
+        let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
+        if let Some((matrices, layout)) = matrices {
+            #[cfg_attr(
+                not(any(target_arch = "x86_64", target_arch = "aarch64")),
+                allow(unused_variables)
+            )]
+            let round = |tiles: Quantise<'_, '_>| match matrices {
+                #[cfg(target_arch = "x86_64")]
+                Matrices::Amx(amx) => amx.enter(ByRow(tiles)),
+                #[cfg(target_arch = "aarch64")]
+                Matrices::Neon(neon) => neon.enter(ByPair(tiles)),
+            };
             let read = Self::quantise_by((isa, layout), x, precision, buffer, parallelism, &round);
-            return Ok(Self { amx: Some(amx), ..read? });
+            return Ok(Self { matrices: Some(matrices), ..read? });
         }
         let round = |tiles: Quantise<'_, '_>| isa.dispatch_bytes(tiles);
         let set = (isa, Layout::new(isa, precision));
@@ -98,7 +113,8 @@ impl<'a> ByteRows<'a> {
             return Err(GemmError::RowsLength { expected, found });
         };
         let row_words = depth.div_ceil(4) * layout.words;
-        let (words, rest) = buffer.split_at_mut(rows * row_words);
+        let all_words = rows.next_multiple_of(layout.unit) * row_words;
+        let (words, rest) = buffer.split_at_mut(all_words);
         let scales = &mut rest[..rows];
         let tiles = layout.tiles(rows);
         let tasks = tiles.min((rows * depth).div_ceil(TASK));
@@ -111,17 +127,19 @@ impl<'a> ByteRows<'a> {
             let (words, scales) = (SharedMut::new(words), SharedMut::new(scales));
             parallelism.for_each(tasks, &|task| {
                 let own = share(tiles, tasks, task);
-                let first = share(rows, tiles, own.start).start;
-                let count = share(rows, tiles, own.end - 1).end - first;
+                let Range { start: first, end } = layout.rows_of(rows, own.clone());
+                let count = end - first;
+                let units = count.next_multiple_of(layout.unit);
                 // SAFETY: rows of the buffer, and each tile is one task's.
                 let (words, scales) = unsafe {
-                    (words.part(first * row_words, count * row_words), scales.part(first, count))
+                    (words.part(first * row_words, units * row_words), scales.part(first, count))
                 };
                 round(Quantise { x: &x, precision, layout, tiles: own, words, scales });
             });
         }
-        let (words, rest) = buffer.split_at(rows * row_words);
-        Ok(Self { isa, rows, depth, precision, layout, amx: None, words, scales: &rest[..rows] })
+        let (words, rest) = buffer.split_at(all_words);
+        let scales = &rest[..rows];
+        Ok(Self { isa, rows, depth, precision, layout, matrices: None, words, scales })
     }
 
     /// Rows.
@@ -150,9 +168,25 @@ impl<'a> ByteRows<'a> {
         self.scales.get(row).copied().unwrap_or(f32::NAN)
     }
 
-    /// What multiplies them in blocks, if they are laid out for that.
-    pub(super) const fn amx(&self) -> Option<Amx> {
-        self.amx
+    /// What multiplies matrices of them, if they are laid out for that.
+    pub(super) const fn matrices(&self) -> Option<Matrices> {
+        self.matrices
+    }
+
+    /// The rows of some tiles of pairs.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn of_pairs(&self, tiles: Range<usize>) -> Range<usize> {
+        self.layout.rows_of(self.rows, tiles)
+    }
+
+    /// The words of the pairs of `rows`, those of a tile.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn pairs(&self, rows: Range<usize>) -> &'a [f32] {
+        let row_words = self.depth.div_ceil(4) * self.layout.words;
+        let end = rows.end.next_multiple_of(self.layout.unit);
+        &self.words[rows.start * row_words..end * row_words]
     }
 
     /// Tiles that the rows are shared out to.
@@ -168,12 +202,14 @@ impl<'a> ByteRows<'a> {
     }
 
     /// All words, and how many a row has: of those that lie one after the other.
+    #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) const fn by_row(&self) -> (&'a [f32], usize) {
         (self.words, self.depth.div_ceil(4) * self.layout.words)
     }
 
     /// The rows of some tiles, if rows lie one after the other: all tiles but the last are whole.
+    #[cfg(any(target_arch = "x86_64", test))]
     #[inline(always)]
     pub(super) fn of_blocks(&self, tiles: Range<usize>) -> Range<usize> {
         let row = |tile: usize| (tile * self.layout.tall).min(self.rows);

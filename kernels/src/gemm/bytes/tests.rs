@@ -8,9 +8,12 @@ use super::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};
 use crate::activation::Activation;
 use crate::gemm::epilogue::{Epilogue, Residual, Store};
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
 use crate::lanes::amx::{Amx, none_granted};
 use crate::lanes::bytes::BytesKernel;
 use crate::lanes::emulation::Emulation;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::matrices::Matrices;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Executor, Parallelism};
 use crate::reference::gemm_bytes::gemm_bytes as oracle;
@@ -37,27 +40,26 @@ enum How {
     #[cfg(target_arch = "x86_64")]
     Vectors(crate::lanes::vnni::Vnni512),
     /// The CPU.
+    #[cfg(target_arch = "x86_64")]
     Amx(Amx),
 }
 
 impl How {
     /// Every way that this machine has.
     fn all() -> Vec<Self> {
-        let mut all = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
-        if let Some(vnni) = pulp::x86::V4::try_new()
+        let vectors = pulp::x86::V4::try_new()
             .filter(|_| Isa::available().any(|isa| isa.name() == "avx512"))
             .and_then(crate::lanes::vnni::Vnni512::beside)
-        {
-            all.push(Self::Vectors(vnni));
+            .map(Self::Vectors);
+        #[cfg(target_arch = "x86_64")]
+        let cpu = Isa::best().matrices().map(|Matrices::Amx(amx)| Self::Amx(amx));
+        #[cfg(not(target_arch = "x86_64"))]
+        let (vectors, cpu) = (None, None);
+        if cpu.is_none() {
+            SKIPPED.call_once(|| println!("skipped: amx, which this machine does not have"));
         }
-        match Isa::best().amx() {
-            Some(amx) => all.push(Self::Amx(amx)),
-            None => {
-                SKIPPED.call_once(|| println!("skipped: amx, which this machine does not have"))
-            }
-        }
-        all
+        [Some(Self::Scalar), vectors, cpu].into_iter().flatten().collect()
     }
 
     fn name(self) -> &'static str {
@@ -65,6 +67,7 @@ impl How {
             Self::Scalar => "emulation",
             #[cfg(target_arch = "x86_64")]
             Self::Vectors(_) => "emulation beside avx512",
+            #[cfg(target_arch = "x86_64")]
             Self::Amx(_) => "amx",
         }
     }
@@ -85,6 +88,7 @@ impl How {
             Self::Scalar => on!(Emulation).run::<pulp::Scalar, 4, 4>(pulp::Scalar),
             #[cfg(target_arch = "x86_64")]
             Self::Vectors(vnni) => vnni.enter(on!(Emulation)),
+            #[cfg(target_arch = "x86_64")]
             Self::Amx(amx) => amx.enter(on!(amx)),
         }
     }
@@ -106,6 +110,7 @@ impl How {
             Self::Scalar => ByRow(tiles).run::<pulp::Scalar, 4, 4>(pulp::Scalar),
             #[cfg(target_arch = "x86_64")]
             Self::Vectors(vnni) => vnni.enter(ByRow(tiles)),
+            #[cfg(target_arch = "x86_64")]
             Self::Amx(amx) => amx.enter(ByRow(tiles)),
         };
         let set = (Isa::SCALAR, layout);
@@ -194,7 +199,7 @@ fn every_shape_around_every_edge_is_equal() {
                 for (turn, how) in How::all().into_iter().enumerate() {
                     for (place, &rows) in ROWS.iter().enumerate() {
                         // Each of them with each in turn where it is emulated.
-                        if (index + place + seed + turn) % 3 > 0 && !matches!(how, How::Amx(_)) {
+                        if (index + place + seed + turn) % 3 > 0 && how.name() != "amx" {
                             continue;
                         }
                         let x = &x[..rows * depth];
@@ -436,8 +441,8 @@ fn without_amx_or_its_leave_products_are_the_same() {
             let mut room = vec![POISON; ByteRows::len(rows, depth, precision).expect("small")];
             let x = Matrix::new(&x, rows, depth).expect("X");
             let read = ByteRows::quantise(isa, x, precision, &mut room, serial).expect("X");
-            let in_blocks = blocks.unwrap_or(isa.has_tiles());
-            assert_eq!(read.amx().is_some(), in_blocks, "{isa}");
+            let in_blocks = blocks.unwrap_or(isa.has_matrix_products());
+            assert_eq!(read.matrices().is_some(), in_blocks, "{isa}");
             let mut c = vec![POISON; rows * columns];
             let view = MatrixMut::new(&mut c, rows, columns).expect("C");
             gemm_bytes(&read, &matrix, &Epilogue::default(), view, serial).expect("a fit");
@@ -445,12 +450,21 @@ fn without_amx_or_its_leave_products_are_the_same() {
         };
         for isa in Isa::available() {
             product(isa, None);
-            product(isa.without_tiles(), Some(false));
+            product(isa.without_matrix_products(), Some(false));
             product(isa.without_dot_products(), Some(false));
+            #[cfg(target_arch = "x86_64")]
             none_granted(|| {
-                assert!(!isa.has_tiles(), "{isa}");
+                assert!(!isa.has_matrix_products(), "{isa}");
                 product(isa, Some(false));
             });
         }
+    }
+}
+
+/// Where a run must not pass over what multiplies matrices of bytes, it says so.
+#[test]
+fn required_matrix_products_are_present() {
+    if std::env::var_os("SIMDFORMER_REQUIRE_MATRIX_PRODUCTS").is_some_and(|value| value == "1") {
+        assert!(Isa::best().has_matrix_products(), "they are required and missing");
     }
 }

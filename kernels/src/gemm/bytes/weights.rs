@@ -168,6 +168,7 @@ impl<'a> ByteMatrix<'a> {
     }
 
     /// The words of `panel`: bytes, scales and offsets.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
     #[inline(always)]
     pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
         let words = panel_words(self.depth);
