@@ -29,7 +29,9 @@
 //! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
 //! they are plain Rust, and the fraction is small. The limit of `gemm_bytes` is `byte_peak`, four
 //! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
-//! `fma_peak`; rows in 16 bits count as two of bytes.
+//! `fma_peak`; rows in 16 bits count as two of bytes. It goes without AMX and I8MM: on CPUs that have one,
+//! `gemm_bytes/amx` or `gemm_bytes/i8mm` (and `-16`) is the same product with it, and its limit `matrix_peak`,
+//! products of small matrices of bytes in registers.
 //! `gemm/bf16` and `gemm/f16` have weights of two bytes, and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;

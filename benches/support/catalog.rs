@@ -14,6 +14,9 @@ use simdformer_kernels::{Activation, Epilogue, Isa, RowPrecision, Storage};
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
 
+/// Rows of A from which small matrices of bytes are multiplied at once.
+const MANY_ROWS: usize = 32;
+
 const GEMM: [Shape; 22] = [
     Shape(512, 512, 512),
     Shape(1024, 1024, 1024),
@@ -169,9 +172,25 @@ fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
             limits.push(Limit::Read(copies * bytes::bytes(shape)));
         }
         let kernels = kinds.into_iter().flat_map(|(kind, precision)| {
-            family(options, kind, move |isa| bytes::product(isa, shape, precision, copies))
+            family(options, kind, move |isa| {
+                bytes::product(isa.without_matrix_products(), shape, precision, copies)
+            })
         });
-        groups.push(Group { shape: name, limits, kernels: kernels.collect() });
+        groups.push(Group { shape: name.clone(), limits, kernels: kernels.collect() });
+        // Many rows by AMX or I8MM, where there is one.
+        if shape.0 >= MANY_ROWS && options.isa.has_matrix_products() {
+            let kinds = if options.isa.name() == "neon" {
+                ["gemm_bytes/i8mm", "gemm_bytes/i8mm-16"]
+            } else {
+                ["gemm_bytes/amx", "gemm_bytes/amx-16"]
+            };
+            let kinds = kinds.into_iter().zip([RowPrecision::Eight, RowPrecision::Sixteen]);
+            let kernels = kinds.flat_map(|(kind, precision)| {
+                family(options, kind, move |isa| bytes::product(isa, shape, precision, copies))
+            });
+            let limits = vec![Limit::Matrices];
+            groups.push(Group { shape: name, limits, kernels: kernels.collect() });
+        }
     };
     for &shape in GEMM.iter().chain(&options.shapes) {
         group(shape, shape.name(), 1);

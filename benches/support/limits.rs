@@ -64,6 +64,28 @@ pub(crate) fn byte_peak(isa: Isa) -> Work {
     })
 }
 
+/// Multiply-adds of bytes by what multiplies small matrices of them, in registers, nothing else; in vectors where
+/// there is no such instruction.
+pub(crate) fn matrix_peak(isa: Isa) -> Work {
+    #[cfg(target_arch = "x86_64")]
+    if isa.has_matrix_products() {
+        let operations = 2.0 * (FMA_STEPS * x86::TILE_PRODUCTS) as f64;
+        return Work::new(operations, 0.0, move |_| {
+            // SAFETY: this process may use tiles, and nothing else in this thread does.
+            unsafe { x86::dot_tiles(black_box(FMA_STEPS)) };
+        });
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa.has_matrix_products() {
+        let operations = 2.0 * (FMA_STEPS * 2 * aarch64::CHAINS) as f64;
+        return Work::new(operations, 0.0, move |_| {
+            // SAFETY: the CPU has the instruction.
+            black_box(unsafe { aarch64::matrices(black_box(FMA_STEPS)) });
+        });
+    }
+    byte_peak(isa)
+}
+
 /// Reads `bytes` bytes, rounded up to whole turns of the loop, in the order that is fastest here.
 pub(crate) fn read_bandwidth(isa: Isa, bytes: usize) -> Work {
     let floats = (bytes / 4).next_multiple_of(READ_TURN).max(READ_TURN);
@@ -269,6 +291,41 @@ mod x86 {
         acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(_mm256_extract_epi32::<0>(x)))
     }
 
+    /// Multiply-adds of four products of tiles.
+    pub(super) const TILE_PRODUCTS: usize = 4 * 16 * 16 * 64;
+
+    /// Two tiles by two, as in a block, all of them zeros.
+    ///
+    /// # Safety
+    /// This process may use the tiles of AMX, and this thread has not configured them.
+    pub(super) unsafe fn dot_tiles(steps: usize) {
+        // Palette 1, and eight tiles of 64 bytes and sixteen rows.
+        let mut configuration = [0u8; 64];
+        configuration[0] = 1;
+        for tile in 0..8 {
+            (configuration[16 + 2 * tile], configuration[48 + tile]) = (64, 16);
+        }
+        // SAFETY: the caller's contract; the configuration is read, and nothing is written.
+        unsafe {
+            std::arch::asm!(
+                "ldtilecfg [{configuration}]",
+                "2:",
+                "tdpbusd tmm0, tmm4, tmm6",
+                "tdpbusd tmm1, tmm4, tmm7",
+                "tdpbusd tmm2, tmm5, tmm6",
+                "tdpbusd tmm3, tmm5, tmm7",
+                "dec {steps}",
+                "jnz 2b",
+                "tilerelease",
+                configuration = in(reg) &configuration,
+                steps = inout(reg) steps => _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack, readonly),
+            );
+        }
+    }
+
     /// Eight vectors a turn, from `STREAMS` places at once; `data` is whole turns of each stream.
     #[target_feature(enable = "avx512f")]
     pub(super) fn read_avx512<const STREAMS: usize, const PREFETCH: bool>(data: &[f32]) -> u32 {
@@ -386,6 +443,27 @@ mod aarch64 {
                 unsafe {
                     asm!(
                         "sdot {x:v}.4s, {a:v}.16b, {b:v}.16b",
+                        x = inout(vreg) *x,
+                        a = in(vreg) a,
+                        b = in(vreg) b,
+                        options(pure, nomem, nostack, preserves_flags)
+                    );
+                }
+            }
+        }
+        acc.iter().fold(0, |sum: i32, &x| sum.wrapping_add(vaddvq_s32(x)))
+    }
+    /// As `dot`, two rows of eight bytes with two columns.
+    #[target_feature(enable = "neon,i8mm")]
+    pub(super) fn matrices(steps: usize) -> i32 {
+        let [a, b]: [int8x16_t; 2] = black_box([vdupq_n_s8(3), vdupq_n_s8(-5)]);
+        let mut acc: [int32x4_t; SUMS] = [vdupq_n_s32(0); SUMS];
+        for _ in 0..steps {
+            for x in &mut acc {
+                // SAFETY: the function has the instruction, which changes `x` alone.
+                unsafe {
+                    asm!(
+                        "smmla {x:v}.4s, {a:v}.16b, {b:v}.16b",
                         x = inout(vreg) *x,
                         a = in(vreg) a,
                         b = in(vreg) b,

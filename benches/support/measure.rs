@@ -15,6 +15,8 @@ pub(crate) enum Limit {
     Fma,
     /// Multiply-adds of bytes in registers.
     Bytes,
+    /// Multiply-adds of bytes by what multiplies small matrices of them.
+    Matrices,
     /// Reading that many bytes again and again.
     Read(usize),
     /// Reading `inputs` streams and writing one, that many bytes in all.
@@ -26,6 +28,7 @@ impl Limit {
         match self {
             Self::Fma => "fma_peak",
             Self::Bytes => "byte_peak",
+            Self::Matrices => "matrix_peak",
             Self::Read(_) => "read_bandwidth",
             Self::Copy { .. } => "copy_bandwidth",
         }
@@ -34,7 +37,7 @@ impl Limit {
     const fn unit(self) -> &'static str {
         match self {
             Self::Fma => "GFLOP/s",
-            Self::Bytes => "GOP/s",
+            Self::Bytes | Self::Matrices => "GOP/s",
             _ => "GB/s",
         }
     }
@@ -42,7 +45,7 @@ impl Limit {
     /// Billions of what this limit counts in one call of `work`.
     fn amount(self, work: Amount) -> f64 {
         1e-9 * match self {
-            Self::Fma | Self::Bytes => work.flops,
+            Self::Fma | Self::Bytes | Self::Matrices => work.flops,
             _ => work.bytes,
         }
     }
@@ -60,6 +63,7 @@ impl Limit {
         match self {
             Self::Fma => limits::fma_peak(isa),
             Self::Bytes => limits::byte_peak(isa),
+            Self::Matrices => limits::matrix_peak(isa),
             Self::Read(bytes) => limits::read_bandwidth(isa, bytes / copies),
             Self::Copy { bytes, inputs } => limits::copy_bandwidth(isa, bytes / copies, inputs),
         }
@@ -272,6 +276,7 @@ fn own_limit(kernel: &Kernel) -> Limit {
     match kernel.name.as_str() {
         "fma_peak" => Limit::Fma,
         "byte_peak" => Limit::Bytes,
+        "matrix_peak" => Limit::Matrices,
         "copy_bandwidth" => Limit::Copy { bytes: 0, inputs: 1 },
         _ => Limit::Read(0),
     }

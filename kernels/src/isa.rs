@@ -10,9 +10,16 @@
 //! `Lanes` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
 //! implements `Bytes` and gets an arm in `dispatch_bytes`.
 
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::amx::Amx;
 use crate::lanes::bytes::BytesKernel;
+use crate::lanes::matrices::Matrices;
 #[cfg(target_arch = "aarch64")]
 use crate::lanes::neon_bytes::{NeonBytes, NeonDot};
+#[cfg(target_arch = "aarch64")]
+use crate::lanes::neon_matrices::NeonMatrices;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::system::system_saves;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::vnni::{Vnni256, Vnni512};
 #[cfg(target_arch = "x86_64")]
@@ -42,6 +49,8 @@ pub struct Isa {
     level: Level,
     /// Whether instructions that multiply and add up bytes are used where the CPU has them.
     dot_products: bool,
+    /// Whether instructions that multiply matrices of bytes are used where the CPU has them.
+    matrix_products: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -183,15 +192,30 @@ impl Isa {
     }
 
     const fn of(level: Level) -> Self {
-        Self { level, dot_products: true }
+        Self { level, dot_products: true, matrix_products: true }
     }
 
     /// This set as on a CPU without instructions that multiply and add up bytes (VNNI beside AVX2 and
-    /// AVX-512, the dot products of NEON): products of bytes are slower and have the same bits, and
-    /// everything else stays as it is. For measuring and testing what such a CPU would do; the two are
+    /// AVX-512, the dot products of NEON), nor matrices of them: products of bytes are slower and have the same
+    /// bits, and everything else stays as it is. For measuring and testing what such a CPU would do; the two are
     /// equal to each other.
     pub const fn without_dot_products(self) -> Self {
-        Self { level: self.level, dot_products: false }
+        Self { level: self.level, dot_products: false, matrix_products: false }
+    }
+
+    /// This set as on a CPU without instructions that multiply small matrices of bytes (AMX beside AVX-512,
+    /// I8MM beside NEON), or in a process that may not use them: products of many rows with weights in bytes
+    /// are slower and have the same bits, and everything else stays as it is. For measuring and testing, and for
+    /// programs that want no tiles of AMX in the state of their threads; the two are equal to each other.
+    pub const fn without_matrix_products(self) -> Self {
+        Self { matrix_products: false, ..self }
+    }
+
+    /// Whether many rows are multiplied with weights in bytes by instructions that multiply small matrices of
+    /// them: the CPU has them, and for AMX the system lets this process use them, which it is asked once, when
+    /// it first matters.
+    pub fn has_matrix_products(self) -> bool {
+        self.matrices().is_some()
     }
 
     fn find(name: &str) -> Option<(&'static str, Option<Self>)> {
@@ -335,6 +359,22 @@ impl Isa {
         !matches!(self.level, Level::Scalar(_))
     }
 
+    /// What multiplies matrices of bytes beside this set, if this CPU has it and the system lets us.
+    pub(crate) fn matrices(self) -> Option<Matrices> {
+        if !self.dot_products || !self.matrix_products {
+            return None;
+        }
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => Vnni512::beside(token).and_then(Amx::beside).map(Matrices::Amx),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(token) => {
+                NeonDot::beside(token).and_then(NeonMatrices::beside).map(Matrices::Neon)
+            }
+            _ => None,
+        }
+    }
+
     /// As [`Isa::dispatch`], for work on bytes, with the best that this set and this CPU have.
     #[inline]
     pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
@@ -432,27 +472,6 @@ const XCR0_AVX: u64 = 0b110;
 /// As well as mask registers and both halves of the 512-bit registers.
 #[cfg(target_arch = "x86_64")]
 const XCR0_AVX512: u64 = 0b1110_0110;
-
-/// Whether the operating system saves all register state in `wanted`. CPUID alone does not tell:
-/// hypervisors and boot options can leave the state disabled.
-#[cfg(target_arch = "x86_64")]
-fn system_saves(wanted: u64) -> bool {
-    use core::arch::x86_64::{__cpuid, _xgetbv};
-
-    #[target_feature(enable = "xsave")]
-    fn state() -> u64 {
-        // SAFETY: XCR0 always exists where XGETBV does.
-        unsafe { _xgetbv(0) }
-    }
-
-    const XSAVE_AND_OSXSAVE: u32 = 0b11 << 26;
-    let features = __cpuid(1).ecx;
-    if features & XSAVE_AND_OSXSAVE != XSAVE_AND_OSXSAVE {
-        return false;
-    }
-    // SAFETY: CPUID reports XSAVE, and the operating system has enabled it.
-    unsafe { state() & wanted == wanted }
-}
 
 #[cfg(test)]
 mod tests {

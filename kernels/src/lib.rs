@@ -10,7 +10,7 @@
 //! |---|---|---|---|---|
 //! | [`gemm`] on a [`PackedMatrix`], [`gemm_unpacked`], fused epilogue | 6 x 64 tile | 6 x 16 | 6 x 16 | 6 x 8 |
 //! | [`gemm`] with weights of 16 bits ([`Storage`]), widened exactly | 6 x 64 | 5 x 16 | 6 x 16 | 5 x 8 |
-//! | [`gemm_bytes`] on a [`ByteMatrix`] and [`ByteRows`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without | plain Rust |
+//! | [`gemm_bytes`] on a [`ByteMatrix`] and [`ByteRows`], weights in eight bits | 12 x 32 with VNNI, 6 x 32 without; many rows 32 x 32 with AMX | 6 x 16 with AVX-VNNI, 4 x 16 without | 6 x 16 with dot products, 3 x 16 without; many rows 12 x 8 with I8MM | plain Rust |
 //! | [`screen`]: the largest element of each row of a product | 12 x 32 bytes with VNNI, 6 x 32 without | 2 x 32 | 2 x 32 with dot products, 1 x 32 without | plain Rust |
 //! | [`attention`], [`attention_cached`], [`attention_step`] | 16 keys a vector | 8 | 4 | 8 |
 //! | [`norm`], [`mod@softmax`], [`activation`], [`embedding`], [`topk`], [`position`], [`relative`] | yes | yes | yes | yes |

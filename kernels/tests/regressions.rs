@@ -24,7 +24,7 @@
 //! | 19 | rows after the last whole tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
 //! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`; `gemm_bitwise.rs`: `instruction_sets_with_fma_agree_bitwise` |
 //! | 21 | a wrong register in some column | [`counting_numbers_times_the_identity`] |
-//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | AMX is not used |
+//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | `gemm/bytes/tests.rs`: the blocks on an emulation of the tiles, and `without_amx_or_its_leave_products_are_the_same` |
 //! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `neighbours_do_not_reach_a_row` |
 //! | 24 | more threads than tiles | [`more_threads_than_work`] |
 //! | 25, 26, 27 | int8: signs, saturation, range ends | bytes are in the screen: `screen/tests.rs`: `sums_of_products_of_bytes_are_exact`, `a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out`; sums cannot saturate, as `screen/bound.rs` checks when it compiles |

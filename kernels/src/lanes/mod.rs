@@ -9,19 +9,32 @@
 //! inlined into that region would turn each operation into a call.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod asked;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod bytes;
+#[cfg(test)]
+pub(crate) mod emulation;
 #[cfg(target_arch = "x86_64")]
 mod features;
 mod fused;
 pub(crate) mod halves;
+pub(crate) mod matrices;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon_matrices;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod system;
+#[cfg(any(target_arch = "x86_64", test))]
+pub(crate) mod tiles;
 mod vector;
 mod virtual_lanes;
 #[cfg(target_arch = "x86_64")]

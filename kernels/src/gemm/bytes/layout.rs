@@ -2,11 +2,17 @@
 //!
 //! The rows of a tile lie side by side, `[steps][rows of the tile]`, so that a tile reads them in one
 //! direction. An element of a step is a word of four bytes, or two words, as the instruction set wants
-//! them; behind all tiles is one scale a row.
+//! them; behind all tiles is one scale a row. For blocks, which AMX multiplies, they lie one after the other
+//! instead, `[rows][steps]`, or of 16 bits `[rows][high and low][steps]`. For pairs, which I8MM multiplies, a tile
+//! has two rows side by side, or the high and the low bytes of one, and two steps:
+//! `[steps / 2][pairs of the tile][2][2 steps]`, and of a step that is left over `[pairs of the tile][2]`.
 
 use super::rounding::{Rounding, RowPrecision, magnitude, round};
 use crate::isa::Isa;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
+use crate::lanes::matrices::Matrices;
+#[cfg(any(target_arch = "x86_64", test))]
+use crate::lanes::tiles;
 use crate::matrix::Matrix;
 use crate::parallel::share;
 use core::ops::Range;
@@ -15,10 +21,30 @@ use core::ops::Range;
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Rows of the tallest tile.
-    tall: usize,
+    pub(super) tall: usize,
     /// Words of a row for each four elements.
     pub(super) words: usize,
+    /// Rows that belong together: tiles have whole ones, the last of zeros where there is no row.
+    pub(super) unit: usize,
 }
+
+/// Rows from which a product on a CPU with AMX is done in blocks. Blocks of fewer rows multiply up to eight times as fast as
+/// VNNI what is in the first-level cache, but reading weights from an outer one takes as long as VNNI multiplies
+/// them with some 16 to 30 rows.
+#[cfg(any(target_arch = "x86_64", test))]
+pub(super) const FEWEST_ROWS: usize = 32;
+
+/// Steps from which a product is done in blocks: those of a tile.
+#[cfg(any(target_arch = "x86_64", test))]
+pub(super) const FEWEST_STEPS: usize = tiles::SIDE;
+
+/// Rows from which a product on a CPU with I8MM is done in pairs. Of fewer, reading the weights takes longest.
+#[cfg(target_arch = "aarch64")]
+const FEWEST_ROWS_OF_PAIRS: usize = 8;
+
+/// Pairs of the tallest tile: with half a vector of columns each, 24 registers of sums beside four of weights.
+#[cfg(target_arch = "aarch64")]
+pub(super) const TALL_PAIRS: usize = 6;
 
 /// Most words of a row for each four elements.
 pub(super) const MOST_WORDS: usize = 2;
@@ -26,6 +52,51 @@ pub(super) const MOST_WORDS: usize = 2;
 impl Layout {
     pub(super) fn new(isa: Isa, precision: RowPrecision) -> Self {
         isa.dispatch_bytes(Of(precision))
+    }
+
+    /// How rows lie for what multiplies matrices, if a product of that shape is a matter for it.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+    pub(super) fn of(
+        matrices: Matrices,
+        rows: usize,
+        depth: usize,
+        precision: RowPrecision,
+    ) -> Option<Self> {
+        match matrices {
+            #[cfg(target_arch = "x86_64")]
+            Matrices::Amx(_) => Self::of_blocks(rows, depth, precision),
+            #[cfg(target_arch = "aarch64")]
+            Matrices::Neon(_) => Self::of_pairs(rows, precision),
+        }
+    }
+
+    /// How rows lie for pairs, and whether a product of so many is done in pairs.
+    #[cfg(target_arch = "aarch64")]
+    fn of_pairs(rows: usize, precision: RowPrecision) -> Option<Self> {
+        (rows >= FEWEST_ROWS_OF_PAIRS).then_some(match precision {
+            RowPrecision::Eight => Self { tall: 2 * TALL_PAIRS, words: 1, unit: 2 },
+            RowPrecision::Sixteen => Self { tall: TALL_PAIRS, words: 2, unit: 1 },
+        })
+    }
+
+    /// The rows of some tiles of so many rows.
+    #[inline(always)]
+    pub(super) fn rows_of(self, rows: usize, tiles: Range<usize>) -> Range<usize> {
+        let (all, units) = (self.tiles(rows), rows.div_ceil(self.unit));
+        let first = |tile: usize| (share(units, all, tile).start * self.unit).min(rows);
+        first(tiles.start)..first(tiles.end)
+    }
+
+    /// How rows lie for blocks, and whether a product of that shape is done in blocks: its last step reads whole
+    /// tiles, and all blocks whole tiles of rows.
+    #[cfg(any(target_arch = "x86_64", test))]
+    #[inline(always)]
+    pub(super) fn of_blocks(rows: usize, depth: usize, precision: RowPrecision) -> Option<Self> {
+        let fits = rows >= FEWEST_ROWS && depth.div_ceil(4) >= FEWEST_STEPS;
+        fits.then_some(match precision {
+            RowPrecision::Eight => Self { tall: 2 * tiles::SIDE, words: 1, unit: 1 },
+            RowPrecision::Sixteen => Self { tall: tiles::SIDE, words: 2, unit: 1 },
+        })
     }
 
     /// Tiles of so many rows.
@@ -44,9 +115,9 @@ impl BytesKernel for Of {
     #[inline(always)]
     fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) -> Layout {
         match (B::STORED, self.0) {
-            (Stored::Pairs, _) => Layout { tall: B::TALL, words: 2 },
-            (_, RowPrecision::Eight) => Layout { tall: B::TALL, words: 1 },
-            (_, RowPrecision::Sixteen) => Layout { tall: B::TALL / 2, words: 2 },
+            (Stored::Pairs, _) => Layout { tall: B::TALL, words: 2, unit: 1 },
+            (_, RowPrecision::Eight) => Layout { tall: B::TALL, words: 1, unit: 1 },
+            (_, RowPrecision::Sixteen) => Layout { tall: B::TALL / 2, words: 2, unit: 1 },
         }
     }
 }
@@ -88,9 +159,66 @@ impl BytesKernel for Quantise<'_, '_> {
             let from = (rows.start - first) * steps * layout.words;
             let words = &mut words[from..][..rows.len() * steps * layout.words];
             for (place, row) in rows.clone().enumerate() {
-                let to = Place { words, place, height: rows.len() };
-                scales[row - first] = quantise::<B>(Row::new(x, row), precision, levels, to);
+                let to = InTile { words, place, height: rows.len() };
+                scales[row - first] = quantise::<B, _>(Row::new(x, row), precision, levels, to);
             }
+        }
+    }
+}
+
+/// Rounds the rows of some tiles for blocks, where they lie one after the other.
+#[cfg(any(target_arch = "x86_64", test))]
+pub(super) struct ByRow<'r, 'a>(pub(super) Quantise<'r, 'a>);
+
+#[cfg(any(target_arch = "x86_64", test))]
+impl BytesKernel for ByRow<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+        const { assert!(matches!(B::STORED, Stored::Unsigned)) };
+        let Quantise { x, precision, layout, tiles, words, scales } = self.0;
+        let all = layout.tiles(x.rows());
+        let steps = x.columns().div_ceil(4);
+        let levels = precision.levels(x.columns());
+        let first = share(x.rows(), all, tiles.start).start;
+        let of_rows = words.chunks_exact_mut(steps * layout.words);
+        for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
+            let to = InRow { words, steps };
+            *scale = quantise::<B, _>(Row::new(x, first + i), precision, levels, to);
+        }
+    }
+}
+
+/// Rounds the rows of some tiles for pairs.
+#[cfg(target_arch = "aarch64")]
+pub(super) struct ByPair<'r, 'a>(pub(super) Quantise<'r, 'a>);
+
+#[cfg(target_arch = "aarch64")]
+impl BytesKernel for ByPair<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+        const { assert!(matches!(B::STORED, Stored::Signed)) };
+        let Quantise { x, precision, layout, tiles, mut words, mut scales } = self.0;
+        let steps = x.columns().div_ceil(4);
+        let levels = precision.levels(x.columns());
+        for tile in tiles {
+            let rows = layout.rows_of(x.rows(), tile..tile + 1);
+            let pairs = rows.len().div_ceil(layout.unit);
+            let (own, rest) = words.split_at_mut(pairs * 2 * steps);
+            if rows.len() < pairs * layout.unit {
+                // A row that is none.
+                own.fill(0.0);
+            }
+            let (own_scales, rest_scales) = scales.split_at_mut(rows.len());
+            for (i, (row, scale)) in rows.zip(own_scales).enumerate() {
+                let (pair, member) = (i / layout.unit, i % layout.unit);
+                let to = InPair { words: own, pair, member, height: pairs, steps };
+                *scale = quantise::<B, _>(Row::new(x, row), precision, levels, to);
+            }
+            (words, scales) = (rest, rest_scales);
         }
     }
 }
@@ -128,8 +256,21 @@ impl Row {
     }
 }
 
-/// Where the words of a row go.
-struct Place<'w> {
+/// Where the words of a row go. Implementations are `#[inline(always)]`.
+///
+/// # Safety
+/// If there is room for some words of so many steps, [`Place::at`] is inside [`Place::words`] for all of them.
+unsafe trait Place {
+    /// Whether there is room for `words` words of each of `steps`, and no more.
+    fn has(&self, steps: usize, words: usize) -> bool;
+    /// Where word `word` of `words` goes, of step `step` of those.
+    fn at(&self, step: usize, word: usize, words: usize) -> usize;
+    /// What `at` counts in.
+    fn words(&mut self) -> &mut [f32];
+}
+
+/// Beside the other rows of its tile.
+struct InTile<'w> {
     /// Of the tile.
     words: &'w mut [f32],
     /// The row's place in its tile, and how many the tile has.
@@ -137,9 +278,87 @@ struct Place<'w> {
     height: usize,
 }
 
+// SAFETY: step `step < steps`, place `place < height` and word `word < words` of a slice that has them all.
+unsafe impl Place for InTile<'_> {
+    #[inline(always)]
+    fn has(&self, steps: usize, words: usize) -> bool {
+        self.place < self.height && self.words.len() == steps * self.height * words
+    }
+    #[inline(always)]
+    fn at(&self, step: usize, word: usize, words: usize) -> usize {
+        (step * self.height + self.place) * words + word
+    }
+    #[inline(always)]
+    fn words(&mut self) -> &mut [f32] {
+        self.words
+    }
+}
+
+/// By itself, the first words of all steps first.
+#[cfg(any(target_arch = "x86_64", test))]
+struct InRow<'w> {
+    /// Of the row.
+    words: &'w mut [f32],
+    steps: usize,
+}
+
+#[cfg(any(target_arch = "x86_64", test))]
+// SAFETY: word `word < words` of step `step < steps` of a slice that has them all.
+unsafe impl Place for InRow<'_> {
+    #[inline(always)]
+    fn has(&self, steps: usize, words: usize) -> bool {
+        steps == self.steps && self.words.len() == steps * words
+    }
+    #[inline(always)]
+    fn at(&self, step: usize, word: usize, _: usize) -> usize {
+        word * self.steps + step
+    }
+    #[inline(always)]
+    fn words(&mut self) -> &mut [f32] {
+        self.words
+    }
+}
+
+/// Beside the other row of its pair, or its high bytes beside its low ones, two steps at a time.
+#[cfg(target_arch = "aarch64")]
+struct InPair<'w> {
+    /// Of the tile.
+    words: &'w mut [f32],
+    /// The pair's place in its tile, which row of it this is, and how many the tile has.
+    pair: usize,
+    member: usize,
+    height: usize,
+    steps: usize,
+}
+
+#[cfg(target_arch = "aarch64")]
+// SAFETY: pair `pair < height`, and of it one of two rows, of step `step < steps`, of a slice that has them all.
+unsafe impl Place for InPair<'_> {
+    #[inline(always)]
+    fn has(&self, steps: usize, words: usize) -> bool {
+        self.pair < self.height
+            && self.member + words <= 2
+            && steps == self.steps
+            && self.words.len() == 2 * steps * self.height
+    }
+    #[inline(always)]
+    fn at(&self, step: usize, word: usize, _: usize) -> usize {
+        let of_pair = self.member + word;
+        if step / 2 < self.steps / 2 {
+            (step / 2 * self.height + self.pair) * 4 + 2 * of_pair + step % 2
+        } else {
+            self.steps / 2 * self.height * 4 + 2 * self.pair + of_pair
+        }
+    }
+    #[inline(always)]
+    fn words(&mut self) -> &mut [f32] {
+        self.words
+    }
+}
+
 /// Rounds a row, and returns its scale.
 #[inline(always)]
-fn quantise<B: Bytes>(row: Row, precision: RowPrecision, levels: i32, to: Place<'_>) -> f32 {
+fn quantise<B: Bytes, P: Place>(row: Row, precision: RowPrecision, levels: i32, to: P) -> f32 {
     let mut chains = [0i32; CHAINS];
     for first in (0..row.depth).step_by(CHAINS) {
         let group = row.group::<CHAINS>(first);
@@ -169,10 +388,9 @@ trait Pack<const N: usize> {
 
 /// Rounds a row, and stores `N` words for each of its steps.
 #[inline(always)]
-fn words<const N: usize>(row: Row, rounding: Rounding, to: Place<'_>, pack: &impl Pack<N>) {
-    let Place { words: to, place, height } = to;
+fn words<const N: usize>(row: Row, rounding: Rounding, mut to: impl Place, pack: &impl Pack<N>) {
     let steps = row.depth.div_ceil(4);
-    assert!(place < height && to.len() == steps * height * N);
+    assert!(to.has(steps, N));
     let mut rounded = [0u16; GROUP];
     let mut packed = [[0u32; STEPS]; N];
     for first in (0..row.depth).step_by(GROUP) {
@@ -186,10 +404,9 @@ fn words<const N: usize>(row: Row, rounding: Rounding, to: Place<'_>, pack: &imp
         let first = first / 4;
         for step in 0..(steps - first).min(STEPS) {
             for (i, words) in packed.iter().enumerate() {
-                let at = ((first + step) * height + place) * N + i;
-                // SAFETY: step `first + step < steps`, place `place < height` and word `i < N` of a slice
-                // that has them all.
-                unsafe { *to.get_unchecked_mut(at) = f32::from_bits(words[step]) };
+                let at = to.at(first + step, i, N);
+                // SAFETY: step `first + step < steps` and word `i < N`, which there is room for.
+                unsafe { *to.words().get_unchecked_mut(at) = f32::from_bits(words[step]) };
             }
         }
     }

@@ -29,13 +29,25 @@
 //! * `weights.rs`: the weights; `panel.rs`: how they lie in memory, and how they get there.
 //! * `rows.rs`: the other operand; `layout.rs`: how it lies in memory, and how it gets there.
 //! * `form.rs`: what a tile multiplies; `product.rs`: the tiles, and the loops around them.
+//! * `blocks.rs`: many rows on CPUs with AMX, by tile registers. No such CPU has run it: what `lanes::tiles`
+//!   says a block does was run by an emulation, and compared with the oracle, and its assembly was read.
+//! * `pairs.rs`: many rows on CPUs of AArch64 with I8MM, two rows and two columns at a time; `next.rs`: what both ask
+//!   memory for meanwhile.
 
+#[cfg(any(target_arch = "x86_64", test))]
+mod blocks;
 mod form;
 mod layout;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+mod next;
+#[cfg(target_arch = "aarch64")]
+mod pairs;
 mod panel;
 mod product;
 mod rounding;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 pub use rounding::RowPrecision;

@@ -11,9 +11,16 @@
 //! * More: a block of rows, whose bytes stay in the second-level cache, passes over all panels; a panel is
 //!   multiplied from the first or second-level cache, and its tiles ask for the next one meanwhile.
 //!
+//! With AMX many rows are multiplied in blocks instead, of which `blocks.rs` tells; with I8MM in pairs, of which
+//! `pairs.rs` does.
+//!
 //! Threads take ranges of panels, and ranges of tiles as well when there are too few panels to go round.
 
+#[cfg(target_arch = "x86_64")]
+use super::blocks::Blocks;
 use super::form::{Digits, Integers, Single};
+#[cfg(target_arch = "aarch64")]
+use super::pairs::Pairs;
 use super::panel::PANEL;
 use super::rounding::RowPrecision;
 use super::rows::ByteRows;
@@ -21,6 +28,8 @@ use super::weights::ByteMatrix;
 use crate::gemm::epilogue::{Epilogue, Store};
 use crate::gemm::microkernel::{Ahead, Form, Lines, Panels, Rows, multiply, multiply_in_phases};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use crate::lanes::matrices::Matrices;
 use crate::lanes::{LINE, Lanes};
 use crate::matrix::MatrixMut;
 use crate::parallel::{Parallelism, share};
@@ -50,13 +59,36 @@ pub(super) fn run(
     c: &mut MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) {
-    let job = Job { rows, weight, store: Store::new(epilogue, c) };
+    let store = Store::new(epilogue, c);
+    match rows.matrices() {
+        #[cfg(target_arch = "x86_64")]
+        Some(Matrices::Amx(amx)) => split(rows, weight, parallelism, &|tiles, panels| {
+            amx.enter(Blocks { machine: amx, rows, weight, store: &store, tiles, panels });
+        }),
+        #[cfg(target_arch = "aarch64")]
+        Some(Matrices::Neon(neon)) => split(rows, weight, parallelism, &|tiles, panels| {
+            neon.enter(Pairs { set: neon, rows, weight, store: &store, tiles, panels });
+        }),
+        None => {
+            let job = Job { rows, weight, store };
+            split(rows, weight, parallelism, &|tiles, panels| job.part(tiles, panels));
+        }
+    }
+}
+
+/// Runs `part` for all tiles of rows and all panels, in as many parts as threads want.
+pub(super) fn split(
+    rows: &ByteRows<'_>,
+    weight: &ByteMatrix<'_>,
+    parallelism: Parallelism<'_>,
+    part: &(impl Fn(Range<usize>, Range<usize>) + Sync),
+) {
     let (tiles, panels) = (rows.tiles(), weight.panels());
     // Enough to decide who computes, if it cannot be counted.
     let work = rows.rows().saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = parallelism.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
-        return job.part(0..tiles, 0..panels);
+        return part(0..tiles, 0..panels);
     }
     let wanted = threads * TASKS_PER_THREAD;
     let column_tasks = panels.min(wanted);
@@ -64,7 +96,7 @@ pub(super) fn run(
     let row_tasks = (wanted / column_tasks).min(tiles.div_ceil(2)).max(1);
     parallelism.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
-        job.part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
+        part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
     });
 }
 

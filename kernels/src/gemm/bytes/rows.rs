@@ -1,9 +1,14 @@
 //! The other operand: rows, rounded as they come.
 
+#[cfg(target_arch = "aarch64")]
+use super::layout::ByPair;
+#[cfg(target_arch = "x86_64")]
+use super::layout::ByRow;
 use super::layout::{Layout, MOST_WORDS, Quantise};
 use super::rounding::{MOST_DEPTH, RowPrecision};
 use crate::gemm::error::GemmError;
 use crate::isa::Isa;
+use crate::lanes::matrices::Matrices;
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
@@ -35,7 +40,9 @@ pub struct ByteRows<'a> {
     depth: usize,
     precision: RowPrecision,
     layout: Layout,
-    /// Tile after tile.
+    /// What multiplies matrices of them, if they are laid out for that.
+    matrices: Option<Matrices>,
+    /// Tile after tile, or row after row.
     words: &'a [f32],
     /// One a row.
     scales: &'a [f32],
@@ -68,15 +75,46 @@ impl<'a> ByteRows<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
+        let shape = (x.rows(), x.columns());
+        let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
+        let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
+        if let Some((matrices, layout)) = matrices {
+            #[cfg_attr(
+                not(any(target_arch = "x86_64", target_arch = "aarch64")),
+                allow(unused_variables)
+            )]
+            let round = |tiles: Quantise<'_, '_>| match matrices {
+                #[cfg(target_arch = "x86_64")]
+                Matrices::Amx(amx) => amx.enter(ByRow(tiles)),
+                #[cfg(target_arch = "aarch64")]
+                Matrices::Neon(neon) => neon.enter(ByPair(tiles)),
+            };
+            let read = Self::quantise_by((isa, layout), x, precision, buffer, parallelism, &round);
+            return Ok(Self { matrices: Some(matrices), ..read? });
+        }
+        let round = |tiles: Quantise<'_, '_>| isa.dispatch_bytes(tiles);
+        let set = (isa, Layout::new(isa, precision));
+        Self::quantise_by(set, x, precision, buffer, parallelism, &round)
+    }
+
+    /// [`ByteRows::quantise`] for a layout, of which `round` does some tiles.
+    pub(super) fn quantise_by(
+        (isa, layout): (Isa, Layout),
+        x: Matrix<'_>,
+        precision: RowPrecision,
+        buffer: &'a mut [f32],
+        parallelism: Parallelism<'_>,
+        round: &(impl Fn(Quantise<'_, '_>) + Sync),
+    ) -> Result<Self, GemmError> {
         let (rows, depth) = (x.rows(), x.columns());
         let expected = Self::len(rows, depth, precision)?;
         let found = buffer.len();
         let Some(buffer) = buffer.get_mut(..expected) else {
             return Err(GemmError::RowsLength { expected, found });
         };
-        let layout = Layout::new(isa, precision);
         let row_words = depth.div_ceil(4) * layout.words;
-        let (words, rest) = buffer.split_at_mut(rows * row_words);
+        let all_words = rows.next_multiple_of(layout.unit) * row_words;
+        let (words, rest) = buffer.split_at_mut(all_words);
         let scales = &mut rest[..rows];
         let tiles = layout.tiles(rows);
         let tasks = tiles.min((rows * depth).div_ceil(TASK));
@@ -84,29 +122,24 @@ impl<'a> ByteRows<'a> {
             // No tile.
         } else if tasks <= 1 || parallelism.threads() == 1 {
             let tiles = 0..tiles;
-            isa.dispatch_bytes(Quantise { x: &x, precision, layout, tiles, words, scales });
+            round(Quantise { x: &x, precision, layout, tiles, words, scales });
         } else {
             let (words, scales) = (SharedMut::new(words), SharedMut::new(scales));
             parallelism.for_each(tasks, &|task| {
                 let own = share(tiles, tasks, task);
-                let first = share(rows, tiles, own.start).start;
-                let count = share(rows, tiles, own.end - 1).end - first;
+                let Range { start: first, end } = layout.rows_of(rows, own.clone());
+                let count = end - first;
+                let units = count.next_multiple_of(layout.unit);
                 // SAFETY: rows of the buffer, and each tile is one task's.
                 let (words, scales) = unsafe {
-                    (words.part(first * row_words, count * row_words), scales.part(first, count))
+                    (words.part(first * row_words, units * row_words), scales.part(first, count))
                 };
-                isa.dispatch_bytes(Quantise {
-                    x: &x,
-                    precision,
-                    layout,
-                    tiles: own,
-                    words,
-                    scales,
-                });
+                round(Quantise { x: &x, precision, layout, tiles: own, words, scales });
             });
         }
-        let (words, rest) = buffer.split_at(rows * row_words);
-        Ok(Self { isa, rows, depth, precision, layout, words, scales: &rest[..rows] })
+        let (words, rest) = buffer.split_at(all_words);
+        let scales = &rest[..rows];
+        Ok(Self { isa, rows, depth, precision, layout, matrices: None, words, scales })
     }
 
     /// Rows.
@@ -135,6 +168,27 @@ impl<'a> ByteRows<'a> {
         self.scales.get(row).copied().unwrap_or(f32::NAN)
     }
 
+    /// What multiplies matrices of them, if they are laid out for that.
+    pub(super) const fn matrices(&self) -> Option<Matrices> {
+        self.matrices
+    }
+
+    /// The rows of some tiles of pairs.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn of_pairs(&self, tiles: Range<usize>) -> Range<usize> {
+        self.layout.rows_of(self.rows, tiles)
+    }
+
+    /// The words of the pairs of `rows`, those of a tile.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn pairs(&self, rows: Range<usize>) -> &'a [f32] {
+        let row_words = self.depth.div_ceil(4) * self.layout.words;
+        let end = rows.end.next_multiple_of(self.layout.unit);
+        &self.words[rows.start * row_words..end * row_words]
+    }
+
     /// Tiles that the rows are shared out to.
     pub(super) const fn tiles(&self) -> usize {
         self.layout.tiles(self.rows)
@@ -145,6 +199,21 @@ impl<'a> ByteRows<'a> {
     pub(super) fn words(&self, rows: Range<usize>) -> &'a [f32] {
         let row_words = self.depth.div_ceil(4) * self.layout.words;
         &self.words[rows.start * row_words..rows.end * row_words]
+    }
+
+    /// All words, and how many a row has: of those that lie one after the other.
+    #[cfg(any(target_arch = "x86_64", test))]
+    #[inline(always)]
+    pub(super) const fn by_row(&self) -> (&'a [f32], usize) {
+        (self.words, self.depth.div_ceil(4) * self.layout.words)
+    }
+
+    /// The rows of some tiles, if rows lie one after the other: all tiles but the last are whole.
+    #[cfg(any(target_arch = "x86_64", test))]
+    #[inline(always)]
+    pub(super) fn of_blocks(&self, tiles: Range<usize>) -> Range<usize> {
+        let row = |tile: usize| (tile * self.layout.tall).min(self.rows);
+        row(tiles.start)..row(tiles.end)
     }
 
     /// The scales of `rows`.

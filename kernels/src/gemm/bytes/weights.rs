@@ -166,6 +166,16 @@ impl<'a> ByteMatrix<'a> {
     pub(super) fn panel(&self, panel: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(panel * panel_words(self.depth))
     }
+
+    /// The words of `panel`: bytes, scales and offsets.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+    #[inline(always)]
+    pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
+        let words = panel_words(self.depth);
+        let (words, facts) = self.data[panel * words..][..words].split_at(words - SCALES);
+        let (scales, offsets) = facts.as_chunks::<PANEL>().0.split_at(1);
+        (words, &scales[0], &offsets[0])
+    }
 }
 
 impl fmt::Debug for ByteMatrix<'_> {

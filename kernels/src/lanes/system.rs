@@ -1,0 +1,21 @@
+//! What the operating system saves of the registers.
+
+/// Whether it saves all register state in `wanted`, bits of XCR0. CPUID alone does not tell: hypervisors and
+/// boot options can leave the state disabled.
+pub(crate) fn system_saves(wanted: u64) -> bool {
+    use core::arch::x86_64::{__cpuid, _xgetbv};
+
+    #[target_feature(enable = "xsave")]
+    fn state() -> u64 {
+        // SAFETY: XCR0 always exists where XGETBV does.
+        unsafe { _xgetbv(0) }
+    }
+
+    const XSAVE_AND_OSXSAVE: u32 = 0b11 << 26;
+    let features = __cpuid(1).ecx;
+    if features & XSAVE_AND_OSXSAVE != XSAVE_AND_OSXSAVE {
+        return false;
+    }
+    // SAFETY: CPUID reports XSAVE, and the operating system has enabled it.
+    unsafe { state() & wanted == wanted }
+}
