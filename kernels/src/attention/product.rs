@@ -8,7 +8,7 @@ use crate::lanes::Lanes;
 /// Steps between asking for a line and multiplying with it: the latency of the second-level cache
 /// and some. A step of few rows is short; a row that is alone waits for memory, and asks for as much
 /// as a share of the first-level cache holds.
-const fn distance(rows: usize) -> usize {
+pub(super) const fn distance(rows: usize) -> usize {
     match rows {
         1 => ALONE,
         2..=4 => 16,

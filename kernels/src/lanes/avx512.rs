@@ -199,40 +199,71 @@ unsafe impl Lanes for V4 {
         to: *mut f32,
         to_stride: usize,
     ) {
-        let f = self.avx512f;
-        let zero = self.splat(0.0);
-        let mut r = [zero; 16];
+        let mut r = [self.splat(0.0); 16];
         for (i, row) in r.iter_mut().enumerate() {
             // SAFETY: the caller vouches for 16 rows of 16 floats.
             *row = unsafe { self.load(from.add(i * from_stride)) };
         }
-        // 4x4 transposes inside each 128-bit lane ...
-        let mut t = [zero; 16];
-        for q in 0..4 {
-            let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
-            let (ab_low, ab_high) = (f._mm512_unpacklo_ps(a, b), f._mm512_unpackhi_ps(a, b));
-            let (cd_low, cd_high) = (f._mm512_unpacklo_ps(c, d), f._mm512_unpackhi_ps(c, d));
-            t[4 * q] = f._mm512_shuffle_ps::<0x44>(ab_low, cd_low);
-            t[4 * q + 1] = f._mm512_shuffle_ps::<0xee>(ab_low, cd_low);
-            t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
-            t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed(self, r, to, to_stride) };
+    }
+
+    #[cfg(any(feature = "train", test))]
+    #[inline(always)]
+    unsafe fn transpose_first(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        rows: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let mut r = [self.splat(0.0); 16];
+        for (i, row) in r.iter_mut().enumerate() {
+            let mask = if i < rows { u16::MAX } else { 0 };
+            let at = from.wrapping_add(i * from_stride);
+            // SAFETY: rows that are not there are masked, the others are the caller's.
+            *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
         }
-        // ... then a 4x4 transpose of the 128-bit lanes themselves.
-        for c in 0..4 {
-            let low = f._mm512_shuffle_f32x4::<0x44>(t[c], t[4 + c]);
-            let high = f._mm512_shuffle_f32x4::<0xee>(t[c], t[4 + c]);
-            let low2 = f._mm512_shuffle_f32x4::<0x44>(t[8 + c], t[12 + c]);
-            let high2 = f._mm512_shuffle_f32x4::<0xee>(t[8 + c], t[12 + c]);
-            let columns = [
-                f._mm512_shuffle_f32x4::<0x88>(low, low2),
-                f._mm512_shuffle_f32x4::<0xdd>(low, low2),
-                f._mm512_shuffle_f32x4::<0x88>(high, high2),
-                f._mm512_shuffle_f32x4::<0xdd>(high, high2),
-            ];
-            for (lane, column) in columns.into_iter().enumerate() {
-                // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
-                unsafe { self.store(to.add((4 * lane + c) * to_stride), column) };
-            }
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed(self, r, to, to_stride) };
+    }
+}
+
+/// Stores the transpose of 16 rows of 16 floats.
+///
+/// # Safety
+/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart.
+#[inline(always)]
+unsafe fn store_transposed(s: V4, r: [__m512; 16], to: *mut f32, to_stride: usize) {
+    let f = s.avx512f;
+    let zero = s.splat(0.0);
+    // 4x4 transposes inside each 128-bit lane ...
+    let mut t = [zero; 16];
+    for q in 0..4 {
+        let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
+        let (ab_low, ab_high) = (f._mm512_unpacklo_ps(a, b), f._mm512_unpackhi_ps(a, b));
+        let (cd_low, cd_high) = (f._mm512_unpacklo_ps(c, d), f._mm512_unpackhi_ps(c, d));
+        t[4 * q] = f._mm512_shuffle_ps::<0x44>(ab_low, cd_low);
+        t[4 * q + 1] = f._mm512_shuffle_ps::<0xee>(ab_low, cd_low);
+        t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
+        t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
+    }
+    // ... then a 4x4 transpose of the 128-bit lanes themselves.
+    for c in 0..4 {
+        let low = f._mm512_shuffle_f32x4::<0x44>(t[c], t[4 + c]);
+        let high = f._mm512_shuffle_f32x4::<0xee>(t[c], t[4 + c]);
+        let low2 = f._mm512_shuffle_f32x4::<0x44>(t[8 + c], t[12 + c]);
+        let high2 = f._mm512_shuffle_f32x4::<0xee>(t[8 + c], t[12 + c]);
+        let columns = [
+            f._mm512_shuffle_f32x4::<0x88>(low, low2),
+            f._mm512_shuffle_f32x4::<0xdd>(low, low2),
+            f._mm512_shuffle_f32x4::<0x88>(high, high2),
+            f._mm512_shuffle_f32x4::<0xdd>(high, high2),
+        ];
+        for (lane, column) in columns.into_iter().enumerate() {
+            // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
+            unsafe { s.store(to.add((4 * lane + c) * to_stride), column) };
         }
     }
 }

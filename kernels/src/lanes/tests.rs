@@ -92,6 +92,20 @@ impl Kernel for Check {
                 assert_eq!(turned[j * out_stride + i], block[i * stride + j]);
             }
         }
+        for rows in 0..=S::LANES {
+            turned.fill(f32::NAN);
+            let mut block = block;
+            block[rows * stride..].fill(f32::NAN);
+            let to = turned.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe { s.transpose_first(block.as_ptr(), stride, rows, to, out_stride) };
+            for i in 0..S::LANES {
+                for j in 0..S::LANES {
+                    let expected = if i < rows { block[i * stride + j] } else { 0.0 };
+                    assert_eq!(turned[j * out_stride + i], expected, "{rows} rows");
+                }
+            }
+        }
     }
 }
 

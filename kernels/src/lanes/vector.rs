@@ -130,6 +130,30 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// `from` is valid for reads of `LANES` floats at each of `LANES` rows `from_stride` apart, `to`
     /// for writes of as many `to_stride` apart, and they do not overlap.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
+
+    /// As [`Lanes::transpose`], of `rows` rows, at most `LANES`, and zeros in place of the others.
+    ///
+    /// # Safety
+    /// As [`Lanes::transpose`], but that only `rows` rows are read.
+    #[cfg(any(feature = "train", test))]
+    #[inline(always)]
+    unsafe fn transpose_first(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        rows: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let mut block = [0.0; MAX_LANES * MAX_LANES];
+        let at = block.as_mut_ptr();
+        for i in 0..rows.min(Self::LANES) {
+            // SAFETY: the caller's contract; `LANES` rows of as many floats fit.
+            unsafe { self.store(at.add(i * Self::LANES), self.load(from.add(i * from_stride))) };
+        }
+        // SAFETY: as above.
+        unsafe { self.transpose(at, Self::LANES, to, to_stride) };
+    }
 }
 
 /// Work that runs on any instruction set. Implementations are `#[inline(always)]`.

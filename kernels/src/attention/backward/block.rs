@@ -20,7 +20,7 @@ pub(super) struct Block {
     /// In panels and rows, from key `key` on.
     pub(super) key_panels: *const f32,
     pub(super) value_panels: *const f32,
-    pub(super) key_rows: *const f32,
+    pub(super) key_rows: Rows,
     /// From query `query` on.
     pub(super) query_rows: Rows,
     pub(super) d_context: Rows,
@@ -49,7 +49,7 @@ pub(super) struct RowSums {
     pub(super) base: f32,
     /// One over the sum of the weights; 0 for a query that weighed nothing, and for no other.
     pub(super) inverse: f32,
-    /// The product of the context with its gradient.
+    /// The product of the context with its gradient, where not [`Block::sees_all`].
     pub(super) dot: f32,
 }
 
@@ -68,6 +68,13 @@ impl Block {
         }
         let first = (self.key + local + 1) as isize - self.head.first_limit - self.query as isize;
         (first.max(0) as usize).min(self.queries)
+    }
+
+    /// Whether all keys that query `local` sees, and those before it, are in this block: then the sums of their own
+    /// weights take the place of the products of their contexts.
+    #[inline(always)]
+    pub(super) fn sees_all(&self, local: usize) -> bool {
+        self.key == 0 && self.head.limit(self.query + local) <= self.keys
     }
 
     /// What the softmax gave query `local`.

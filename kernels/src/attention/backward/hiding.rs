@@ -41,7 +41,7 @@ impl Block {
                 for key in 0..seen {
                     if self.takes_part(local, key) {
                         let x = s.splat(*self.d_scores_of(local).wrapping_add(key));
-                        let at = self.key_rows.wrapping_add(key * self.row + column);
+                        let at = self.key_rows.at.wrapping_add(key * self.key_rows.stride + column);
                         sum = s.mul_add(x, s.load(at), sum);
                     }
                 }

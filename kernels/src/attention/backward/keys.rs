@@ -2,8 +2,10 @@
 //! of the scores to the keys'.
 
 use super::block::{Block, Rows};
+use super::product::tile;
 use super::room::WEIGHTS_ROW;
-use crate::gemm::{Operands, tile};
+use super::triangle::triangle;
+use crate::gemm::Operands;
 use crate::lanes::{Kernel, Lanes};
 
 /// Rows of a gradient in the caller's tensor, from the first key of a block.
@@ -116,7 +118,21 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         let all = starts[MR - 1];
         let lines = factors.lines.wrapping_add(first);
         let (rows, row) = (factors.rows.at.wrapping_add(column), factors.rows.stride);
-        for query in starts[0]..all {
+        let operands = Operands {
+            a: lines.wrapping_add(starts[0] * WEIGHTS_ROW),
+            a_row: 1,
+            a_step: WEIGHTS_ROW,
+            b: rows.wrapping_add(starts[0] * row),
+            b_step: row,
+            b_vector: S::LANES,
+        };
+        // First queries grow by one or not at all.
+        let diagonal = MR > 1 && all - starts[0] + 1 == MR;
+        if diagonal {
+            // SAFETY: on the diagonal a query sees the keys before it: there are factors, and a row of the query.
+            sums = unsafe { triangle::<S, MR, G, false>(s, sums, operands) };
+        }
+        for query in if diagonal { all..all } else { starts[0]..all } {
             for i in 0..MR {
                 if query < starts[i] {
                     continue;
@@ -133,11 +149,8 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
         }
         let operands = Operands {
             a: lines.wrapping_add(all * WEIGHTS_ROW),
-            a_row: 1,
-            a_step: WEIGHTS_ROW,
             b: rows.wrapping_add(all * row),
-            b_step: row,
-            b_vector: S::LANES,
+            ..operands
         };
         // SAFETY: as above, for all keys of the tile.
         let sums = unsafe { tile::<S, MR, G>(s, sums, block.queries - all, operands) };

@@ -29,13 +29,17 @@
 //!
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with the order of the sums fixed.
 
+mod ahead;
 mod block;
 mod hiding;
 mod keys;
+mod product;
 mod queries;
 mod room;
 mod rows;
 mod task;
+mod together;
+mod triangle;
 
 use super::bias::CheckedBias;
 use super::call::{Call, MIN_WORK_TO_FORK, count_tasks, estimate_work};

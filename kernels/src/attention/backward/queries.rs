@@ -2,10 +2,12 @@
 //! they add to the queries' own gradient.
 
 use super::block::{Block, Rows};
+use super::product::streamed;
 use super::room::WEIGHTS_ROW;
+use super::triangle::triangle;
 use crate::attention::dropped::{Apply, Decide, Tile};
 use crate::attention::online_softmax::KEY_BLOCK;
-use crate::attention::product::{Stream, streamed};
+use crate::attention::product::Stream;
 use crate::dropout::Decisions;
 use crate::gemm::Operands;
 use crate::lanes::{Kernel, LINE, Lanes};
@@ -48,37 +50,20 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         let vectors = most.div_ceil(S::LANES);
         // SAFETY: the caller's contract; panels and lines have room for whole vectors of keys.
         unsafe {
-            let mut v = 0;
-            while v < vectors {
-                if vectors - v >= NV {
-                    self.scores::<S, NV>(s, v, vectors);
-                    v += NV;
-                } else if NV > 2 && vectors - v >= 2 {
-                    self.scores::<S, 2>(s, v, vectors);
-                    v += 2;
-                } else {
-                    self.scores::<S, 1>(s, v, vectors);
-                    v += 1;
-                }
-            }
-            self.weigh(s, vectors, &seen);
             // All that these queries see is in this block.
-            let alone =
-                block.key == 0 && block.head.limit(block.query + first + MR - 1) <= block.keys;
+            let alone = block.sees_all(first + MR - 1);
             let drops = block.head.drops;
             let bare = alone || drops.is_some();
-            let mut v = 0;
-            while v < vectors {
-                if vectors - v >= NV {
-                    self.d_scores::<S, NV>(s, (v, vectors), &seen, bare);
-                    v += NV;
-                } else if NV > 2 && vectors - v >= 2 {
-                    self.d_scores::<S, 2>(s, (v, vectors), &seen, bare);
-                    v += 2;
-                } else {
-                    self.d_scores::<S, 1>(s, (v, vectors), &seen, bare);
-                    v += 1;
-                }
+            let few = alone && block.head.bias.is_null();
+            let mut centred = false;
+            if const { Self::fits(S::REGISTERS, 1) } && few && vectors == 1 {
+                self.together::<S, 1>(s, &seen, drops.is_some());
+                centred = true;
+            } else if const { Self::fits(S::REGISTERS, 2) } && few && vectors == 2 {
+                self.together::<S, 2>(s, &seen, drops.is_some());
+                centred = true;
+            } else {
+                self.one_by_one(s, vectors, &seen, bare);
             }
             if let Some(drops) = drops {
                 // The gradients of scores are made of all weights, those of values of the ones that are left.
@@ -90,7 +75,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 s.outlined(Apply { tile, from, lines: block.d_scores_of(first), stride });
                 self.centre(s, vectors, &seen, alone);
                 s.outlined(Apply { tile, from, lines: block.weights_of(first), stride });
-            } else if alone {
+            } else if alone && !centred {
                 self.centre(s, vectors, &seen, alone);
             }
             self.settle(s, vectors, &seen);
@@ -109,6 +94,44 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 } else {
                     self.columns::<S, 1>(s, column, &seen);
                     column += S::LANES;
+                }
+            }
+        }
+    }
+
+    /// Weights, and the gradients of scores, or only those of weights if `bare`, of `vectors` vectors of keys.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    unsafe fn one_by_one<S: Lanes>(self, s: S, vectors: usize, seen: &[usize; MR], bare: bool) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut v = 0;
+            while v < vectors {
+                if vectors - v >= NV {
+                    self.scores::<S, NV>(s, v, vectors);
+                    v += NV;
+                } else if NV > 2 && vectors - v >= 2 {
+                    self.scores::<S, 2>(s, v, vectors);
+                    v += 2;
+                } else {
+                    self.scores::<S, 1>(s, v, vectors);
+                    v += 1;
+                }
+            }
+            self.weigh(s, vectors, seen);
+            let mut v = 0;
+            while v < vectors {
+                if vectors - v >= NV {
+                    self.d_scores::<S, NV>(s, (v, vectors), seen, bare);
+                    v += NV;
+                } else if NV > 2 && vectors - v >= 2 {
+                    self.d_scores::<S, 2>(s, (v, vectors), seen, bare);
+                    v += 2;
+                } else {
+                    self.d_scores::<S, 1>(s, (v, vectors), seen, bare);
+                    v += 1;
                 }
             }
         }
@@ -228,7 +251,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
         // SAFETY: the caller's contract.
         unsafe {
             let (rows, panels) = (block.d_context, block.value_panels);
-            let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows);
+            let products = self.product::<S, G>(s, (v, vectors), rows, panels, block.key_rows.at);
             if bare {
                 for i in 0..MR {
                     let line = block.d_scores_of(self.first + i).wrapping_add(v * S::LANES);
@@ -365,15 +388,26 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             a: block.d_scores_of(self.first),
             a_row: WEIGHTS_ROW,
             a_step: 1,
-            b: block.key_rows.wrapping_add(column),
-            b_step: block.row,
+            b: block.key_rows.at.wrapping_add(column),
+            b_step: block.key_rows.stride,
             b_vector: S::LANES,
         };
         let (fewest, most) = (seen[0], seen[MR - 1]);
         let next = Stream { at: block.key_panels, step: S::LANES, vector: block.row * S::LANES };
         // SAFETY: gradients of scores and key rows exist for every key that is seen.
         let mut sums = unsafe { streamed::<S, MR, G>(s, sums, fewest, operands, next) };
-        for key in fewest..most {
+        // Limits grow by one or not at all.
+        let diagonal = MR > 1 && most - fewest + 1 == MR;
+        if diagonal {
+            let operands = Operands {
+                a: operands.a.wrapping_add(fewest),
+                b: operands.b.wrapping_add(fewest * operands.b_step),
+                ..operands
+            };
+            // SAFETY: as above; a query sees the keys before it on the diagonal.
+            sums = unsafe { triangle::<S, MR, G, true>(s, sums, operands) };
+        }
+        for key in if diagonal { most..most } else { fewest..most } {
             for i in 0..MR {
                 if key >= seen[i] {
                     continue;
@@ -382,7 +416,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 unsafe {
                     let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
                     for g in 0..G {
-                        let at = operands.b.wrapping_add(key * block.row + g * S::LANES);
+                        let at = operands.b.wrapping_add(key * operands.b_step + g * S::LANES);
                         sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
                     }
                 }

@@ -52,29 +52,46 @@ pub(super) unsafe fn copy<S: Lanes>(
     }
 }
 
-/// Puts `count` rows, a whole number of vectors, into panels `[count / LANES][row][LANES]`.
+/// Puts `count` rows, and rows of zeros up to `padded`, into panels `[padded / LANES][row][LANES]`. Rows that cannot be
+/// read in whole vectors are first copied to `spare`.
 ///
 /// # Safety
-/// `count` rows of `row` floats at `rows` are valid for reads, as many floats at `panels` for writes; both
-/// numbers are multiples of `LANES`.
+/// As [`copy`], for `padded` of `row` floats at `panels` and one vector of rows at `spare`; `padded` is the next
+/// multiple of `LANES`.
 #[inline(always)]
-pub(super) unsafe fn transpose<S: Lanes>(
+pub(super) unsafe fn into_panels<S: Lanes>(
     s: S,
-    rows: *const f32,
-    count: usize,
-    row: usize,
+    from: Strided,
+    (count, padded): (usize, usize),
     panels: *mut f32,
+    row: usize,
+    spare: *mut f32,
 ) {
     let mut first = 0;
-    while first < count {
-        let mut column = 0;
-        while column < row {
-            // SAFETY: the caller's contract.
-            unsafe {
-                let from = rows.add(first * row + column);
-                s.transpose(from, row, panels.add(first * row + column * S::LANES), S::LANES);
+    while first < padded {
+        let rows = (count - first).min(S::LANES);
+        let mut at = from.at.wrapping_add(first * from.stride);
+        let mut stride = from.stride;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if from.elements < row {
+                copy(s, Strided { at, ..from }, (rows, S::LANES), spare, row);
+                (at, stride) = (spare, row);
             }
-            column += S::LANES;
+            let mut column = 0;
+            while column < row {
+                for i in 0..if first + S::LANES < padded { S::LANES } else { 0 } {
+                    let next = (first + S::LANES + i).wrapping_mul(from.stride);
+                    s.prefetch(from.at.wrapping_add(next.wrapping_add(column)));
+                }
+                let to = panels.add(first * row + column * S::LANES);
+                if rows == S::LANES {
+                    s.transpose(at.add(column), stride, to, S::LANES);
+                } else {
+                    s.transpose_first(at.add(column), stride, rows, to, S::LANES);
+                }
+                column += S::LANES;
+            }
         }
         first += S::LANES;
     }

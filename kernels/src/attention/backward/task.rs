@@ -2,26 +2,36 @@
 //! that read it, block by block of their queries. So a key's gradient is one chain of additions, over heads
 //! and then over queries, and a query's is one over keys.
 
+use super::ahead::{Ahead, MOST_ASKED, PARTS};
 use super::block::{Block, Rows};
 use super::hiding;
 use super::keys::{Gradient, Keys};
 use super::queries::Queries;
 use super::room::{QUERY_ROWS, ROW_SUMS, Room, WEIGHTS_ROW};
-use super::rows::{Strided, clear, copy, dot, transpose};
+use super::rows::{Strided, clear, copy, dot, into_panels};
 use crate::attention::call::{Call, Source};
 use crate::attention::head::Head;
 use crate::attention::heads::{Heads, Qkv};
 use crate::attention::online_softmax::KEY_BLOCK;
 use crate::attention::options::Sequence;
 use crate::gemm::MAX_ROWS;
-use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
+use crate::lanes::{Kernel, Lanes, PanelKernel};
 use crate::mask::FullyMasked;
 use crate::parallel::share;
 use crate::shared::SharedMut;
 use core::ops::Range;
 
-/// Queries that are read where they are: so few that their rows do not drive each other from the cache.
-const FEW_QUERIES: usize = 16;
+/// Most queries or keys that are read where they are.
+const FEW: usize = 32;
+
+/// Whether `rows` rows of `elements` floats, `stride` apart, are read where they are: if they are whole vectors, and so
+/// few that they do not drive each other from the first-level cache, whose sets repeat every `AROUND` floats.
+fn in_place(rows: usize, stride: usize, elements: usize, row: usize) -> bool {
+    const AROUND: usize = 1024;
+    const WAYS: usize = 8;
+    let apart = (stride & stride.wrapping_neg()).min(AROUND);
+    elements == row && rows <= FEW && rows * apart <= WAYS * AROUND
+}
 
 /// Rows of a tile of two vectors on CPUs with 32 registers.
 const TALL: usize = 8;
@@ -108,39 +118,6 @@ pub(super) fn table_len(sequence: &Sequence) -> usize {
     }
 }
 
-/// Queries or keys of a sequence whose rows are asked for while another is worked on.
-const FEW_ASKED: usize = 64;
-
-/// Rows of one task that are asked for by and by during the one before.
-struct Ahead {
-    /// Where the rows of each tensor begin, any address, and from one to the next.
-    parts: [(*const f32, usize); 8],
-    rows: usize,
-    elements: usize,
-    /// What has been asked for.
-    part: usize,
-}
-
-impl Ahead {
-    const NOTHING: Self =
-        Self { parts: [(core::ptr::null(), 0); 8], rows: 0, elements: 0, part: 8 };
-
-    /// Asks for the rows of one more tensor.
-    #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S) {
-        let Some(&(at, stride)) = self.parts.get(self.part) else { return };
-        self.part += 1;
-        for row in 0..self.rows {
-            let mut column = 0;
-            while column < self.elements {
-                let offset = row.wrapping_mul(stride).wrapping_add(column);
-                s.prefetch_outer(at.wrapping_add(offset));
-                column += LINE;
-            }
-        }
-    }
-}
-
 struct Task<'a> {
     backward: &'a Backward<'a>,
     index: usize,
@@ -160,22 +137,37 @@ impl Task<'_> {
         self.kv_head * group..(self.kv_head + 1) * group
     }
 
-    /// The maximum and one over the sum of the weights of each query of the sequence from `query` on.
+    /// The maximum and one over the sum of the weights of query `query` of the sequence.
     #[inline(always)]
-    fn kept(&self, query: usize, head: usize) -> impl Iterator<Item = (f32, f32)> {
-        let Sequence { query_start, query_len, .. } = self.sequence();
+    fn kept(&self, query: usize, head: usize) -> (f32, f32) {
         let heads = self.backward.qkv.query.heads();
-        let first = 2 * ((query_start + query) * heads + head);
-        let rows = self.backward.sums.get(first..).unwrap_or(&[]).chunks(2 * heads);
-        rows.take(query_len - query).map(|row| match row {
-            [base, inverse, ..] => (*base, *inverse),
+        let first = 2 * ((self.sequence().query_start + query) * heads + head);
+        match self.backward.sums.get(first..first + 2) {
+            Some(&[base, inverse]) => (base, inverse),
             _ => (0.0, 0.0),
-        })
+        }
     }
 
-    /// Whether a query of the sequence had nothing to weigh.
-    fn masked(&self, head: usize) -> bool {
-        self.kept(0, head).any(|(_, inverse)| inverse == 0.0)
+    /// Puts what the softmax gave each query of a block into the room, and returns whether one of them had nothing to
+    /// weigh.
+    ///
+    /// # Safety
+    /// As [`Task::run`]; the room has a place for each of these queries.
+    #[inline(always)]
+    unsafe fn keep(&self, queries: Range<usize>, head: usize) -> bool {
+        let sums = self.place(self.backward.room.sums);
+        let mut masked = false;
+        for (local, query) in queries.enumerate() {
+            let (base, inverse) = self.kept(query, head);
+            masked |= inverse == 0.0;
+            // SAFETY: the caller's contract.
+            unsafe {
+                let to = sums.add(local * ROW_SUMS);
+                to.write(base);
+                to.add(1).write(inverse);
+            }
+        }
+        masked
     }
 
     /// Where the gradient of the bias begins for a head, farthest key behind first; null if nobody asked.
@@ -202,13 +194,12 @@ impl Task<'_> {
         (rows(d_key, call.scale()), rows(d_value, 1.0))
     }
 
-    /// What it will read and write, if that is little: rows of one head are too short for the CPU to see where
-    /// they lead.
+    /// What it will read and write, if that is little.
     fn ahead(&self) -> Ahead {
         let Backward { qkv, context, d_context, call, d_key, d_value, .. } = self.backward;
         let Sequence { query_start, query_len, key_start, key_len, .. } = self.sequence();
         let head = self.group().start;
-        if query_len.max(key_len) > FEW_ASKED {
+        if query_len.max(key_len) > MOST_ASKED {
             return Ahead::NOTHING;
         }
         let rows = |view: &Heads<'_>, start, head| (view.at(start, head), view.token_stride());
@@ -216,21 +207,17 @@ impl Task<'_> {
             (target.at(key_start, self.kv_head).cast_const(), target.token_stride)
         };
         let (out, out_row) = call.out(query_start, head);
-        Ahead {
-            parts: [
-                rows(&qkv.key, key_start, self.kv_head),
-                rows(&qkv.value, key_start, self.kv_head),
-                rows(&qkv.query, query_start, head),
-                rows(d_context, query_start, head),
-                rows(context, query_start, head),
-                (out.cast_const(), out_row),
-                target(d_key),
-                target(d_value),
-            ],
-            rows: query_len.max(key_len),
-            elements: context.head_dim(),
-            part: 0,
-        }
+        const { assert!(MOST_ASKED <= KEY_BLOCK, "no task that asks reads contexts") };
+        let parts: [_; PARTS] = [
+            rows(&qkv.key, key_start, self.kv_head),
+            rows(&qkv.value, key_start, self.kv_head),
+            rows(&qkv.query, query_start, head),
+            rows(d_context, query_start, head),
+            (out.cast_const(), out_row),
+            target(d_key),
+            target(d_value),
+        ];
+        Ahead { parts, rows: query_len.max(key_len), elements: context.head_dim(), part: 0, row: 0 }
     }
 
     /// # Safety
@@ -254,13 +241,17 @@ impl Task<'_> {
                 clear(s, d_key.at.wrapping_add(key * d_key.stride), head_dim);
                 clear(s, d_value.at.wrapping_add(key * d_value.stride), head_dim);
             }
+            // Without a key nobody has looked at the queries.
+            let mut masked = reached == 0;
             let mut key = 0;
             while key < reached {
                 let keys = (reached - key).min(KEY_BLOCK);
-                self.block_of_keys::<S, NV>(s, key, keys, next);
+                masked |= self.block_of_keys::<S, NV>(s, key, keys, next);
                 key += keys;
             }
-            self.finish(s, d_value);
+            if masked {
+                self.finish(s, d_value);
+            }
         }
     }
 
@@ -280,6 +271,8 @@ impl Task<'_> {
         self.backward.call.head(&source, head)
     }
 
+    /// All that a block of keys gives and gets. Whether a query had nothing to weigh, of all if it is the first block.
+    ///
     /// # Safety
     /// As [`Task::run`].
     #[inline(always)]
@@ -289,7 +282,7 @@ impl Task<'_> {
         key: usize,
         keys: usize,
         next: &mut Ahead,
-    ) {
+    ) -> bool {
         let Backward { qkv, room, hides, .. } = self.backward;
         let Sequence { query_len, key_start, .. } = self.sequence();
         let rows_of = |view: &Heads<'_>| Strided {
@@ -299,17 +292,23 @@ impl Task<'_> {
         };
         let (row, padded) = (room.row, keys.next_multiple_of(S::LANES));
         let (d_key, d_value) = (self.place(room.d_key), self.place(room.d_value));
+        let (from_key, from_value) = (rows_of(&qkv.key), rows_of(&qkv.value));
+        let in_place = in_place(keys, from_key.stride, from_key.elements, row);
+        let key_rows = match in_place {
+            true => Rows { at: from_key.at, stride: from_key.stride },
+            false => Rows { at: self.place(room.key_rows), stride: row },
+        };
         // SAFETY: the keys exist, and the room has places for a block of them.
         unsafe {
-            let key_rows = self.place(room.key_rows);
-            copy(s, rows_of(&qkv.key), (keys, padded), key_rows, row);
+            if !in_place {
+                copy(s, from_key, (keys, keys), self.place(room.key_rows), row);
+                next.ask(s);
+            }
+            let from_key = Strided { at: key_rows.at, stride: key_rows.stride, elements: row };
+            // What is summed up begins later.
+            into_panels(s, from_key, (keys, padded), self.place(room.key_panels), row, d_key);
             next.ask(s);
-            transpose(s, key_rows, padded, row, self.place(room.key_panels));
-            next.ask(s);
-            // Values are needed in panels only; their gradient comes later.
-            copy(s, rows_of(&qkv.value), (keys, padded), d_value, row);
-            next.ask(s);
-            transpose(s, d_value, padded, row, self.place(room.value_panels));
+            into_panels(s, from_value, (keys, padded), self.place(room.value_panels), row, d_value);
             next.ask(s);
             if *hides {
                 hiding::start(s, d_key, keys, row);
@@ -318,19 +317,19 @@ impl Task<'_> {
         }
         let blocks = query_len.div_ceil(QUERY_ROWS);
         let group = self.group();
+        let mut any = false;
         for index in group.clone() {
             let head = self.head(index);
-            let masked = self.masked(index);
             for part in 0..blocks {
                 let queries = share(query_len, blocks, part);
                 // The first block of keys writes every query, seen or not.
                 if key > 0 && head.limit(queries.end - 1) <= key {
                     continue;
                 }
-                let few = queries.len() <= FEW_QUERIES && head.head_dim.is_multiple_of(S::LANES);
-                // Of a query that weighed nothing there are to be zeros.
-                let in_place = few && !masked;
-                let (query_rows, d_context) = self.rows_of_queries(index, queries.start, in_place);
+                // SAFETY: the caller's contract.
+                let masked = unsafe { self.keep(queries.clone(), index) };
+                any |= masked;
+                let (query_rows, d_context) = self.rows_of_queries(index, queries.clone(), masked);
                 let block = Block {
                     head,
                     key,
@@ -340,7 +339,7 @@ impl Task<'_> {
                     row,
                     key_panels: self.place(room.key_panels),
                     value_panels: self.place(room.value_panels),
-                    key_rows: self.place(room.key_rows),
+                    key_rows,
                     query_rows,
                     d_context,
                     weights: self.place(room.weights),
@@ -356,7 +355,7 @@ impl Task<'_> {
                 let last = index + 1 == group.end && part + 1 == blocks;
                 // SAFETY: the caller's contract; the block's operands are in the room.
                 unsafe {
-                    self.block_of_queries(s, &block, index);
+                    self.block_of_queries(s, &block, index, masked);
                     next.ask(s);
                     self.gradients_of_queries::<S, NV>(s, &block, next);
                     let last = last.then(|| self.gradients(key));
@@ -374,31 +373,34 @@ impl Task<'_> {
                 hiding::end(s, d_value, shape, to_value);
             }
         }
+        any
     }
 
-    /// Where a block of queries from `query` on has their rows and those of their contexts' gradients: where
-    /// they are, or in copies in the room.
-    fn rows_of_queries(&self, head: usize, query: usize, in_place: bool) -> (Rows, Rows) {
+    /// Where a block of queries has their rows and those of their contexts' gradients: where they are, or in copies in
+    /// the room. Of a query that weighed nothing there are to be zeros.
+    fn rows_of_queries(&self, head: usize, queries: Range<usize>, masked: bool) -> (Rows, Rows) {
         let Backward { qkv, d_context, room, .. } = self.backward;
-        let start = self.sequence().query_start + query;
-        let rows = |view: &Heads<'_>, at: usize| match in_place {
-            true => Rows { at: view.at(start, head), stride: view.token_stride() },
-            false => Rows { at: self.place(at), stride: room.row },
+        let start = self.sequence().query_start + queries.start;
+        let rows = |view: &Heads<'_>, at: usize| {
+            let stride = view.token_stride();
+            match !masked && in_place(queries.len(), stride, view.head_dim(), room.row) {
+                true => Rows { at: view.at(start, head), stride },
+                false => Rows { at: self.place(at), stride: room.row },
+            }
         };
         (rows(&qkv.query, room.query), rows(d_context, room.d_context))
     }
 
-    /// Copies the rows of a block of queries that are not read where they are, and what belongs to each of
-    /// them. Copied rows of a query that weighed nothing are zeros.
+    /// Copies the rows of a block of queries that are not read where they are, and takes their contexts' products.
+    /// Copied rows of a query that weighed nothing are zeros.
     ///
     /// # Safety
-    /// As [`Task::run`].
+    /// As [`Task::run`]; [`Task::keep`] was called for these queries.
     #[inline(always)]
-    unsafe fn block_of_queries<S: Lanes>(&self, s: S, block: &Block, head: usize) {
+    unsafe fn block_of_queries<S: Lanes>(&self, s: S, block: &Block, head: usize, masked: bool) {
         let Backward { qkv, context, d_context, room, .. } = self.backward;
         let start = self.sequence().query_start + block.query;
         let head_dim = context.head_dim();
-        let sums = self.place(room.sums);
         for (view, rows, to) in [
             (&qkv.query, block.query_rows, self.place(room.query)),
             (d_context, block.d_context, self.place(room.d_context)),
@@ -413,23 +415,25 @@ impl Task<'_> {
             };
             // SAFETY: the queries exist, and the room has places for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
-            for (local, (_, inverse)) in self.kept(block.query, head).enumerate() {
-                if local < block.queries && inverse == 0.0 {
-                    // SAFETY: as above.
-                    unsafe { clear(s, to.add(local * block.row), block.row) };
+            for local in 0..if masked { block.queries } else { 0 } {
+                // SAFETY: as above.
+                unsafe {
+                    if block.row_sums(local).inverse == 0.0 {
+                        clear(s, to.add(local * block.row), block.row);
+                    }
                 }
             }
         }
-        let kept = self.kept(block.query, head).take(block.queries);
-        for (local, (base, inverse)) in kept.enumerate() {
+        if block.sees_all(block.queries - 1) {
+            return;
+        }
+        let sums = self.place(room.sums);
+        for local in 0..block.queries {
             // SAFETY: as above.
             unsafe {
                 let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
                 let product = dot(s, row, context.at(start + local, head), head_dim);
-                let to = sums.add(local * ROW_SUMS);
-                to.write(base);
-                to.add(1).write(inverse);
-                to.add(2).write(product);
+                sums.add(local * ROW_SUMS + 2).write(product);
             }
         }
     }
@@ -500,7 +504,7 @@ impl Task<'_> {
             (false, _) => block.keys,
         };
         // As above.
-        let few = block.keys <= S::LANES && block.head.head_dim <= 2 * S::LANES;
+        let few = block.head.head_dim <= 2 * S::LANES;
         let tallest = if S::REGISTERS >= 32 && few { TALL } else { MAX_ROWS };
         let tiles = block.keys.div_ceil(tallest);
         for index in 0..tiles {
@@ -534,10 +538,8 @@ impl Task<'_> {
         let Backward { d_context, fully_masked, .. } = self.backward;
         let Sequence { query_start, query_len, padded_len, .. } = self.sequence();
         let head_dim = d_context.head_dim();
-        let masked = |head: usize| {
-            let kept = self.kept(0, head).enumerate().take(query_len);
-            kept.filter(|&(_, (_, inverse))| inverse == 0.0).map(|(query, _)| query)
-        };
+        let masked =
+            |head: usize| (0..query_len).filter(move |&query| self.kept(query, head).1 == 0.0);
         let mut any = false;
         for index in self.group() {
             let head = self.head(index);

@@ -1,0 +1,57 @@
+//! What one task reads and writes, asked for during the one before: rows of one head are too short for the CPU to see
+//! where they lead.
+
+use super::room::QUERY_ROWS;
+use crate::lanes::{LINE, Lanes};
+
+/// Queries or keys of a sequence whose rows are asked for while another is worked on: what leaves room in the
+/// second-level cache for the room of the task at hand.
+pub(super) const MOST_ASKED: usize = 2 * QUERY_ROWS;
+
+/// Tensors of a task.
+pub(super) const PARTS: usize = 7;
+
+/// Floats of a tensor that are asked into the first-level cache: of a short sentence all rows fit beside its room.
+const SMALL: usize = 512;
+
+/// Rows that are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// Rows of one task that are asked for by and by during the one before.
+pub(super) struct Ahead {
+    /// Where the rows of each tensor begin, any address, and from one to the next.
+    pub(super) parts: [(*const f32, usize); PARTS],
+    pub(super) rows: usize,
+    pub(super) elements: usize,
+    /// What has been asked for: tensors, and rows of the next one.
+    pub(super) part: usize,
+    pub(super) row: usize,
+}
+
+impl Ahead {
+    pub(super) const NOTHING: Self =
+        Self { parts: [(core::ptr::null(), 0); PARTS], rows: 0, elements: 0, part: PARTS, row: 0 };
+
+    /// Asks for some more rows of a tensor.
+    #[inline(always)]
+    pub(super) fn ask<S: Lanes>(&mut self, s: S) {
+        let Some(&(at, stride)) = self.parts.get(self.part) else { return };
+        let end = (self.row + AT_ONCE).min(self.rows);
+        for row in self.row..end {
+            let mut column = 0;
+            while column < self.elements {
+                let offset = row.wrapping_mul(stride).wrapping_add(column);
+                if self.rows * self.elements <= SMALL {
+                    s.prefetch(at.wrapping_add(offset));
+                } else {
+                    s.prefetch_outer(at.wrapping_add(offset));
+                }
+                column += LINE;
+            }
+        }
+        self.row = end;
+        if end == self.rows {
+            (self.part, self.row) = (self.part + 1, 0);
+        }
+    }
+}
