@@ -5,6 +5,7 @@
 //! with AVX2, AVX-512 or NEON may have instructions for it, or widen bytes and multiply pairs of 16 bits.
 //! All sums are exact modulo `2^32`, so all of them have the same results.
 
+use super::rounds::{Never, Round};
 use super::vector::Lanes;
 use pulp::Scalar;
 
@@ -80,6 +81,11 @@ pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
     fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
     /// The nearest f32.
     fn to_f32(self, a: Self::I32) -> <Self::Floats as Lanes>::F32;
+    /// What rounds whole vectors, if this set has it and stores rows [unsigned](Stored::Unsigned).
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        None::<Never>
+    }
 }
 
 /// Work that multiplies bytes. Implementations are `#[inline(always)]`.

@@ -21,6 +21,7 @@ pub(crate) mod halves;
 mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
+pub(crate) mod rounds;
 mod scalar;
 mod vector;
 mod virtual_lanes;

@@ -5,6 +5,8 @@
 //! them; behind all tiles is one scale a row.
 
 use super::rounding::{Rounding, RowPrecision, magnitude, round};
+use super::source::Row;
+use super::tile::round_tile;
 use crate::isa::Isa;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
 use crate::matrix::Matrix;
@@ -77,7 +79,7 @@ impl BytesKernel for Quantise<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         let Self { x, precision, layout, tiles, words, scales } = self;
         let all = layout.tiles(x.rows());
         let steps = x.columns().div_ceil(4);
@@ -87,44 +89,20 @@ impl BytesKernel for Quantise<'_, '_> {
             let rows = share(x.rows(), all, tile);
             let from = (rows.start - first) * steps * layout.words;
             let words = &mut words[from..][..rows.len() * steps * layout.words];
+            if let Some(r) = b.rounds() {
+                let scales = &mut scales[rows.start - first..rows.end - first];
+                let from = (x, rows.start);
+                match precision {
+                    RowPrecision::Eight => round_tile::<_, 1>(r, from, levels, words, scales),
+                    RowPrecision::Sixteen => round_tile::<_, 2>(r, from, levels, words, scales),
+                }
+                continue;
+            }
             for (place, row) in rows.clone().enumerate() {
                 let to = Place { words, place, height: rows.len() };
                 scales[row - first] = quantise::<B>(Row::new(x, row), precision, levels, to);
             }
         }
-    }
-}
-
-/// A row of a matrix.
-#[derive(Clone, Copy)]
-struct Row {
-    at: *const f32,
-    stride: usize,
-    depth: usize,
-}
-
-impl Row {
-    #[inline(always)]
-    fn new(x: &Matrix<'_>, row: usize) -> Self {
-        assert!(row < x.rows());
-        let at = x.as_ptr().wrapping_add(row * x.row_stride());
-        Self { at, stride: x.column_stride(), depth: x.columns() }
-    }
-
-    /// `N` elements from `first` on, zeros beyond the last.
-    #[inline(always)]
-    fn group<const N: usize>(self, first: usize) -> [f32; N] {
-        let count = (self.depth - first).min(N);
-        if self.stride == 1 && count == N {
-            // SAFETY: contiguous elements of a row that the view has.
-            return unsafe { self.at.add(first).cast::<[f32; N]>().read_unaligned() };
-        }
-        let mut group = [0.0; N];
-        for (i, x) in group[..count].iter_mut().enumerate() {
-            // SAFETY: an element of the row.
-            *x = unsafe { *self.at.add((first + i) * self.stride) };
-        }
-        group
     }
 }
 

@@ -27,7 +27,8 @@
 //!
 //! * `rounding.rs`: from a largest magnitude to a scale.
 //! * `weights.rs`: the weights; `panel.rs`: how they lie in memory, and how they get there.
-//! * `rows.rs`: the other operand; `layout.rs`: how it lies in memory, and how it gets there.
+//! * `rows.rs`: the other operand; `layout.rs`: how it lies in memory, and how it gets there, from `source.rs`,
+//!   one row after the other, or a tile at a time (`tile.rs`).
 //! * `form.rs`: what a tile multiplies; `product.rs`: the tiles, and the loops around them.
 
 mod form;
@@ -36,6 +37,8 @@ mod panel;
 mod product;
 mod rounding;
 mod rows;
+mod source;
+mod tile;
 mod weights;
 
 pub use rounding::RowPrecision;
