@@ -22,6 +22,8 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_bytes;
 pub(crate) mod rounds;
+#[cfg(target_arch = "x86_64")]
+mod rounds_x86;
 mod scalar;
 mod vector;
 mod virtual_lanes;

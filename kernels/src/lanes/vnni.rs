@@ -5,18 +5,10 @@ use super::bytes::{Bytes, BytesKernel, Stored};
 use super::features::{compiled_for_v3, compiled_for_v4};
 use super::rounds::Round;
 use core::arch::x86_64::{
-    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm_cvtsi128_si32, _mm_max_epi32,
-    _mm_shuffle_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castps_si256,
-    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cvtepi32_ps, _mm256_cvtps_epi32,
-    _mm256_dpbusd_avx_epi32, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_max_epi32,
-    _mm256_packs_epi16, _mm256_packs_epi32, _mm256_packus_epi16, _mm256_permutevar8x32_ps,
-    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_si256,
-    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_xor_si256, _mm512_add_epi32, _mm512_and_si512,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtepi32_ps, _mm512_cvtps_epi32,
-    _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_max_epi32, _mm512_packs_epi16,
-    _mm512_packs_epi32, _mm512_packus_epi16, _mm512_permutexvar_ps, _mm512_reduce_max_epi32,
-    _mm512_set1_epi8, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_srai_epi32, _mm512_xor_si512,
+    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_cvtepi32_ps,
+    _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_setzero_si256,
+    _mm256_slli_epi32, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 use pulp::core_arch::x86::Avx512vnni;
@@ -126,74 +118,7 @@ unsafe impl Bytes for Vnni512 {
     }
     #[inline(always)]
     fn rounds(self) -> Option<impl Round> {
-        Some(self)
-    }
-}
-
-impl Round for Vnni512 {
-    type Lanes = V4;
-    type Magnitudes = __m512i;
-
-    #[inline(always)]
-    fn lanes(self) -> V4 {
-        self.floats
-    }
-    #[inline(always)]
-    fn none(self) -> __m512i {
-        self.zero()
-    }
-    #[inline(always)]
-    fn larger(self, so_far: __m512i, x: __m512) -> __m512i {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let magnitude =
-                _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff_ffff));
-            _mm512_max_epi32(so_far, magnitude)
-        }
-    }
-    #[inline(always)]
-    fn largest(self, [a, b, c, d]: [__m512i; 4]) -> i32 {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let all = _mm512_max_epi32(_mm512_max_epi32(a, b), _mm512_max_epi32(c, d));
-            _mm512_reduce_max_epi32(all)
-        }
-    }
-    #[inline(always)]
-    fn bytes(self, [a, b, c, d]: [__m512; 4]) -> __m512 {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let ab = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
-            let cd = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
-            let bytes = _mm512_packs_epi16(ab, cd);
-            _mm512_castsi512_ps(_mm512_xor_si512(bytes, _mm512_set1_epi8(i8::MIN)))
-        }
-    }
-    #[inline(always)]
-    fn digits(self, [a, b, c, d]: [__m512; 4]) -> [__m512; 2] {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let (a, b) = (_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
-            let (c, d) = (_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
-            let ab = _mm512_packs_epi32(_mm512_srai_epi32::<8>(a), _mm512_srai_epi32::<8>(b));
-            let cd = _mm512_packs_epi32(_mm512_srai_epi32::<8>(c), _mm512_srai_epi32::<8>(d));
-            let high = _mm512_xor_si512(_mm512_packs_epi16(ab, cd), _mm512_set1_epi8(i8::MIN));
-            let byte = _mm512_set1_epi32(0xff);
-            let ab = _mm512_packs_epi32(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
-            let cd = _mm512_packs_epi32(_mm512_and_si512(c, byte), _mm512_and_si512(d, byte));
-            let low = _mm512_packus_epi16(ab, cd);
-            [_mm512_castsi512_ps(high), _mm512_castsi512_ps(low)]
-        }
-    }
-    #[inline(always)]
-    fn in_order(self, words: __m512) -> __m512 {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            _mm512_permutexvar_ps(
-                _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
-                words,
-            )
-        }
+        Some(self.floats)
     }
 }
 
@@ -315,72 +240,6 @@ unsafe impl Bytes for Vnni256 {
     }
     #[inline(always)]
     fn rounds(self) -> Option<impl Round> {
-        Some(self)
-    }
-}
-
-impl Round for Vnni256 {
-    type Lanes = V3;
-    type Magnitudes = __m256i;
-
-    #[inline(always)]
-    fn lanes(self) -> V3 {
-        self.floats
-    }
-    #[inline(always)]
-    fn none(self) -> __m256i {
-        self.zero()
-    }
-    #[inline(always)]
-    fn larger(self, so_far: __m256i, x: __m256) -> __m256i {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let magnitude =
-                _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff));
-            _mm256_max_epi32(so_far, magnitude)
-        }
-    }
-    #[inline(always)]
-    fn largest(self, [a, b, c, d]: [__m256i; 4]) -> i32 {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let all = _mm256_max_epi32(_mm256_max_epi32(a, b), _mm256_max_epi32(c, d));
-            let all =
-                _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
-            let all = _mm_max_epi32(all, _mm_shuffle_epi32::<0b01_00_11_10>(all));
-            let all = _mm_max_epi32(all, _mm_shuffle_epi32::<0b10_11_00_01>(all));
-            _mm_cvtsi128_si32(all)
-        }
-    }
-    #[inline(always)]
-    fn bytes(self, [a, b, c, d]: [__m256; 4]) -> __m256 {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
-            let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
-            let bytes = _mm256_packs_epi16(ab, cd);
-            _mm256_castsi256_ps(_mm256_xor_si256(bytes, _mm256_set1_epi8(i8::MIN)))
-        }
-    }
-    #[inline(always)]
-    fn digits(self, [a, b, c, d]: [__m256; 4]) -> [__m256; 2] {
-        // SAFETY: `self` is the proof.
-        unsafe {
-            let (a, b) = (_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
-            let (c, d) = (_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
-            let ab = _mm256_packs_epi32(_mm256_srai_epi32::<8>(a), _mm256_srai_epi32::<8>(b));
-            let cd = _mm256_packs_epi32(_mm256_srai_epi32::<8>(c), _mm256_srai_epi32::<8>(d));
-            let high = _mm256_xor_si256(_mm256_packs_epi16(ab, cd), _mm256_set1_epi8(i8::MIN));
-            let byte = _mm256_set1_epi32(0xff);
-            let ab = _mm256_packs_epi32(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
-            let cd = _mm256_packs_epi32(_mm256_and_si256(c, byte), _mm256_and_si256(d, byte));
-            let low = _mm256_packus_epi16(ab, cd);
-            [_mm256_castsi256_ps(high), _mm256_castsi256_ps(low)]
-        }
-    }
-    #[inline(always)]
-    fn in_order(self, words: __m256) -> __m256 {
-        // SAFETY: `self` is the proof.
-        unsafe { _mm256_permutevar8x32_ps(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)) }
+        Some(self.floats)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::rounding::{Rounding, RowPrecision, magnitude, round};
 use super::source::Row;
-use super::tile::round_tile;
+use super::tile::{self, round_tile};
 use crate::isa::Isa;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
 use crate::matrix::Matrix;
@@ -89,12 +89,17 @@ impl BytesKernel for Quantise<'_, '_> {
             let rows = share(x.rows(), all, tile);
             let from = (rows.start - first) * steps * layout.words;
             let words = &mut words[from..][..rows.len() * steps * layout.words];
-            if let Some(r) = b.rounds() {
+            if let Some(s) = b.rounds() {
                 let scales = &mut scales[rows.start - first..rows.end - first];
                 let from = (x, rows.start);
-                match precision {
-                    RowPrecision::Eight => round_tile::<_, 1>(r, from, levels, words, scales),
-                    RowPrecision::Sixteen => round_tile::<_, 2>(r, from, levels, words, scales),
+                match (B::STORED, precision) {
+                    (Stored::Pairs, _) => round_tile(s, &tile::Pairs, from, levels, words, scales),
+                    (_, RowPrecision::Eight) => {
+                        round_tile(s, &tile::Bytes, from, levels, words, scales);
+                    }
+                    (_, RowPrecision::Sixteen) => {
+                        round_tile(s, &tile::Digits, from, levels, words, scales);
+                    }
                 }
                 continue;
             }
