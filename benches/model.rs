@@ -4,8 +4,8 @@
 //! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`.
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
-//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1). With
-//! `--sentences DIR` it measures `support/sentences.rs` instead.
+//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), and `--encode` for the
+//! encoder alone. With `--sentences DIR` it measures `support/sentences.rs` instead.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -221,6 +221,9 @@ fn lines(model: &Model, forms: &str, threads: usize) {
         });
         let what = format!("encode {forms}");
         say(&what, &[batch, len], seconds, batch * len, allocations, bytes);
+    }
+    if std::env::args().any(|argument| argument == "--encode") {
+        return;
     }
     for (batch, beams, scores) in DECODES {
         let mut work = Decode::new(model, batch, (beams, scores), kind.clone());

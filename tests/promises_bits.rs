@@ -5,7 +5,9 @@ use crate::random_model::{Dims, Random, decoding};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Event, Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow};
+use simdformer::{
+    Event, Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads,
+};
 
 const TARGET: usize = 37;
 
@@ -128,6 +130,39 @@ fn alone_is_the_same_as_in_a_batch() {
         session.clear();
         play_together(&format!("{what}, again"), &mut session, &tasks[2..5]);
     });
+}
+
+/// More sentences than go through a layer of the encoder together, and one that is longer than all of these.
+#[test]
+fn many_sentences_are_each_what_it_is_alone() {
+    for dims in [kinds()[1], kinds()[4], kinds()[8]] {
+        let dims = Dims { positions: 600, ..dims };
+        let checkpoint = dims.checkpoint(23);
+        for forms in ["f32", "int8"] {
+            let chosen = forms.parse().expect("forms");
+            let isa = Isa::best();
+            let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+            let mut random = Random(3);
+            let lengths = (0..24).map(|i| 5 + 17 * i % 71).chain([300, 1, 256, 2, 255]);
+            let sources: Vec<Vec<u32>> =
+                lengths.map(|len| random.ids(len, model.config().source_vocab)).collect();
+            let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
+            let mut session = Session::new(&model, Limits::new(1, 300, 1)).expect("a session");
+            let alone: Vec<u32> = sources
+                .iter()
+                .flat_map(|source| bits(session.memory(&[source]).expect("a memory")))
+                .collect();
+            let limits = Limits::new(sources.len(), 300, 1);
+            let mut session = Session::new(&model, limits).expect("a session");
+            let what = format!("{} {forms}", dims.family.model_type());
+            let found = bits(session.memory(&sources).expect("a memory"));
+            assert!(found == alone, "{what}: other bits in a batch");
+            session.set_threads(Threads::Rayon);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("a pool");
+            let found = pool.install(|| bits(session.memory(&sources).expect("a memory")));
+            assert!(found == alone, "{what}: other bits on threads");
+        }
+    }
 }
 
 /// What each family has in common with the others is tried at length; this is every one of them.

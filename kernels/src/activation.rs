@@ -79,6 +79,8 @@ impl fmt::Display for ActivationError {
 impl core::error::Error for ActivationError {}
 
 #[derive(Clone, Copy)]
+struct Identity;
+#[derive(Clone, Copy)]
 struct Relu;
 #[derive(Clone, Copy)]
 struct Gelu;
@@ -90,6 +92,13 @@ struct Silu;
 struct Tanh;
 #[derive(Clone, Copy)]
 struct Sigmoid;
+
+impl Map for Identity {
+    #[inline(always)]
+    fn map<S: Lanes>(self, _: S, x: S::F32) -> S::F32 {
+        x
+    }
+}
 
 impl Map for Relu {
     #[inline(always)]
@@ -167,6 +176,25 @@ pub(crate) fn apply_lanes<S: Lanes>(s: S, activation: Activation, v: S::F32) -> 
         Activation::Silu => Silu.map(s, v),
         Activation::Tanh => Tanh.map(s, v),
         Activation::Sigmoid => Sigmoid.map(s, v),
+    }
+}
+
+/// Loops over what an activation is applied to. Implementations are `#[inline(always)]`.
+pub(crate) trait Applied {
+    fn run<M: Map>(self, map: M);
+}
+
+/// Runs `loops` with an activation, so that the `match` is outside of them.
+#[inline(always)]
+pub(crate) fn with_map(activation: Activation, loops: impl Applied) {
+    match activation {
+        Activation::Identity => loops.run(Identity),
+        Activation::Relu => loops.run(Relu),
+        Activation::Gelu => loops.run(Gelu),
+        Activation::GeluTanh => loops.run(GeluTanh),
+        Activation::Silu => loops.run(Silu),
+        Activation::Tanh => loops.run(Tanh),
+        Activation::Sigmoid => loops.run(Sigmoid),
     }
 }
 

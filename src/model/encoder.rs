@@ -7,6 +7,10 @@ use super::weights::{Bottom, Encoder};
 use crate::config::Side;
 use crate::error::KernelError;
 
+/// Rows of whole sentences that go through a layer together, for each thread: enough that reading the weights takes no
+/// part of the time, and few enough that what lies between two products does not go to an outer cache.
+const GROUP_ROWS: usize = 256;
+
 impl Encoder {
     /// The left half of figure 1: runs all layers over the tokens of `pass` and leaves the memory,
     /// `[tokens, d_model]`, in `work.x`.
@@ -28,20 +32,79 @@ impl Encoder {
             }
         };
         tap.embedding(run, pass.rows(), table, &pass.tokens, work)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let at = pass.at(index);
-            self_attention(run, &layer.self_attention, pass, index, work)?;
-            tap.self_attention(run, pass, index, work)?;
-
-            feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
-                tap.hidden(run, at, first, input, hidden);
-            })?;
-            tap.feed_forward(run, at, work);
+        for index in 0..self.layers.len() {
+            if T::LOOKS {
+                self.layer(run, pass, index, work, tap)?;
+            } else {
+                self.layer_in_groups(run, pass, index, work, tap)?;
+            }
         }
         if let Some(norm) = &self.final_norm {
             run.norm_in_place(norm, work.x)?;
         }
         tap.stack(run, pass.rows(), work);
+        Ok(())
+    }
+
+    /// One layer, for all sentences of `pass`.
+    fn layer<T: Tap>(
+        &self,
+        run: &Run<'_>,
+        pass: &SourcePass<'_>,
+        index: usize,
+        work: &mut Workspace<'_>,
+        tap: &mut T,
+    ) -> Result<(), KernelError> {
+        let (layer, at) = (&self.layers[index], pass.at(index));
+        self_attention(run, &layer.self_attention, pass, index, work)?;
+        tap.self_attention(run, pass, index, work)?;
+
+        feed_forward(run, &layer.feed_forward, work, |first, input, hidden| {
+            tap.hidden(run, at, first, input, hidden);
+        })?;
+        tap.feed_forward(run, at, work);
+        Ok(())
+    }
+
+    /// A layer for some sentences after the others: what lies between its products stays in a cache. No row's bits
+    /// depend on the rows beside it.
+    fn layer_in_groups<T: Tap>(
+        &self,
+        run: &Run<'_>,
+        pass: &SourcePass<'_>,
+        index: usize,
+        work: &mut Workspace<'_>,
+        tap: &mut T,
+    ) -> Result<(), KernelError> {
+        let most = GROUP_ROWS.saturating_mul(run.parallelism.threads());
+        let (d, inner) = (run.config.d_model, run.config.attention_dim(Side::Encoder));
+        let mut x = &mut *work.x;
+        let mut lengths = pass.lengths;
+        while !lengths.is_empty() {
+            let (mut rows, mut count) = (0, 0);
+            for &len in lengths {
+                if count > 0 && rows + len as usize > most {
+                    break;
+                }
+                rows += len as usize;
+                count += 1;
+            }
+            let (group, after) = x.split_at_mut(rows * d);
+            let (own, others) = lengths.split_at(count);
+            let pass = SourcePass { lengths: own, ..*pass };
+            let work = &mut Workspace {
+                x: group,
+                h: &mut work.h[..rows * d],
+                context: &mut work.context[..rows * inner],
+                qkv: work.qkv,
+                hidden: work.hidden,
+                scratch: work.scratch,
+                frames: work.frames,
+                rounded: work.rounded,
+            };
+            self.layer(run, &pass, index, work, tap)?;
+            (x, lengths) = (after, others);
+        }
         Ok(())
     }
 }

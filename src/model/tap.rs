@@ -13,6 +13,9 @@ use simdformer_kernels::CacheMut;
 /// Somebody who is called after each block. Nobody has to look at anything.
 #[allow(unused_variables, reason = "the names say what each call is given")]
 pub(crate) trait Tap: Send {
+    /// Whether anybody looks: then a block is called once for all rows.
+    const LOOKS: bool = true;
+
     /// Embedding, position and norm; the sum is `work.x`. There is no table where features are read.
     fn embedding(
         &mut self,
@@ -81,4 +84,6 @@ pub(crate) trait Tap: Send {
 /// Nobody looks.
 pub(crate) struct NoTap;
 
-impl Tap for NoTap {}
+impl Tap for NoTap {
+    const LOOKS: bool = false;
+}

@@ -3,7 +3,7 @@
 //! values in rows of whole vectors.
 
 use super::heads::Heads;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, MAX_LANES};
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. A size that overflows, which
 /// only tensors without tokens can have, is as large as can be.
@@ -74,6 +74,58 @@ pub(super) unsafe fn write_keys<S: Lanes>(
                 token += 1;
             }
         }
+    }
+}
+
+/// Tokens from which on a panel that is not full is written as a whole.
+const MANY: usize = 3;
+
+/// [`write_keys`] of all tokens of a head: what lies in the panels behind the last one may be written.
+///
+/// # Safety
+/// As [`write_keys`], of whole panels that nobody else touches.
+#[inline(always)]
+pub(super) unsafe fn write_all_keys<S: Lanes>(
+    s: S,
+    key: &Heads<'_>,
+    head: usize,
+    tokens: core::ops::Range<usize>,
+    to: *mut f32,
+) {
+    let (head_dim, stride) = (key.head_dim(), key.token_stride());
+    let rest = tokens.len() % S::LANES;
+    let whole = tokens.start..if rest < MANY { tokens.end } else { tokens.end - rest };
+    let to_rest = to.wrapping_add(whole.len() * head_dim);
+    let from = key.at(whole.end, head);
+    // SAFETY: the caller's contract.
+    unsafe { write_keys(s, key, head, whole, 0, to) };
+    if rest < MANY {
+        return;
+    }
+    let mut square = [0.0; MAX_LANES * MAX_LANES];
+    let mut i = 0;
+    while i < head_dim {
+        let count = (head_dim - i).min(S::LANES);
+        for row in 0..rest {
+            // SAFETY: elements of a token; `load_first` stops behind the last one.
+            unsafe {
+                let x = s.load_first(from.wrapping_add(row * stride + i), count);
+                s.store(square.as_mut_ptr().add(row * S::LANES), x);
+            }
+        }
+        let to = to_rest.wrapping_add(i * S::LANES);
+        if count == S::LANES {
+            // SAFETY: a square, and as many lines of the panel.
+            unsafe { s.transpose(square.as_ptr(), S::LANES, to, S::LANES) };
+        } else {
+            let mut turned = [0.0; MAX_LANES * MAX_LANES];
+            // SAFETY: two squares, and `count` lines of the panel.
+            unsafe {
+                s.transpose(square.as_ptr(), S::LANES, turned.as_mut_ptr(), S::LANES);
+                to.copy_from_nonoverlapping(turned.as_ptr(), count * S::LANES);
+            }
+        }
+        i += S::LANES;
     }
 }
 

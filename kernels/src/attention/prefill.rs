@@ -7,7 +7,7 @@ use super::check;
 use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
-use super::panels::{head_floats, value_row, write_keys, write_values};
+use super::panels::{head_floats, value_row, write_all_keys, write_values};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::isa::Isa;
@@ -308,7 +308,7 @@ impl Kernel for Prepare<'_> {
         let start = sequence.key_start;
         // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.
         unsafe {
-            write_keys(s, &key, head, start..start + sequence.key_len, 0, keys);
+            write_all_keys(s, &key, head, start..start + sequence.key_len, keys);
             if !values.is_null() {
                 write_values(s, &value, head, start..start + value_len, values);
             }

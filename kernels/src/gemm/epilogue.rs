@@ -3,10 +3,11 @@
 #[cfg(feature = "train")]
 use super::derivative::{Derivative, Slopes};
 use super::microkernel::{MAX_ROWS, Tile};
-use crate::activation::{Activation, apply_lanes, apply_row};
+use crate::activation::{Activation, Applied, apply_lanes, apply_row, with_map};
 use crate::debug::Elements;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
+use crate::rows::Map;
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -497,6 +498,9 @@ impl Kernel for Finish<'_> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let Self { store, tile, rows, width, row, column, valid } = self;
+        if self.in_one_pass() {
+            return with_map(store.activation, OnePass { s, finish: self });
+        }
         let scale = s.splat(store.scale);
         for first in (0..valid).step_by(S::LANES) {
             let count = (valid - first).min(S::LANES);
@@ -531,6 +535,63 @@ impl Kernel for Finish<'_> {
                 unsafe {
                     let x = s.load(tile.add(i * width + first));
                     store.store_vector(s, x, row + i, column + first, count);
+                }
+            }
+        }
+    }
+}
+
+impl Finish<'_> {
+    /// Whether nothing but the activation comes between the bias and the store of a vector.
+    #[inline(always)]
+    fn in_one_pass(&self) -> bool {
+        #[cfg(feature = "train")]
+        if self.store.derivative.is_some() {
+            return false;
+        }
+        self.store.column_stride == 1 && self.store.residual_column_stride == 1
+    }
+}
+
+/// [`Finish`] of whole rows of the output, each vector once.
+struct OnePass<'a, S> {
+    s: S,
+    finish: Finish<'a>,
+}
+
+impl<S: Lanes> Applied for OnePass<'_, S> {
+    #[inline(always)]
+    fn run<M: Map>(self, map: M) {
+        let Self { s, finish: Finish { store, tile, rows, width, row, column, valid } } = self;
+        let scale = s.splat(store.scale);
+        for first in (0..valid).step_by(S::LANES) {
+            let (at, count) = (column + first, (valid - first).min(S::LANES));
+            // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
+            let bias =
+                (!store.bias.is_null()).then(|| unsafe { s.load_first(store.bias.add(at), count) });
+            for i in 0..rows {
+                let c = store.c.wrapping_add((row + i) * store.row_stride + at);
+                let r = store.residual.wrapping_add((row + i) * store.residual_row_stride + at);
+                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; the caller of
+                // `finish` vouches for these elements of the output.
+                unsafe {
+                    let mut x = s.load(tile.add(i * width + first));
+                    if store.scale != 1.0 {
+                        x = s.mul(x, scale);
+                    }
+                    if let Some(bias) = bias {
+                        x = s.add(x, bias);
+                    }
+                    x = map.map(s, x);
+                    if !store.residual.is_null() {
+                        let r = s.load_first(r, count);
+                        x = if store.gate { s.mul(r, x) } else { s.add(r, x) };
+                    }
+                    if count == S::LANES {
+                        s.store(c, x);
+                    } else {
+                        s.store_first(c, x, count);
+                    }
                 }
             }
         }

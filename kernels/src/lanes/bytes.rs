@@ -5,6 +5,7 @@
 //! with AVX2, AVX-512 or NEON may have instructions for it, or widen bytes and multiply pairs of 16 bits.
 //! All sums are exact modulo `2^32`, so all of them have the same results.
 
+use super::rounds::Round;
 use super::vector::Lanes;
 use pulp::Scalar;
 
@@ -80,6 +81,11 @@ pub(crate) unsafe trait Bytes: Copy + Send + Sync + 'static {
     fn join(self, high: Self::I32, low: Self::I32) -> Self::I32;
     /// The nearest f32.
     fn to_f32(self, a: Self::I32) -> <Self::Floats as Lanes>::F32;
+    /// What rounds rows to vectors of words, if this set has it; such a set has no [signed](Stored::Signed) rows.
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        None::<Scalar>
+    }
 }
 
 /// Work that multiplies bytes. Implementations are `#[inline(always)]`.
@@ -167,5 +173,9 @@ unsafe impl Bytes for Scalar {
         let floats = a.map(|x| x as f32);
         // SAFETY: eight floats.
         unsafe { Lanes::load(self, floats.as_ptr()) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self)
     }
 }

@@ -30,6 +30,9 @@ mod neon;
 pub(crate) mod neon_bytes;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon_matrices;
+pub(crate) mod rounds;
+#[cfg(target_arch = "x86_64")]
+mod rounds_x86;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod system;

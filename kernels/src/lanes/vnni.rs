@@ -3,6 +3,7 @@
 
 use super::bytes::{Bytes, BytesKernel, Stored};
 use super::features::{compiled_for_v3, compiled_for_v4};
+use super::rounds::Round;
 use core::arch::x86_64::{
     __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_cvtepi32_ps,
     _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_setzero_si256,
@@ -114,6 +115,10 @@ unsafe impl Bytes for Vnni512 {
     fn to_f32(self, a: __m512i) -> __m512 {
         // SAFETY: `self` is the proof.
         unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.floats)
     }
 }
 
@@ -232,5 +237,9 @@ unsafe impl Bytes for Vnni256 {
     fn to_f32(self, a: __m256i) -> __m256 {
         // SAFETY: `self` is the proof.
         unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.floats)
     }
 }

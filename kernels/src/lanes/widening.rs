@@ -7,6 +7,7 @@
 
 use super::bytes::{Bytes, BytesKernel, Stored};
 use super::features::{compiled_for_v3, compiled_for_v4};
+use super::rounds::Round;
 use core::arch::x86_64::{
     __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_and_si256, _mm256_cvtepi32_ps,
     _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_setzero_si256,
@@ -131,6 +132,10 @@ unsafe impl Bytes for Widening256 {
         // SAFETY: `self` is the proof.
         unsafe { _mm256_cvtepi32_ps(a) }
     }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.0)
+    }
 }
 
 /// Proof of AVX-512.
@@ -239,5 +244,9 @@ unsafe impl Bytes for Widening512 {
     fn to_f32(self, a: __m512i) -> __m512 {
         // SAFETY: `self` is the proof.
         unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.0)
     }
 }

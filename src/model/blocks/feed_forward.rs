@@ -7,9 +7,12 @@ use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
 use simdformer_kernels::{Activation, Residual};
 
-/// Rows whose hidden activations are held at a time: 128 rows of 2048 are 1 MiB, which stays in the
-/// second-level cache between the two projections, and bounds the planned memory.
+/// Rows whose hidden activations are held at a time, which bounds the planned memory: 128 rows of 2048 are 1 MiB, which
+/// stays in the second-level caches between the two projections.
 pub(crate) const FEED_FORWARD_ROWS: usize = 128;
+
+/// As many where one thread has them all: little more than half of such a cache.
+const ROWS_ALONE: usize = 72;
 
 /// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows, `each(first, input, hidden)` is
 /// called with the number of its first row, the input of all rows, and the chunk's hidden activations.
@@ -21,10 +24,11 @@ pub(crate) fn feed_forward(
 ) -> Result<(), KernelError> {
     let Workspace { x, h, hidden, rounded, .. } = work;
     let (d, inner) = (run.config.d_model, block.inner.columns());
-    let chunk = FEED_FORWARD_ROWS * d;
+    let most = if run.parallelism.threads() == 1 { ROWS_ALONE } else { FEED_FORWARD_ROWS };
+    let chunk = most * d;
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         for (index, (x, out)) in input.chunks(chunk).zip(out.chunks_mut(chunk)).enumerate() {
-            let (first, rows) = (index * FEED_FORWARD_ROWS, x.len() / d);
+            let (first, rows) = (index * most, x.len() / d);
             let hidden = &mut hidden[..rows * inner];
             let activation = run.config.activation;
             match &block.gate {

@@ -8,6 +8,8 @@
 //! `[steps / 2][pairs of the tile][2][2 steps]`, and of a step that is left over `[pairs of the tile][2]`.
 
 use super::rounding::{Rounding, RowPrecision, magnitude, round};
+use super::source::Row;
+use super::tile::{self, round_tile};
 use crate::isa::Isa;
 use crate::lanes::bytes::{Bytes, BytesKernel, Stored};
 use crate::lanes::matrices::Matrices;
@@ -148,7 +150,7 @@ impl BytesKernel for Quantise<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         let Self { x, precision, layout, tiles, words, scales } = self;
         let all = layout.tiles(x.rows());
         let steps = x.columns().div_ceil(4);
@@ -158,6 +160,20 @@ impl BytesKernel for Quantise<'_, '_> {
             let rows = share(x.rows(), all, tile);
             let from = (rows.start - first) * steps * layout.words;
             let words = &mut words[from..][..rows.len() * steps * layout.words];
+            if let Some(s) = b.rounds() {
+                let scales = &mut scales[rows.start - first..rows.end - first];
+                let from = (x, rows.start);
+                match (B::STORED, precision) {
+                    (Stored::Pairs, _) => round_tile(s, &tile::Pairs, from, levels, words, scales),
+                    (_, RowPrecision::Eight) => {
+                        round_tile(s, &tile::Bytes, from, levels, words, scales);
+                    }
+                    (_, RowPrecision::Sixteen) => {
+                        round_tile(s, &tile::Digits, from, levels, words, scales);
+                    }
+                }
+                continue;
+            }
             for (place, row) in rows.clone().enumerate() {
                 let to = InTile { words, place, height: rows.len() };
                 scales[row - first] = quantise::<B, _>(Row::new(x, row), precision, levels, to);
@@ -175,7 +191,7 @@ impl BytesKernel for ByRow<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<B: Bytes, const NV: usize, const TV: usize>(self, _: B) {
+    fn run<B: Bytes, const NV: usize, const TV: usize>(self, b: B) {
         const { assert!(matches!(B::STORED, Stored::Unsigned)) };
         let Quantise { x, precision, layout, tiles, words, scales } = self.0;
         let all = layout.tiles(x.rows());
@@ -184,6 +200,11 @@ impl BytesKernel for ByRow<'_, '_> {
         let first = share(x.rows(), all, tiles.start).start;
         let of_rows = words.chunks_exact_mut(steps * layout.words);
         for (i, (words, scale)) in of_rows.zip(scales).enumerate() {
+            if let (Some(s), RowPrecision::Eight) = (b.rounds(), precision) {
+                let scale = core::slice::from_mut(scale);
+                round_tile(s, &tile::Bytes, (x, first + i), levels, words, scale);
+                continue;
+            }
             let to = InRow { words, steps };
             *scale = quantise::<B, _>(Row::new(x, first + i), precision, levels, to);
         }
@@ -220,39 +241,6 @@ impl BytesKernel for ByPair<'_, '_> {
             }
             (words, scales) = (rest, rest_scales);
         }
-    }
-}
-
-/// A row of a matrix.
-#[derive(Clone, Copy)]
-struct Row {
-    at: *const f32,
-    stride: usize,
-    depth: usize,
-}
-
-impl Row {
-    #[inline(always)]
-    fn new(x: &Matrix<'_>, row: usize) -> Self {
-        assert!(row < x.rows());
-        let at = x.as_ptr().wrapping_add(row * x.row_stride());
-        Self { at, stride: x.column_stride(), depth: x.columns() }
-    }
-
-    /// `N` elements from `first` on, zeros beyond the last.
-    #[inline(always)]
-    fn group<const N: usize>(self, first: usize) -> [f32; N] {
-        let count = (self.depth - first).min(N);
-        if self.stride == 1 && count == N {
-            // SAFETY: contiguous elements of a row that the view has.
-            return unsafe { self.at.add(first).cast::<[f32; N]>().read_unaligned() };
-        }
-        let mut group = [0.0; N];
-        for (i, x) in group[..count].iter_mut().enumerate() {
-            // SAFETY: an element of the row.
-            *x = unsafe { *self.at.add((first + i) * self.stride) };
-        }
-        group
     }
 }
 

@@ -27,7 +27,8 @@
 //!
 //! * `rounding.rs`: from a largest magnitude to a scale.
 //! * `weights.rs`: the weights; `panel.rs`: how they lie in memory, and how they get there.
-//! * `rows.rs`: the other operand; `layout.rs`: how it lies in memory, and how it gets there.
+//! * `rows.rs`: the other operand; `layout.rs`: how it lies in memory, and how it gets there, from `source.rs`,
+//!   one row after the other, or a tile at a time (`tile.rs`).
 //! * `form.rs`: what a tile multiplies; `product.rs`: the tiles, and the loops around them.
 //! * `blocks.rs`: many rows on CPUs with AMX, by tile registers. No such CPU has run it: what `lanes::tiles`
 //!   says a block does was run by an emulation, and compared with the oracle, and its assembly was read.
@@ -46,8 +47,10 @@ mod panel;
 mod product;
 mod rounding;
 mod rows;
+mod source;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod weights;
 
 pub use rounding::RowPrecision;

@@ -1,0 +1,57 @@
+//! A row as it is given, some elements at a time.
+
+use crate::matrix::Matrix;
+
+/// A row of a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    at: *const f32,
+    stride: usize,
+    pub(super) depth: usize,
+}
+
+impl Row {
+    #[inline(always)]
+    pub(super) fn new(x: &Matrix<'_>, row: usize) -> Self {
+        assert!(row < x.rows());
+        let at = x.as_ptr().wrapping_add(row * x.row_stride());
+        Self { at, stride: x.column_stride(), depth: x.columns() }
+    }
+
+    /// `N` elements from `first` on, zeros beyond the last.
+    #[inline(always)]
+    pub(super) fn group<const N: usize>(self, first: usize) -> [f32; N] {
+        let count = (self.depth - first).min(N);
+        if self.stride == 1 && count == N {
+            // SAFETY: contiguous elements of a row that the view has.
+            return unsafe { self.at.add(first).cast::<[f32; N]>().read_unaligned() };
+        }
+        self.copied(first)
+    }
+
+    /// Where `count` elements from `first` on lie, zeros beyond the last: in the row, or else in `room`.
+    #[inline(always)]
+    pub(super) fn place<const N: usize>(
+        self,
+        first: usize,
+        count: usize,
+        room: &mut [f32; N],
+    ) -> *const f32 {
+        if self.stride == 1 && self.depth - first >= count {
+            return self.at.wrapping_add(first);
+        }
+        *room = self.copied(first);
+        room.as_ptr()
+    }
+
+    /// [`Row::group`], one by one.
+    #[inline(never)]
+    fn copied<const N: usize>(self, first: usize) -> [f32; N] {
+        let mut group = [0.0; N];
+        for (i, x) in group[..(self.depth - first).min(N)].iter_mut().enumerate() {
+            // SAFETY: an element of the row.
+            *x = unsafe { *self.at.add((first + i) * self.stride) };
+        }
+        group
+    }
+}
