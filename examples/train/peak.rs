@@ -91,7 +91,7 @@ impl Work {
         }
         let [mut own, mut causal, mut cross, mut sources, mut targets] = [0.0; 5];
         for pair in corpus.pairs() {
-            let (s, t) = (pair.source.len() as f64, pair.target.len() as f64);
+            let (s, t) = (pair.source_len() as f64, pair.target.len() as f64);
             own += s * s;
             causal += t * (t + 1.0) / 2.0;
             cross += s * t;
