@@ -84,6 +84,9 @@ impl Work {
             match role {
                 _ if shape.len() < 2 => {}
                 Role::Output => target += numbers,
+                // Twice a position, and nothing wants the gradient of what it reads.
+                Role::Convolution(0, _) => source += 2.0 * numbers * 2.0 / 3.0,
+                Role::Convolution(..) => source += numbers,
                 Role::Layer(Side::Decoder, ..) if !of_memory => target += numbers,
                 Role::Layer(..) => source += numbers,
                 _ => {}
