@@ -18,6 +18,8 @@ pub(crate) mod counting;
 mod drafts;
 #[path = "support/features.rs"]
 mod features;
+#[path = "support/frames.rs"]
+mod frames;
 #[path = "support/requests.rs"]
 mod requests;
 #[path = "support/statistics.rs"]
@@ -141,7 +143,7 @@ pub(crate) fn run(
     input.read_to_string(&mut text)?;
     let requests = requests::parse(&text, config, arguments.score)?;
     let sounds = match &arguments.features {
-        Some(path) => features::read(path, requests.len())?,
+        Some(path) => frames::read(path, Some(requests.len()))?,
         None => Vec::new(),
     };
     let inputs = match config.stem {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, Sentence, Session};
+use simdformer::{Features, Limits, Model, Sentence, Session, Source};
 
 /// Of the loss, which is about 4: of the order of what PyTorch's own float32 is off.
 const TOLERANCE: f64 = 5e-6;
 
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "bart",
     "m2m100",
     "marian_relu_untied",
@@ -26,6 +26,7 @@ const FOLDERS: [&str; 11] = [
     "t5",
     "t5_v1_1",
     "umt5",
+    "whisper",
 ];
 
 fn root() -> PathBuf {
@@ -48,14 +49,47 @@ fn names(value: &Value) -> BTreeSet<String> {
     value.as_array().expect("names").iter().map(|name| name.as_str().unwrap().to_string()).collect()
 }
 
+/// What is read of a line: ids, or frames of so many numbers.
+enum Read {
+    Ids(Vec<u32>),
+    Frames(Vec<f32>, usize),
+}
+
+impl Read {
+    fn source(&self) -> Source<'_> {
+        match self {
+            Self::Ids(ids) => Source::new(ids),
+            Self::Frames(values, bins) => Source::of_features(Features::new(values, *bins)),
+        }
+    }
+
+    fn positions(&self) -> usize {
+        let source = self.source();
+        source.features.map_or(source.tokens.len(), |features| features.positions())
+    }
+}
+
 /// Source and target of each line.
-fn batch(folder: &Path) -> Vec<(Vec<u32>, Vec<u32>)> {
+fn batch(folder: &Path) -> Vec<(Read, Vec<u32>)> {
+    let features = std::fs::read(folder.join("features.safetensors")).ok();
+    let features = features
+        .as_ref()
+        .map(|file| safetensors::SafeTensors::deserialize(file).expect("features"));
     let text = String::from_utf8(read(folder, "batch.jsonl")).expect("text");
-    let line = |line: &str| {
+    let line = |(index, line): (usize, &str)| {
         let value: Value = serde_json::from_str(line).expect("a line");
-        (ids(&value["source_ids"]), ids(&value["target_ids"]))
+        let read = match &features {
+            None => Read::Ids(ids(&value["source_ids"])),
+            Some(tensors) => {
+                let tensor = tensors.tensor(&format!("features.{index}")).expect("frames");
+                let numbers = tensor.data().as_chunks::<4>().0.iter();
+                let numbers = numbers.map(|&x| f32::from_le_bytes(x)).collect();
+                Read::Frames(numbers, tensor.shape()[1])
+            }
+        };
+        (read, ids(&value["target_ids"]))
     };
-    text.lines().map(line).collect()
+    text.lines().enumerate().map(line).collect()
 }
 
 /// `-log p` of `target`, smoothed as PyTorch does, in f64.
@@ -68,11 +102,17 @@ fn loss(logits: &[f32], target: u32, smoothing: f64) -> f64 {
 }
 
 /// The loss of our own logits with each of the two smoothings.
-fn losses(model: &Model, batch: &[(Vec<u32>, Vec<u32>)], fed: &[Vec<u32>]) -> [f64; 2] {
-    let sources: Vec<&[u32]> = batch.iter().map(|(source, _)| source.as_slice()).collect();
+fn losses(model: &Model, batch: &[(Read, Vec<u32>)], fed: &[Vec<u32>]) -> [f64; 2] {
     let mut session = Session::new(model, Limits::new(batch.len(), 21, 21)).expect("a session");
     let mut sentences = vec![Sentence::default(); batch.len()];
-    session.encode(&sources, &mut sentences).expect("encoded");
+    for ((read, _), sentence) in batch.iter().zip(&mut sentences) {
+        let (source, slot) = (read.source(), core::slice::from_mut(sentence));
+        match source.features {
+            Some(features) => session.encode_features(&[features], slot),
+            None => session.encode(&[source.tokens], slot),
+        }
+        .expect("encoded");
+    }
     let (mut sums, mut tokens) = ([0.0; 2], 0);
     for ((sentence, (_, target)), fed) in sentences.into_iter().zip(batch).zip(fed) {
         let row = session.start(sentence).expect("a row");
@@ -95,7 +135,8 @@ fn check(name: &str) {
         expected["decoder_input_ids"].as_array().expect("rows").iter().map(ids).collect();
     assert_eq!([batch.len(), fed.len()], [6; 2], "{name}");
     assert!(
-        batch.iter().any(|pair| pair.0.len() == 1) && batch.iter().any(|pair| pair.1.len() == 1)
+        batch.iter().any(|pair| pair.0.positions() == 1)
+            && batch.iter().any(|pair| pair.1.len() == 1)
     );
     for ((_, target), fed) in batch.iter().zip(&fed) {
         assert_eq!(fed[1..], target[..target.len() - 1], "{name}: shifted by one");

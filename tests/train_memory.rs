@@ -47,11 +47,8 @@ fn learn(keep: Keep) {
     let ids: Vec<Vec<u32>> = (0..SENTENCES)
         .map(|i| (0..LENGTH).map(|j| 2 + ((i * 7919 + j * 104_729) % 7998) as u32).collect())
         .collect();
-    let pairs: Vec<_> = ids
-        .iter()
-        .enumerate()
-        .map(|(id, ids)| Pair { source: ids, target: ids, id: id as u32 })
-        .collect();
+    let pairs: Vec<_> =
+        ids.iter().enumerate().map(|(id, ids)| Pair::new(ids, ids, id as u32)).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
     pool.broadcast(|_| ());
     let tokens = SENTENCES * LENGTH;

@@ -8,8 +8,8 @@ mod counting;
 
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::train::{Keep, Pair, StepOptions, TrainLimits, Trainer};
-use simdformer::{Threads, train};
+use simdformer::train::{Initial, Keep, Pair, StepOptions, TrainLimits, Trainer};
+use simdformer::{Features, Threads, train};
 use std::path::Path;
 
 /// Fifty steps over sentences of the demo; a validation after every tenth.
@@ -42,7 +42,7 @@ fn main() {
     let pairs: Vec<_> = lines
         .iter()
         .enumerate()
-        .map(|(id, (source, target))| Pair { source, target, id: id as u32 })
+        .map(|(id, (source, target))| Pair::new(source, target, id as u32))
         .collect();
 
     let before = counting::allocations();
@@ -72,4 +72,39 @@ fn main() {
     let mut trainer =
         Trainer::open(&checkpoint, Isa::best(), TrainLimits::new(600, 32)).expect("a trainer");
     assert_eq!(fifty_steps(&mut trainer, &pairs, &smoothed), 0, "smoothed");
+
+    of_features(&pool, &options);
+}
+
+/// A model that reads features, some sources longer than the pieces in which its convolutions learn.
+fn of_features(pool: &rayon::ThreadPool, options: &StepOptions) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gradients/whisper");
+    let checkpoint = Checkpoint::open(&folder).expect("a checkpoint");
+    let mut config = checkpoint.config().clone();
+    config.encoder.max_positions = Some(300);
+    let targets: Vec<Vec<u32>> =
+        (0..64).map(|i| (0..=i % 9).map(|token| (3 + i + 5 * token) % 31).collect()).collect();
+    let frames: Vec<f32> = (0..600 * 5).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let long = |i: usize| if i.is_multiple_of(16) { 2 * 260 + i / 16 } else { 1 + 3 * i % 41 };
+    let pairs: Vec<_> = targets
+        .iter()
+        .enumerate()
+        .map(|(i, target)| {
+            let features = Features::new(&frames[i * 5..][..long(i) * 5], 5);
+            Pair::of_features(features, target, i as u32)
+        })
+        .collect();
+    for keep in [Keep::Everything, Keep::Inputs] {
+        let limits =
+            TrainLimits { keep, source_length: 262, target_length: 9, ..TrainLimits::new(600, 9) };
+        let fill = Initial::of(&config, "{}").weights(&config, 3);
+        let mut trainer = Trainer::new(config.clone(), limits, fill).expect("a trainer");
+        assert_eq!(fifty_steps(&mut trainer, &pairs, options), 0, "features, {keep:?}");
+        trainer.set_threads(Threads::Rayon);
+        let counted = pool.install(|| {
+            trainer.step(&pairs[8..32], options).expect("a step");
+            fifty_steps(&mut trainer, &pairs, options)
+        });
+        assert_eq!(counted, 0, "features, on a pool, {keep:?}");
+    }
 }

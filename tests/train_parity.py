@@ -13,13 +13,17 @@ import argparse
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "golden"))
+import whisper  # noqa: E402
+
 ROOT = HERE.parent
 # Of the largest logit.
 BOUND = 2e-5
@@ -31,7 +35,9 @@ def run(*command, stdin=""):
 
 def checked(programs, folder, lines):
     """The largest distance of our logits from transformers', as a part of the largest logit."""
-    model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True, dtype="auto")
+    heard = isinstance(lines[0][0], torch.Tensor)
+    kind = AutoModelForSpeechSeq2Seq if heard else AutoModelForSeq2SeqLM
+    model, info = kind.from_pretrained(folder, output_loading_info=True, dtype="auto")
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info[kind], f"{folder}: {kind} {info[kind]}"
     assert model.dtype == torch.float32, model.dtype
@@ -39,16 +45,23 @@ def checked(programs, folder, lines):
         # Version 5 scales its logits whatever the file says; the published models do not.
         model.config.tie_word_embeddings = False
     model.eval().double()
-    requests = [{"input_ids": source, "decoder_input_ids": target} for source, target in lines]
-    file = folder / "logits.safetensors"
+    requests = [({} if heard else {"input_ids": source}) | {"decoder_input_ids": target} for source, target in lines]
+    file, more = folder / "logits.safetensors", []
+    if heard:
+        features = folder.parent / "some_features.safetensors"
+        save_file({f"features.{i}": source for i, (source, _) in enumerate(lines)}, features)
+        more = ["--features", features]
     text = "\n".join(map(json.dumps, requests))
-    run(programs / "generate", "--model", folder, "--logits", file, "--score", stdin=text)
+    run(programs / "generate", "--model", folder, "--logits", file, "--score", *more, stdin=text)
     ours, worst = load_file(file), 0.0
     with torch.no_grad():
         for i, (source, target) in enumerate(lines):
-            theirs = model(
-                input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]), use_cache=False
-            ).logits[0]
+            if heard:
+                theirs = whisper.logits(model, whisper.memory(model, source), target)
+            else:
+                theirs = model(
+                    input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]), use_cache=False
+                ).logits[0]
             found = ours[f"logits.{i}"]
             finite = torch.isfinite(theirs)
             assert found.shape == theirs.shape and (torch.isfinite(found) == finite).all()
@@ -79,16 +92,20 @@ def main():
     cases.append(("from nothing", grammar, ["--config", ROOT / "models" / "fr-en"]))
     for name, data, begin in cases:
         folder = work / name.replace(" ", "-")
+        features = data.parent / "features.safetensors"
+        heard = load_file(features) if features.exists() else None
+        # Of features there is nothing to validate with, so no save is the best.
+        validate = ["--features", features] if heard else ["--validate", data]
         run(
-            args.programs / "train", "--data", data, "--validate", data, "--model", folder, *begin,
+            args.programs / "train", "--data", data, *validate, "--model", folder, *begin,
             "--steps", 3, "--batch-sentences", 3, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0,
             "--warmup-steps", 1, "--learning-rate", 0.01,
         )
         sentences = [json.loads(line) for line in data.read_text().splitlines()][:4]
         start = json.loads((folder / "config.json").read_text()).get("decoder_start_token_id")
         lines = [
-            (row["source_ids"], [row["target_ids"][-1] if start is None else start] + row["target_ids"][:-1])
-            for row in sentences
+            (heard[f"features.{i}"] if heard else row["source_ids"], [row["target_ids"][-1] if start is None else start] + row["target_ids"][:-1])
+            for i, row in enumerate(sentences)
         ]
         worst = checked(args.programs, folder, lines)
         assert worst <= BOUND, f"{name}: {worst}"
@@ -96,7 +113,7 @@ def main():
         last = load_file(folder / "checkpoints" / "step-3" / "model.safetensors")
         assert weights.keys() == last.keys()
         moved = sum(not torch.equal(weights[key], last[key]) for key in weights)
-        best = load_file(folder / "best" / "model.safetensors")
+        best = weights if heard else load_file(folder / "best" / "model.safetensors")
         assert all(torch.equal(weights[key], best[key]) for key in weights)
         print(f"{name}: logits within {worst:.1e} of the largest; {len(weights)} tensors, {moved} other than the last step's")
 

@@ -117,7 +117,7 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     let targets: Vec<Vec<u32>> = of(&TARGET_WORDS[..], 1).collect::<Result<_, _>>()?;
     let both = sources.iter().zip(&targets).zip(0..);
     let pairs: Vec<Pair<'_>> =
-        both.map(|((source, target), id)| Pair { source, target, id }).collect();
+        both.map(|((source, target), id)| Pair::new(source, target, id)).collect();
     let tokens: u64 = targets.iter().map(|target| target.len() as u64).sum();
 
     let config = config();

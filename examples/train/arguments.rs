@@ -18,10 +18,12 @@ Trains an encoder-decoder, on a CPU, with the same bits every time.
 A line of FILE.jsonl is {\"source_ids\": [...], \"target_ids\": [...]}, end tokens included and the
 decoder's start left out, or {\"source\": \"...\", \"target\": \"...\"}, tokens between spaces, whose ids are in
 vocab.json (and source_vocab.json) of the model's directory. Ctrl-C saves and ends; the same command
-goes on, to the same bits.
+goes on, to the same bits. Where the encoder reads features (Whisper), lines have no source, and --features has it.
 
 What, and from where:
     --data FILE             sentences to learn from (the demo's own)
+    --features FILE         safetensors: features.{i} [frames, bins] of line i, counted from 0; blank lines do not
+                            count
     --validate FILE         sentences to look at, never to learn from
     --test FILE             sentences that are translated when all is done
     --model DIR             where everything goes: the model in the end, best/, checkpoints/step-N,
@@ -103,6 +105,7 @@ pub(crate) enum First {
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     pub(crate) data: Option<PathBuf>,
+    pub(crate) features: Option<PathBuf>,
     pub(crate) validate: Option<PathBuf>,
     pub(crate) test: Option<PathBuf>,
     pub(crate) model: Option<PathBuf>,
@@ -187,6 +190,7 @@ fn set(found: &mut Arguments, name: &str, option: &str, value: OsString) -> Resu
     let text = text.as_str();
     match name {
         "data" => put(&mut found.data, option, value.into()),
+        "features" => put(&mut found.features, option, value.into()),
         "validate" => put(&mut found.validate, option, value.into()),
         "test" => put(&mut found.test, option, value.into()),
         "model" => put(&mut found.model, option, value.into()),
@@ -321,6 +325,8 @@ fn check(found: &Arguments) -> Result<(), String> {
         found.init_from.is_some(),
         "--init is for models from nothing, and --init-from names one",
     )?;
+    let others = found.data.is_none() || found.validate.is_some() || found.test.is_some();
+    both(found.features.is_some(), others, "--features is of the lines of --data alone")?;
     both(found.gradients.is_some(), found.benchmark, "--gradients and --benchmark are two things")?;
     if found.data.is_none() && (found.gradients.is_some() || found.benchmark) {
         return Err("--data is needed, the sentences".to_owned());

@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, First, Shape};
 use super::demo;
-use simdformer::Threads;
+use super::frames;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
@@ -10,7 +10,10 @@ use simdformer::train::{
     BatchSize, Batching, Corpus, DropoutRates, Initial, Layout, Metric, Reading, Run, RunOptions,
     Schedule, Smoothing, StepOptions, TrainLimits, Trainer, Words,
 };
+use simdformer::{Features, Threads};
 use std::error::Error;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -115,11 +118,23 @@ impl Data {
         let positions = |side| config.max_positions(side).unwrap_or(LONGEST);
         let most = positions(Side::Encoder).min(positions(Side::Decoder)).min(LONGEST);
         let longest = arguments.longest.unwrap_or(most);
-        let reading = Reading::of(config, words.as_ref(), longest);
+        let mut reading = Reading::of(config, words.as_ref(), longest);
+        if config.stem.is_some() {
+            reading.source_length = arguments.longest.unwrap_or(positions(Side::Encoder));
+        }
         let read = |file: &PathBuf| Corpus::read(file, &reading);
+        let heard = match (&arguments.features, config.stem) {
+            (Some(file), Some(_)) => Some(frames::read(file, None)?),
+            (None, None) => None,
+            (Some(_), None) => return Err("--features needs a model that reads features".into()),
+            (None, Some(_)) => return Err("--features is needed, what the encoder reads".into()),
+        };
         let mut test = arguments.test.as_ref().map(read).transpose()?;
         let (training, held_out) = match &arguments.data {
-            Some(file) => (read(file)?, None),
+            Some(file) => match &heard {
+                Some(heard) => (of_features(file, &reading, heard)?, None),
+                None => (read(file)?, None),
+            },
             None => {
                 test = match test {
                     Some(test) => Some(test),
@@ -153,6 +168,19 @@ impl Data {
             ..TrainLimits::new(arguments.pass_tokens.unwrap_or(4096), 1)
         }
     }
+}
+
+/// The lines of `file`, each with its frames.
+fn of_features(
+    file: &Path,
+    reading: &Reading<'_>,
+    heard: &[(Vec<f32>, usize)],
+) -> Result<Corpus, Failure> {
+    let features: Vec<_> =
+        heard.iter().map(|(values, bins)| Features::new(values, *bins)).collect();
+    let lines = BufReader::new(File::open(file).map_err(|e| format!("{}: {e}", file.display()))?);
+    let name = file.display().to_string();
+    Ok(Corpus::from_lines_of_features(lines, &name, reading, &features)?)
 }
 
 /// The trainer, with its first weights.

@@ -15,6 +15,8 @@ mod begin;
 #[path = "../support/counting.rs"]
 mod counting;
 mod demo;
+#[path = "../support/frames.rs"]
+mod frames;
 #[allow(dead_code, reason = "tests call what training does not")]
 mod grammar;
 mod judge;

@@ -84,6 +84,9 @@ impl Work {
             match role {
                 _ if shape.len() < 2 => {}
                 Role::Output => target += numbers,
+                // Twice a position, and nothing wants the gradient of what it reads.
+                Role::Convolution(0, _) => source += 2.0 * numbers * 2.0 / 3.0,
+                Role::Convolution(..) => source += numbers,
                 Role::Layer(Side::Decoder, ..) if !of_memory => target += numbers,
                 Role::Layer(..) => source += numbers,
                 _ => {}
@@ -91,7 +94,7 @@ impl Work {
         }
         let [mut own, mut causal, mut cross, mut sources, mut targets] = [0.0; 5];
         for pair in corpus.pairs() {
-            let (s, t) = (pair.source.len() as f64, pair.target.len() as f64);
+            let (s, t) = (pair.source_len() as f64, pair.target.len() as f64);
             own += s * s;
             causal += t * (t + 1.0) / 2.0;
             cross += s * t;

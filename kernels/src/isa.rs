@@ -8,7 +8,8 @@
 //!
 //! A new set is a name in [`ISA_NAMES`], a token in `Level`, and a file in `lanes` that implements
 //! `Lanes` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
-//! implements `Bytes` and gets an arm in `dispatch_bytes`.
+//! implements `Bytes` and gets an arm in `dispatch_bytes`. What multiplies matrices of bytes is no set of its own:
+//! it stands beside one, as a case of `Matrices`, and changes no bit.
 
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::amx::Amx;

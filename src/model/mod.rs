@@ -432,14 +432,16 @@ impl Model {
         Ok(())
     }
 
-    /// Stores other numbers: `rows_of` has those of each role, row after row, as a checkpoint would.
+    /// Stores other numbers: `rows_of` has those of each role, row after row, as a checkpoint would. `room` has
+    /// [`refresh_floats`](weights::refresh_floats).
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
         rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        room: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
-        self.weights.refresh(rows_of, parallelism)
+        self.weights.refresh(rows_of, room, parallelism)
     }
 
     /// What blocks need to compute.

@@ -94,29 +94,8 @@ impl Plan {
         index: usize,
         features: &Features<'_>,
     ) -> Result<(), SessionError> {
-        let &Features { values, bins: found } = features;
-        let limit = self.limits.source_tokens;
-        let odd = values.iter().position(|x| !x.is_finite());
-        let error = match self.bins {
-            None => SourceError::ExpectedTokens,
-            Some(bins) if bins != found => SourceError::Bins { expected: bins, found },
-            _ if values.is_empty() => SourceError::NoFrames,
-            Some(bins) if !values.len().is_multiple_of(bins) => {
-                SourceError::BrokenFrame { bins, found: values.len() }
-            }
-            _ if features.positions() > limit => SourceError::TooManyFrames {
-                planned: limit,
-                expected_at_most: limit.saturating_mul(Features::STRIDE),
-                found: features.frames(),
-            },
-            Some(bins) => match odd {
-                Some(at) => {
-                    SourceError::Feature { frame: at / bins, bin: at % bins, found: values[at] }
-                }
-                None => return Ok(()),
-            },
-        };
-        Err(SessionError::Source { index, error })
+        let error = SourceError::of_features(features, self.bins, self.limits.source_tokens);
+        error.map_or(Ok(()), |error| Err(SessionError::Source { index, error }))
     }
 
     /// What a search says of its options, in terms of the plan.

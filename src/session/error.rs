@@ -1,6 +1,7 @@
 //! What can be wrong with a plan or a request.
 
 use crate::error::KernelError;
+use crate::features::Features;
 use crate::memory::MemoryError;
 use crate::search::SearchError;
 use core::fmt;
@@ -284,6 +285,34 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// What is wrong with features for an encoder that reads frames of `bins` numbers, `None` where it reads ids, and at
+    /// most `positions` positions.
+    pub(crate) fn of_features(
+        features: &Features<'_>,
+        bins: Option<usize>,
+        positions: usize,
+    ) -> Option<Self> {
+        let &Features { values, bins: found } = features;
+        let odd = values.iter().position(|x| !x.is_finite());
+        Some(match bins {
+            None => Self::ExpectedTokens,
+            Some(bins) if bins != found => Self::Bins { expected: bins, found },
+            _ if values.is_empty() => Self::NoFrames,
+            Some(bins) if !values.len().is_multiple_of(bins) => {
+                Self::BrokenFrame { bins, found: values.len() }
+            }
+            _ if features.positions() > positions => Self::TooManyFrames {
+                planned: positions,
+                expected_at_most: positions.saturating_mul(Features::STRIDE),
+                found: features.frames(),
+            },
+            Some(bins) => {
+                let at = odd?;
+                Self::Feature { frame: at / bins, bin: at % bins, found: values[at] }
+            }
+        })
+    }
+
     /// What went wrong in a search about this source.
     pub(super) fn of(error: SearchError) -> Self {
         match error {

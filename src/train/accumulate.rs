@@ -36,7 +36,7 @@ impl Trainer<'_> {
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
                 let write = Write::Store;
-                let pass = Pass { run, plan, batch, values, write, drops: None };
+                let pass = Pass { run, plan, batch, pairs: now, values, write, drops: None };
                 pass.evaluate(model, smoothing, memory, losses, totals)
             })?;
             rest = later;
@@ -138,7 +138,7 @@ impl Trainer<'_> {
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
                 let write = if first { Write::Store } else { Write::Add };
-                let pass = Pass { run, plan, batch, values, write, drops };
+                let pass = Pass { run, plan, batch, pairs: now, values, write, drops };
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };
                 learn(&pass, (model, network), memory, &mut outcome)
             })?;
@@ -158,7 +158,7 @@ impl Trainer<'_> {
         let (mut len, mut source, mut target) = (0, 0, 0);
         while len < pairs.len() {
             let group = &pairs[len..len + group_len(&pairs[len..])];
-            source += group.iter().map(|pair| pair.source.len()).sum::<usize>();
+            source += group.iter().map(Pair::source_len).sum::<usize>();
             target += group.iter().map(|pair| pair.target.len()).sum::<usize>();
             let fits = source <= limits.source_tokens
                 && target <= limits.target_tokens

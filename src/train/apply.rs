@@ -137,13 +137,14 @@ impl Trainer<'_> {
 
     /// Brings the model to the parameters.
     pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
-        let Self { model, tensors, plan, state, threads, .. } = self;
+        let Self { model, tensors, plan, state, work, threads, .. } = self;
+        let room = &mut work.floats_mut()[plan.stem.room.clone()];
         let values = &state.floats()[plan.values.clone()];
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
             tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
         };
-        threads.run(|parallelism| model.refresh(&rows_of, parallelism))?;
+        threads.run(|parallelism| model.refresh(&rows_of, room, parallelism))?;
         let learned = matches!(model.config().positions, Positions::Learned { .. });
         if learned || model.config().token_types > 0 {
             self.write_positions()?;

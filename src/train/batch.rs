@@ -3,7 +3,9 @@
 
 use super::error::TrainError;
 use super::limits::TrainLimits;
-use crate::config::{Config, Side};
+use crate::config::{Config, Side, Stem};
+use crate::features::Features;
+use crate::session::SourceError;
 use core::ops::Range;
 use simdformer_kernels::Sequence;
 
@@ -16,15 +18,49 @@ pub const LEAF: usize = 512;
 pub(super) const SENTENCES_PER_CALL: usize = 64;
 
 /// A source and what should be said of it: one sentence of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use simdformer::Features;
+/// use simdformer::train::Pair;
+///
+/// let of_ids = Pair::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
+/// let mel = vec![0.0; 3000 * 80];
+/// let of_sound = Pair::of_features(Features::new(&mel, 80), &[8, 9, 0], 1);
+/// assert_eq!((of_ids.source_len(), of_sound.source_len()), (4, 1500));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pair<'a> {
-    /// Ids of the source, its end token included.
+    /// Ids of the source, its end token included; none where the encoder reads features.
     pub source: &'a [u32],
+    /// What an encoder that reads features reads in place of ids. Nothing is learned of them.
+    pub features: Option<Features<'a>>,
     /// Ids of the target, its end token included and its start left out; empty for a model that only encodes.
     /// The decoder is fed the start and all of it but the last.
     pub target: &'a [u32],
     /// Which sentence of the corpus it is. Dropout draws by it, so that a sentence is masked alike in any batch.
     pub id: u32,
+}
+
+impl<'a> Pair<'a> {
+    /// A source of ids.
+    pub const fn new(source: &'a [u32], target: &'a [u32], id: u32) -> Self {
+        Self { source, features: None, target, id }
+    }
+
+    /// A source of features.
+    pub const fn of_features(features: Features<'a>, target: &'a [u32], id: u32) -> Self {
+        Self { source: &[], features: Some(features), target, id }
+    }
+
+    /// Tokens of the source, or positions that the encoder makes of its features.
+    pub fn source_len(&self) -> usize {
+        self.features.as_ref().map_or(self.source.len(), Features::positions)
+    }
+
+    /// The ids of its positions; zeros where it has none.
+    fn source_ids(&self) -> impl ExactSizeIterator<Item = u32> {
+        (0..self.source_len()).map(|index| self.source.get(index).copied().unwrap_or(0))
+    }
 }
 
 /// One side of the sentences of a pass.
@@ -144,7 +180,7 @@ impl Batch {
         while !rest.is_empty() {
             let (group, after) = rest.split_at(group_len(rest));
             for pair in group {
-                self.source.push(pair.source.iter().copied(), pair.id);
+                self.source.push(pair.source_ids(), pair.id);
                 if let Some((&last, before)) = pair.target.split_last() {
                     // Where the configuration names no start, the last token, a language, is the first: mBART.
                     let start = config.tokens.decoder_start.unwrap_or(last);
@@ -186,7 +222,7 @@ impl Batch {
 pub(super) fn group_len(pairs: &[Pair<'_>]) -> usize {
     let (mut source, mut target) = (0, 0);
     let fits = pairs.iter().take_while(|pair| {
-        source += pair.source.len();
+        source += pair.source_len();
         target += pair.target.len();
         source <= LEAF && target <= LEAF
     });
@@ -224,11 +260,18 @@ pub(super) fn check(
     }
     let decodes = config.decoder.is_some();
     for (sentence, pair) in pairs.iter().enumerate() {
+        let of_ids =
+            check_source(config, pair).map_err(|error| TrainError::Source { sentence, error })?;
         let sides = [
-            (Side::Encoder, pair.source, limits.source_length),
-            (Side::Decoder, pair.target, limits.target_length),
+            (of_ids, Side::Encoder, pair.source, limits.source_length),
+            (decodes, Side::Decoder, pair.target, limits.target_length),
         ];
-        for (side, ids, expected_at_most) in sides.into_iter().take(1 + usize::from(decodes)) {
+        let (side, found, expected_at_most) =
+            (Side::Encoder, pair.source_len(), limits.source_length);
+        if !of_ids && found > expected_at_most {
+            return Err(TrainError::TooLong { sentence, side, expected_at_most, found });
+        }
+        for (_, side, ids, expected_at_most) in sides.into_iter().filter(|(there, ..)| *there) {
             let found = ids.len();
             if found == 0 {
                 return Err(TrainError::Empty { sentence, side });
@@ -249,13 +292,28 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Whether the source is of ids, if it is what the encoder reads; features are checked.
+fn check_source(config: &Config, pair: &Pair<'_>) -> Result<bool, SourceError> {
+    let bins = config.stem.map(|Stem { bins }| bins);
+    let Some(features) = &pair.features else {
+        return match bins {
+            Some(bins) => Err(SourceError::ExpectedFeatures { bins }),
+            None => Ok(true),
+        };
+    };
+    if !pair.source.is_empty() {
+        return Err(SourceError::TokensAndFeatures);
+    }
+    SourceError::of_features(features, bins, usize::MAX).map_or(Ok(false), Err)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Dimensions;
 
     fn pair(source: &'static [u32], target: &'static [u32]) -> Pair<'static> {
-        Pair { source, target, id: 7 }
+        Pair::new(source, target, 7)
     }
 
     /// What the decoder is fed is the target, one to the right.
@@ -292,11 +350,11 @@ mod tests {
         let mut config = Config::transformer(small);
         config.tokens.decoder_start = Some(0);
         let pairs = [
-            Pair { source: &short[..200], target: &short, id: 0 },
-            Pair { source: &short, target: &short[..10], id: 1 },
-            Pair { source: &short[..13], target: &short[..10], id: 2 },
-            Pair { source: &long, target: &short[..10], id: 3 },
-            Pair { source: &short, target: &short, id: 4 },
+            Pair::new(&short[..200], &short, 0),
+            Pair::new(&short, &short[..10], 1),
+            Pair::new(&short[..13], &short[..10], 2),
+            Pair::new(&long, &short[..10], 3),
+            Pair::new(&short, &short, 4),
         ];
         let mut batch = Batch::with_capacity(&TrainLimits::new(4096, 2000));
         batch.lay(&config, &pairs);

@@ -202,7 +202,7 @@ impl Batches {
                 for (number, sentences) in order.chunks_mut(*pool).enumerate() {
                     sentences.sort_unstable_by_key(|&sentence| {
                         let pair = corpus.pair(sentence as usize);
-                        let lengths = pair.map(|pair| (pair.source.len(), pair.target.len()));
+                        let lengths = pair.map(|pair| (pair.source_len(), pair.target.len()));
                         (lengths, sentence)
                     });
                     let first = batches.len();
@@ -242,7 +242,7 @@ fn cut(
                 let mut sums = [0, 0];
                 let fitting = rest.iter().take_while(|&&sentence| {
                     if let Some(pair) = corpus.pair(sentence as usize) {
-                        sums[0] += pair.source.len();
+                        sums[0] += pair.source_len();
                         sums[1] += pair.target.len();
                     }
                     sums[0].max(sums[1]) <= most

@@ -1,9 +1,10 @@
-//! A corpus in memory: all ids end to end.
+//! A corpus in memory: all ids end to end, and all frames of sources that are features.
 
 use super::batch::Pair;
 use super::run_error::{RunError, about};
 use super::words::Words;
 use crate::config::{Config, Side};
+use crate::features::Features;
 use crate::shown::shown;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -59,10 +60,23 @@ impl<'r> Reading<'r> {
 pub struct Corpus {
     /// Source and target of each sentence, one after the other.
     ids: Vec<u32>,
-    /// Where each source, and where each target ends.
-    ends: Vec<[usize; 2]>,
+    /// Frames of each sentence, one after the other.
+    features: Vec<f32>,
+    ends: Vec<Ends>,
+    /// Of all features.
+    positions: usize,
     too_long: u64,
     longest: [usize; 2],
+}
+
+/// Where the parts of a sentence end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    source: usize,
+    target: usize,
+    features: usize,
+    /// Numbers in a frame; 0 where the source is of ids.
+    bins: usize,
 }
 
 #[derive(Deserialize)]
@@ -93,11 +107,50 @@ impl Corpus {
     /// A line is of another kind, has an empty side, an id outside the vocabulary or a word that is not in it; no line is
     /// left.
     pub fn from_lines(
-        mut lines: impl BufRead,
+        lines: impl BufRead,
         name: &str,
         reading: &Reading<'_>,
     ) -> Result<Self, RunError> {
+        Self::of(lines, name, reading, None)
+    }
+
+    /// As [`Corpus::from_lines`], for a model whose encoder reads features: lines have no source, `{"target_ids": [...]}` or
+    /// `{"target": "..."}`, and the features of each line that is not blank are the next of `features`, which are copied.
+    /// Those that make more positions than [`Reading::source_length`] are left out and counted.
+    ///
+    /// # Errors
+    /// As there; a line has a source; there are more lines than features, or fewer.
+    ///
+    /// ```
+    /// use simdformer::Features;
+    /// use simdformer::train::{Corpus, Reading};
+    ///
+    /// let reading =
+    ///     Reading { words: None, end: Some(0), source_length: 4, target_length: 4, vocabularies: [0, 10] };
+    /// let lines = br#"{"target_ids": [8, 9, 0]}"#;
+    /// let frames = [0.5; 7 * 3];
+    /// let corpus =
+    ///     Corpus::from_lines_of_features(&lines[..], "lines", &reading, &[Features::new(&frames, 3)])?;
+    /// assert_eq!(corpus.pair(0).map(|pair| pair.source_len()), Some(4));
+    /// # Ok::<(), simdformer::train::RunError>(())
+    /// ```
+    pub fn from_lines_of_features(
+        lines: impl BufRead,
+        name: &str,
+        reading: &Reading<'_>,
+        features: &[Features<'_>],
+    ) -> Result<Self, RunError> {
+        Self::of(lines, name, reading, Some(features))
+    }
+
+    fn of(
+        mut lines: impl BufRead,
+        name: &str,
+        reading: &Reading<'_>,
+        features: Option<&[Features<'_>]>,
+    ) -> Result<Self, RunError> {
         let mut corpus = Self::default();
+        let mut sounds = features.unwrap_or(&[]).iter();
         let (mut text, mut line) = (Vec::new(), 0);
         let (mut source, mut target) = (Vec::new(), Vec::new());
         loop {
@@ -112,13 +165,28 @@ impl Corpus {
             }
             source.clear();
             target.clear();
-            read_line(&text, reading, &mut source, &mut target)
-                .map_err(|problem| RunError::Line { file: name.to_owned(), line, problem })?;
-            if source.len() > reading.source_length || target.len() > reading.target_length {
+            let of_ids = features.is_none();
+            let sound = sounds.next();
+            let read = match (of_ids, sound) {
+                (false, None) => {
+                    Err("expected features for each line, found more lines".to_owned())
+                }
+                _ => read_line(&text, reading, of_ids.then_some(&mut source), &mut target),
+            };
+            read.map_err(|problem| RunError::Line { file: name.to_owned(), line, problem })?;
+            let positions = sound.map_or(source.len(), Features::positions);
+            if positions > reading.source_length || target.len() > reading.target_length {
                 corpus.too_long += 1;
-            } else {
-                corpus.push(&source, &target);
+                continue;
             }
+            match sound {
+                Some(features) => corpus.push_features(*features, &target),
+                None => corpus.push(&source, &target),
+            }
+        }
+        if sounds.next().is_some() {
+            let problem = "expected a line for all features, found the end".to_owned();
+            return Err(RunError::Line { file: name.to_owned(), line: line + 1, problem });
         }
         if corpus.is_empty() {
             let (file, too_long) = (name.to_owned(), corpus.too_long);
@@ -130,11 +198,23 @@ impl Corpus {
     /// Appends a sentence, end tokens included. Nothing is checked: the trainer does.
     pub fn push(&mut self, source: &[u32], target: &[u32]) {
         self.ids.extend_from_slice(source);
-        let middle = self.ids.len();
+        self.push_target(target, (source.len(), 0));
+    }
+
+    /// As [`Corpus::push`], of features, which are copied, and a target.
+    pub fn push_features(&mut self, features: Features<'_>, target: &[u32]) {
+        self.features.extend_from_slice(features.values);
+        self.positions += features.positions();
+        self.push_target(target, (features.positions(), features.bins));
+    }
+
+    fn push_target(&mut self, target: &[u32], (source_len, bins): (usize, usize)) {
+        let source = self.ids.len();
         self.ids.extend_from_slice(target);
-        self.ends.push([middle, self.ids.len()]);
+        let (target_len, features) = (target.len(), self.features.len());
+        self.ends.push(Ends { source, target: self.ids.len(), features, bins });
         let [longest_source, longest_target] = self.longest;
-        self.longest = [longest_source.max(source.len()), longest_target.max(target.len())];
+        self.longest = [longest_source.max(source_len), longest_target.max(target_len)];
     }
 
     /// How many sentences there are.
@@ -152,35 +232,40 @@ impl Corpus {
         self.too_long
     }
 
-    /// Tokens of the longest source and of the longest target.
+    /// Tokens of the longest source, or positions of its features, and tokens of the longest target.
     pub fn longest(&self) -> [usize; 2] {
         self.longest
     }
 
-    /// Tokens of all sources and targets.
+    /// Tokens of all sources and targets, and positions of sources that are features.
     pub fn tokens(&self) -> usize {
-        self.ids.len()
+        self.ids.len() + self.positions
     }
 
     /// Sentence `number`.
     pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
-        let &[middle, end] = self.ends.get(number)?;
+        let &Ends { source, target, features, bins } = self.ends.get(number)?;
         let start = match number {
-            0 => 0,
-            _ => self.ends[number - 1][1],
+            0 => Ends::default(),
+            _ => self.ends[number - 1],
         };
-        let (source, target) = (&self.ids[start..middle], &self.ids[middle..end]);
-        Some(Pair { source, target, id: number as u32 })
+        let (id, said) = (number as u32, &self.ids[source..target]);
+        Some(match bins {
+            0 => Pair::new(&self.ids[start.target..source], said, id),
+            _ => {
+                let frames = &self.features[start.features..features];
+                Pair::of_features(Features::new(frames, bins), said, id)
+            }
+        })
     }
 
     /// All sentences in order.
     pub fn pairs(&self) -> impl ExactSizeIterator<Item = Pair<'_>> {
-        (0..self.len()).map(|number| {
-            self.pair(number).unwrap_or(Pair { source: &[], target: &[], id: number as u32 })
-        })
+        (0..self.len())
+            .map(|number| self.pair(number).unwrap_or(Pair::new(&[], &[], number as u32)))
     }
 
-    /// A number that another corpus has only by chance: of all ids and ends, in order.
+    /// A number that another corpus has only by chance: of all ids, features and ends, in order.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = super::durable::Hash::default();
         for pair in self.pairs() {
@@ -188,6 +273,11 @@ impl Corpus {
             hash.word(pair.target.len() as u64);
             for id in pair.source.iter().chain(pair.target) {
                 hash.word(u64::from(*id));
+            }
+            if let Some(Features { values, bins }) = pair.features {
+                hash.word(bins as u64);
+                hash.word(values.len() as u64);
+                values.iter().for_each(|x| hash.word(u64::from(x.to_bits())));
             }
         }
         hash.value()
@@ -197,7 +287,7 @@ impl Corpus {
 fn read_line(
     text: &[u8],
     reading: &Reading<'_>,
-    source: &mut Vec<u32>,
+    source: Option<&mut Vec<u32>>,
     target: &mut Vec<u32>,
 ) -> Result<(), String> {
     const KINDS: &str = r#"expected {"source_ids": [...], "target_ids": [...]} or {"source": "...", "target": "..."}"#;
@@ -205,9 +295,15 @@ fn read_line(
         serde_json::from_slice(text).map_err(|error| format!("{KINDS}, found: {error}"))?;
     let sides = [
         (Side::Encoder, line.source, line.source_ids, source),
-        (Side::Decoder, line.target, line.target_ids, target),
+        (Side::Decoder, line.target, line.target_ids, Some(target)),
     ];
     for (side, words, ids, to) in sides {
+        let Some(to) = to else {
+            if ids.is_some() || words.is_some() {
+                return Err("expected no source beside its features, found one".to_owned());
+            }
+            continue;
+        };
         let (name, index) = match side {
             Side::Encoder => ("source", 0),
             Side::Decoder => ("target", 1),

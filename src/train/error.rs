@@ -5,6 +5,7 @@ use crate::config::{ConfigError, Side};
 use crate::error::KernelError;
 use crate::memory::MemoryError;
 use crate::model::ModelError;
+use crate::session::SourceError;
 use core::fmt;
 use simdformer_kernels as kernels;
 
@@ -19,11 +20,6 @@ pub enum TrainError {
     Config(ConfigError),
     /// The model could not be made.
     Model(ModelError),
-    /// A part of this architecture has no backward pass here.
-    NotTrainable {
-        /// The part.
-        part: &'static str,
-    },
     /// A limit is zero.
     ZeroLimit {
         /// Its name.
@@ -45,6 +41,13 @@ pub enum TrainError {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// A source is not what the encoder reads, ids or features, or its features are not usable.
+    Source {
+        /// Its number in the batch.
+        sentence: usize,
+        /// What is wrong with it.
+        error: SourceError,
+    },
     /// A sentence has no token on one side.
     Empty {
         /// Its number in the batch.
@@ -58,7 +61,7 @@ pub enum TrainError {
         sentence: usize,
         /// Which side.
         side: Side,
-        /// Tokens planned for a sentence.
+        /// Tokens planned for a sentence, or positions of features.
         expected_at_most: usize,
         /// Its tokens.
         found: usize,
@@ -121,7 +124,6 @@ impl fmt::Display for TrainError {
             Self::Checkpoint(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
             Self::Model(error) => error.fmt(f),
-            Self::NotTrainable { part } => write!(f, "{part} cannot be trained here"),
             Self::ZeroLimit { limit } => write!(f, "{limit} must be at least 1"),
             Self::LimitBeyondModel { limit, expected_at_most, found } => write!(
                 f,
@@ -129,6 +131,7 @@ impl fmt::Display for TrainError {
             ),
             Self::TooLarge => f.write_str("the memory for training does not fit the address space"),
             Self::OutOfMemory { bytes } => write!(f, "the system does not give {bytes} bytes"),
+            Self::Source { sentence, error } => write!(f, "sentence {sentence}: {error}"),
             Self::Empty { sentence, side } => {
                 write!(f, "sentence {sentence}: the {} has no token", text(*side))
             }

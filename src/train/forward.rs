@@ -18,10 +18,12 @@ impl Pass<'_> {
     /// Leaves the encoder's output in `plan.memory`.
     pub(super) fn encode(&self, encoder: &Encoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = &self.plan.encoder;
-        let Bottom::Table(table) = &encoder.input else {
-            return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
-        };
-        self.embed(Side::Encoder, table, &encoder.embedding, plan, memory)?;
+        let embedding = &encoder.embedding;
+        match &encoder.input {
+            Bottom::Table(table) => self.embed(Side::Encoder, table, embedding, plan, memory)?,
+            Bottom::Stem(stem) => self.convolve(stem, embedding, memory)?,
+        }
+        self.embedded(Side::Encoder, embedding, plan, memory)?;
         for (index, layer) in encoder.layers.iter().enumerate() {
             self.keep_input(Side::Encoder, plan, index, memory)?;
             self.encoder_layer(
@@ -38,6 +40,7 @@ impl Pass<'_> {
     pub(super) fn decode(&self, decoder: &Decoder, memory: &mut [f32]) -> Result<(), TrainError> {
         let plan = self.plan.decoder.as_ref().ok_or(TrainError::NoDecoder)?;
         self.embed(Side::Decoder, &decoder.table, &decoder.embedding, plan, memory)?;
+        self.embedded(Side::Decoder, &decoder.embedding, plan, memory)?;
         for (index, layer) in decoder.layers.iter().enumerate() {
             self.keep_input(Side::Decoder, plan, index, memory)?;
             self.decoder_layer(
@@ -104,11 +107,44 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Embeds the tokens of one side into its `x`, and keeps what the first layer reads.
+    /// Looks the tokens of one side up, for [`Pass::embedded`].
     fn embed(
         &self,
         side: Side,
         table: &Table,
+        block: &Embedding,
+        plan: &StackSaved,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (d, rows) = (self.run.config.d_model, self.rows(side));
+        let lines = self.lines(side);
+        let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
+        let [table_of_positions, to] = cut(memory, [&plan.positions, to])?;
+        let now = !self.positions_come_late(side) && !table_of_positions.is_empty();
+        let positions = match now {
+            true => Some(Positions {
+                table: Self::matrix(table_of_positions, d)?,
+                rows: &lines.positions,
+            }),
+            false => None,
+        };
+        embedding::embed(
+            self.run.isa(),
+            self.run.weights.table(table)?,
+            &lines.ids,
+            self.run.config.embedding_scale,
+            positions,
+            Self::matrix_mut(&mut to[..rows * d], d)?,
+            self.run.parallelism,
+        )?;
+        Ok(())
+    }
+
+    /// From what was looked up or made of features, in `x` where a norm follows and else in `embedded`, to what the first
+    /// layer reads, in both.
+    fn embedded(
+        &self,
+        side: Side,
         block: &Embedding,
         plan: &StackSaved,
         memory: &mut [f32],
@@ -120,24 +156,6 @@ impl Pass<'_> {
             cut(memory, [&plan.positions, &plan.embedded, &plan.x, &norm.standard, &norm.scale])?;
         let (embedded, x) = (&mut embedded[..rows * d], &mut x[..rows * d]);
         let late = self.positions_come_late(side);
-        let now = !late && !table_of_positions.is_empty();
-        let positions = match now {
-            true => Some(Positions {
-                table: Self::matrix(table_of_positions, d)?,
-                rows: &lines.positions,
-            }),
-            false => None,
-        };
-        let to = if block.norm.is_some() { &mut *x } else { &mut *embedded };
-        embedding::embed(
-            self.run.isa(),
-            self.run.weights.table(table)?,
-            &lines.ids,
-            self.run.config.embedding_scale,
-            positions,
-            Self::matrix_mut(to, d)?,
-            self.run.parallelism,
-        )?;
         if let Some(block) = &block.norm {
             self.norm(block, x, standard, scale, embedded)?;
         }

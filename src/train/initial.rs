@@ -1,12 +1,14 @@
 //! First weights, for training from nothing.
 
-use super::frozen::padding_row;
+use super::frozen::{is_frozen, padding_row};
 use crate::checkpoint::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
 use crate::config::{Config, Family, Side};
 use core::error::Error;
+use simdformer_kernels::MatrixMut;
+use simdformer_kernels::position::{self, PositionEncoding};
 use simdformer_kernels::train::{normal, uniform};
 
-/// How weights begin. Norms begin as the identity, biases at zero, as does the embedding of the padding token, where the
+/// How weights begin. Norms begin as the identity, Whisper's frozen positions as sinusoids, biases at zero, as does the embedding of the padding token, where the
 /// family has one that learns nothing.
 ///
 /// Every weight is a function of the seed, of its tensor's place in [`Role::all`] and of its place in the tensor, so it
@@ -71,8 +73,7 @@ impl Initial {
         let roles: Vec<Role> = Role::all(&config).collect();
         move |role, shape, out| {
             let tensor = roles.iter().position(|&known| known == role).unwrap_or(roles.len());
-            self.fill(&config, (role, shape), (seed, tensor as u32), out);
-            Ok(())
+            self.fill(&config, (role, shape), (seed, tensor as u32), out)
         }
     }
 
@@ -82,11 +83,25 @@ impl Initial {
         (role, shape): (Role, &[usize]),
         (seed, tensor): (u64, u32),
         out: &mut [f32],
-    ) {
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
         if is_norm(role) {
-            return out.fill(1.0);
+            out.fill(1.0);
+            return Ok(());
         }
-        let [rows, columns] = *shape else { return out.fill(0.0) };
+        // Of a convolution all numbers of a window are inputs.
+        let columns = match shape {
+            [_, of_row @ ..] if !of_row.is_empty() => of_row.iter().product(),
+            _ => {
+                out.fill(0.0);
+                return Ok(());
+            }
+        };
+        let rows = out.len() / columns;
+        if matches!(role, Role::Positions(_)) && is_frozen(config, role) {
+            // Whisper's table: it is in the file, and nobody learns it.
+            let formula = PositionEncoding::HalfSplitSingle { offset: 0 };
+            return Ok(position::encode(formula, 0, MatrixMut::new(out, rows, columns)?)?);
+        }
         let embedding = matches!(role, Role::SourceEmbedding | Role::TargetEmbedding);
         let d = 1.0 / (config.d_model as f64).sqrt();
         let scale = match self {
@@ -105,6 +120,7 @@ impl Initial {
                 row.fill(0.0);
             }
         }
+        Ok(())
     }
 }
 

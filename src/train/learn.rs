@@ -9,7 +9,8 @@ use super::totals::Totals;
 use crate::config::{Positions, Side};
 use crate::memory::MemoryError;
 use crate::model::Model;
-use crate::model::weights::Decoder;
+use crate::model::weights::{Bottom, Decoder};
+use crate::network::tree::Input;
 use core::ops::Range;
 use simdformer_kernels::train::{
     Leaves, RowLoss, Smoothing, Write, cross_entropy, cross_entropy_loss, embedding_gradient,
@@ -97,6 +98,7 @@ impl Pass<'_> {
         let [from, to] = cut(memory, [&self.plan.d_memory, &self.plan.encoder.d_x])?;
         to[..floats].copy_from_slice(&from[..floats]);
         self.encoder_backward((model.encoder(), network), memory, &mut of)?;
+        self.bottom_backward(model, network, memory, outcome)?;
         self.look_up(network, memory, outcome)
     }
 
@@ -115,7 +117,24 @@ impl Pass<'_> {
         outcome.totals.add_sum(loss, self.rows(Side::Encoder));
         let mut of = Gradients { of_parameters: &mut *outcome.gradients };
         self.encoder_backward((model.encoder(), network), memory, &mut of)?;
+        self.bottom_backward(model, network, memory, outcome)?;
         self.look_up(network, memory, outcome)
+    }
+
+    /// Where the encoder reads features, the gradients of its convolutions.
+    fn bottom_backward(
+        &self,
+        model: &Model,
+        network: &flat::Network,
+        memory: &mut [f32],
+        outcome: &mut Outcome<'_>,
+    ) -> Result<(), TrainError> {
+        match (&model.encoder().input, &network.encoder.input) {
+            (Bottom::Stem(stem), Input::Stem(flat)) => {
+                self.stem_backward((stem, flat), memory, outcome.gradients)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Calls `each` with the logits of one leaf of the target after another.
@@ -157,7 +176,6 @@ impl Pass<'_> {
         memory: &mut [f32],
         outcome: &mut Outcome<'_>,
     ) -> Result<(), TrainError> {
-        use crate::network::tree::Input;
         let config = self.run.config;
         let d = config.d_model;
         let skip = super::frozen::padding_row(config);

@@ -12,6 +12,9 @@
 /// | [`Context`](Keep::Context) | 1,546 | 2,584 | 15 % |
 /// | [`Inputs`](Keep::Inputs) | 512 | 512 | 24 % to 33 % |
 ///
+/// An encoder that reads features also keeps under `Everything` what its second convolution's activation is applied to,
+/// `d_model` floats a position. What its first one makes is always made again, from the features.
+///
 /// Source: Chen et al. 2016 (arXiv 1604.06174) for the last, Korthikanti et al. 2022 (2205.05198) for those between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Keep {
@@ -41,11 +44,12 @@ pub enum Keep {
 pub struct TrainLimits {
     /// Sentences of a pass. There is always room for a [leaf](super::LEAF) of the shortest.
     pub sentences: usize,
-    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::LEAF).
+    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::LEAF). Where the encoder reads
+    /// features, positions: half as many as frames, rounded up.
     pub source_tokens: usize,
     /// Target tokens of a pass, alike.
     pub target_tokens: usize,
-    /// Tokens of one source.
+    /// Tokens of one source, or positions of its features.
     pub source_length: usize,
     /// Tokens of one target, its end token included.
     pub target_length: usize,

@@ -10,6 +10,7 @@
 //! | `limits.rs`, `plan.rs` | from limits to bytes |
 //! | `batch.rs` | sentences end to end, targets shifted, leaves |
 //! | `forward.rs`, `backward.rs`, `attention.rs`, `pass.rs` | the blocks, in both directions |
+//! | `stem.rs` | the convolutions under an encoder that reads features |
 //! | `drops.rs`, `dropping.rs` | where numbers are dropped, and that it happens |
 //! | `learn.rs` | one pass: forward, the loss, backward, lookups |
 //! | `trainer.rs`, `parts.rs` | what a trainer holds; what is read of it |
@@ -50,6 +51,7 @@ mod plan;
 mod run;
 mod run_error;
 mod state;
+mod stem;
 mod totals;
 mod trainer;
 mod update;

@@ -1,7 +1,7 @@
 //! What a pass works with, and the pieces that its blocks are made of: a linear map and a norm, forward and
 //! backward.
 
-use super::batch::{Batch, Lines};
+use super::batch::{Batch, Lines, Pair};
 use super::drops::Drops;
 use super::error::TrainError;
 use super::flat;
@@ -20,6 +20,8 @@ pub(super) struct Pass<'p> {
     pub(super) run: Run<'p>,
     pub(super) plan: &'p TrainPlan,
     pub(super) batch: &'p Batch,
+    /// The sentences of the batch, for the features of those that have no ids.
+    pub(super) pairs: &'p [Pair<'p>],
     /// The parameters as rows.
     pub(super) values: &'p [f32],
     /// Whether gradients are the first since the last update.

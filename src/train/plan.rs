@@ -4,10 +4,12 @@ use super::batch::{Batch, LEAF, SENTENCES_PER_CALL};
 use super::error::TrainError;
 use super::flat;
 use super::limits::{Keep, TrainLimits};
-use crate::config::{Config, Side, Stack};
+use crate::config::{Config, Side, Stack, Stem};
+use crate::features::Features;
 use crate::memory::{ByteTable, Planner};
+use crate::model::blocks::{STEM_ROWS, reach};
 use crate::model::relative::RelativePlan;
-use crate::model::weights::Backward;
+use crate::model::weights::{Backward, refresh_floats};
 use core::fmt;
 use core::ops::Range;
 use simdformer_kernels::train::{
@@ -77,6 +79,27 @@ pub(super) struct StackSaved {
     pub(super) d_x: Range<usize>,
 }
 
+/// What the convolutions of an encoder that reads features keep and use; all empty where it reads ids.
+#[derive(Clone, Debug)]
+pub(super) struct StemSaved {
+    /// Whether what the second one's activation is applied to is kept.
+    pub(super) keeps: bool,
+    /// Frames, `[frames, bins]`, of some positions.
+    pub(super) window: Range<usize>,
+    /// `[rows, d_model]`: what the first makes of them, and what its activation was applied to.
+    pub(super) hidden: Range<usize>,
+    pub(super) first: Range<usize>,
+    /// `[rows, d_model]`: what the second one's is applied to, of all positions or of some.
+    pub(super) second: Range<usize>,
+    /// Their gradients, of some positions.
+    pub(super) d_second: Range<usize>,
+    pub(super) d_first: Range<usize>,
+    /// The matrices of the second one's taps, packed for the gradient of its input.
+    pub(super) taps: [Range<usize>; 3],
+    /// Rows that are put into the order of windows after an update.
+    pub(super) room: Range<usize>,
+}
+
 /// Where everything lies in a trainer's memory. It prints what takes how many bytes.
 ///
 /// ```
@@ -117,6 +140,7 @@ pub struct TrainPlan {
 
     // Of the workspace.
     pub(super) encoder: StackSaved,
+    pub(super) stem: StemSaved,
     pub(super) decoder: Option<StackSaved>,
     /// `[source tokens, d_model]`: the encoder's output, and its gradient.
     pub(super) memory: Range<usize>,
@@ -146,8 +170,7 @@ impl TrainPlan {
     /// The memory of a trainer of `config` within `limits`. Reserves none.
     ///
     /// # Errors
-    /// A limit is zero or beyond the model's positions; the architecture has a part without a backward pass;
-    /// the memory does not fit the address space.
+    /// A limit is zero or beyond the model's positions; the memory does not fit the address space.
     pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, TrainError> {
         config.validate()?;
         let placed = flat::place(config)?;
@@ -160,9 +183,6 @@ impl TrainPlan {
         limits: TrainLimits,
         placed: &flat::Placed,
     ) -> Result<Self, TrainError> {
-        if config.stem.is_some() {
-            return Err(TrainError::NotTrainable { part: "an encoder that reads features" });
-        }
         let limits = checked(config, limits)?;
         let decodes = config.decoder.is_some();
         let [source, target] =
@@ -186,6 +206,7 @@ impl TrainPlan {
 
         let mut work = Planner::default();
         let encoder = stack(config, Side::Encoder, source, 0, &limits, &mut work)?;
+        let stem = stem(config, isa, &limits, placed, &mut work)?;
         let decoder_saved = match config.decoder {
             Some(_) => Some(stack(config, Side::Decoder, target, source, &limits, &mut work)?),
             None => None,
@@ -224,6 +245,13 @@ impl TrainPlan {
             weight_gradient =
                 weight_gradient.max(weight_gradient_scratch(isa, LEAF, outputs, inputs)?);
         }
+        if let Some(Stem { bins }) = config.stem {
+            let most = STEM_ROWS.min(limits.source_length);
+            for (rows, inputs) in [(most, d), (Features::STRIDE * most, bins)] {
+                let floats = weight_gradient_scratch(isa, rows, d, inputs)?;
+                weight_gradient = weight_gradient.max(floats);
+            }
+        }
         let packed_ffn = Backward::floats(isa, ffn, d)?;
         let partials = sum_of_squares_scratch(n);
         let tables =
@@ -247,6 +275,7 @@ impl TrainPlan {
             average,
             lookups,
             encoder,
+            stem,
             decoder: decoder_saved,
             memory: work.take_product(source, d)?,
             d_memory: work.take_product(if decodes { source } else { 0 }, d)?,
@@ -324,6 +353,36 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
         source_tokens: source_tokens.max(LEAF).max(source_length),
         target_tokens: target_tokens.max(LEAF).max(target_length),
         ..limits
+    })
+}
+
+/// The convolutions of an encoder, if it has any.
+fn stem(
+    config: &Config,
+    isa: Isa,
+    limits: &TrainLimits,
+    placed: &flat::Placed,
+    work: &mut Planner,
+) -> Result<StemSaved, TrainError> {
+    let d = config.d_model;
+    let keeps = limits.keep == Keep::Everything;
+    let most = STEM_ROWS.min(limits.source_length);
+    // Some positions and the one after.
+    let (rows, frames) = reach(most + 1);
+    let (bins, there) = config.stem.map_or((0, false), |stem| (stem.bins, true));
+    let of = |rows: usize| if there { rows } else { 0 };
+    let taps = if there { Backward::floats(isa, d, d)? } else { 0 };
+    let shapes = placed.tensors.iter().map(|tensor| &tensor.shape[..]);
+    Ok(StemSaved {
+        keeps,
+        second: work.take_product(of(if keeps { limits.source_tokens } else { most + 1 }), d)?,
+        window: work.take_product(of(frames), bins)?,
+        hidden: work.take_product(of(rows), d)?,
+        first: work.take_product(of(rows), d)?,
+        d_second: work.take_product(of(most + 1), d)?,
+        d_first: work.take_product(of(Features::STRIDE * most), d)?,
+        taps: [work.take(taps)?, work.take(taps)?, work.take(taps)?],
+        room: work.take(refresh_floats(shapes))?,
     })
 }
 
@@ -480,7 +539,9 @@ impl fmt::Display for TrainPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = |range: &Range<usize>| 4 * range.len();
         let stacks = [Some(&self.encoder), self.decoder.as_ref()];
-        let kept = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start)).sum();
+        let kept = stacks.into_iter().flatten().map(|s| 4 * (s.x.start - s.positions.start));
+        let of_stem = if self.stem.keeps { bytes(&self.stem.second) } else { 0 };
+        let kept = kept.sum::<usize>() + of_stem;
         let state = [
             ("parameters", bytes(&self.values)),
             ("gradients", bytes(&self.gradients) + bytes(&self.lookups)),

@@ -93,7 +93,7 @@ pub struct StepRecord {
     pub update: Update,
     /// The rate of the update.
     pub rate: f64,
-    /// Tokens of all sources.
+    /// Tokens of all sources, or positions of their features.
     pub source_tokens: u64,
 }
 
@@ -415,7 +415,7 @@ impl<'a> Run<'a> {
                 return Err(error.into());
             }
         };
-        let source_tokens = pairs.iter().map(|pair| pair.source.len() as u64).sum();
+        let source_tokens = pairs.iter().map(|pair| pair.source_len() as u64).sum();
         let part = batches.position() as f64 / batches.len() as f64;
         Ok(StepRecord {
             step: trainer.steps() + trainer.skipped(),

@@ -54,7 +54,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// })?;
 ///
 /// // Learn by heart that 5 6 7 is 8 9.
-/// let pair = Pair { source: &[5, 6, 7, 0], target: &[8, 9, 0], id: 0 };
+/// let pair = Pair::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
 /// let mut options = StepOptions::default();
 /// options.adam.rate = 3e-3;
 /// let first = trainer.step(&[pair], &options)?;

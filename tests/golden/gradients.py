@@ -3,7 +3,8 @@
 Usage: python gradients.py [NAME ...]     (all of them without a name; the files go to gradients/NAME)
 
 Each folder holds a tiny random checkpoint, `batch.jsonl`, whose lines are `{"source_ids": [...], "target_ids": [...]}`
-with the end of the sentence and without the decoder start, `gradients.safetensors`, the gradient in float64 of every
+with the end of the sentence and without the decoder start (Whisper's have no source: `features.safetensors` has
+`features.{i}`, `[frames, bins]`, of line i), `gradients.safetensors`, the gradient in float64 of every
 parameter of the file that learns, under its name there, and `expected.json`:
 
     label_smoothing           of the gradients and of the run: PyTorch's, q = (1 - s) [the target] + s / vocabulary
@@ -46,17 +47,22 @@ from transformers import (
     T5ForConditionalGeneration,
     UMT5Config,
     UMT5ForConditionalGeneration,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
 )
 from transformers.models.t5 import modeling_t5
 from transformers.models.umt5 import modeling_umt5
 
 import generate_families as families
 import golden
+import whisper
 from generate import Translator, marian_config
 from generate_families import Refused, stacks, t5, untie
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gradients")
 SOURCE_LENGTHS = [7, 1, 21, 2, 11, 4]
+# Of which an encoder of features makes as many positions.
+FRAMES = [13, 1, 42, 4, 21, 8]
 TARGET_LENGTHS = [5, 9, 1, 6, 3, 19]
 LONGEST = 24
 SMOOTHINGS = (0.0, 0.1)
@@ -150,6 +156,21 @@ MODELS = {
         0.0,
     ),
     "umt5": (relative(UMT5Config, 29, 12, 4, 3, (2, 2), 18), UMT5ForConditionalGeneration, 0.0),
+    "whisper": (
+        WhisperConfig(
+            dropout=0.0,
+            **stacks(18, (1, 1), (2, 3), 25, vocab_size=31, num_mel_bins=5),
+            max_source_positions=LONGEST,
+            max_target_positions=LONGEST,
+            bos_token_id=0,
+            pad_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=30,
+            begin_suppress_tokens=None,
+        ),
+        WhisperForConditionalGeneration,
+        0.1,
+    ),
     "nn_transformer_pre": (
         plain(
             d_model=12,
@@ -185,6 +206,10 @@ MODELS = {
 
 def is_plain(config):
     return isinstance(config, dict)
+
+
+def is_whisper(config):
+    return not is_plain(config) and config.model_type == "whisper"
 
 
 def setting(config, name):
@@ -227,11 +252,13 @@ def load(folder, name, dtype):
             if "Sinusoidal" in type(module).__name__:
                 # Read without gradients; loading forgets that they are frozen.
                 module.requires_grad_(False)
+        if is_whisper(config):
+            model.model.encoder.embed_positions.requires_grad_(False)
     return model.train().to(dtype)
 
 
 def sentences(config, seed):
-    """Sources and targets, each with its end; mBART's end with their language."""
+    """Sources and targets, each with its end; mBART's end with their language, and Whisper's sources are features."""
     end = setting(config, "eos_token_id")
     languages = []
     if setting(config, "model_type") == "mbart":
@@ -250,6 +277,8 @@ def sentences(config, seed):
             high = vocab - max(1, len(languages))
             rows.append(torch.randint(low, high, (n - len(last),), generator=generator).tolist() + last)
         sides.append(rows)
+    if is_whisper(config):
+        sides[0] = [whisper.features(generator, n, config.num_mel_bins) for n in FRAMES]
     return sides
 
 
@@ -277,6 +306,10 @@ def padded(rows, fill):
 
 
 def logits(model, config, sources, inputs):
+    if is_whisper(config):
+        # One by one: the library has no mask for frames.
+        rows = [whisper.logits(model, whisper.memory(model, x), y) for x, y in zip(sources, inputs)]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     pad = setting(config, "pad_token_id")
     x, y = padded(sources, pad), padded(inputs, pad)
     seen = padded([[1] * len(row) for row in sources], 0)
@@ -289,6 +322,19 @@ def logits(model, config, sources, inputs):
         model.embed(model.tgt_embed, y), memory, tgt_mask=causal, memory_key_padding_mask=hidden
     )
     return model.generator(out)
+
+
+def own_loss(model, config, sources, targets):
+    """What the library itself says, without smoothing."""
+    if is_whisper(config):
+        encoded = [whisper.outputs(whisper.memory(model, x)) for x in sources]
+        losses = [model(encoder_outputs=e, labels=torch.tensor([y])).loss for e, y in zip(encoded, targets)]
+        return sum(len(y) * loss for loss, y in zip(losses, targets)) / sum(map(len, targets))
+    return model(
+        input_ids=padded(sources, config.pad_token_id),
+        attention_mask=padded([[1] * len(row) for row in sources], 0),
+        labels=padded(targets, IGNORED),
+    ).loss
 
 
 def loss_of(model, config, batch, smoothing, tokens=None):
@@ -419,12 +465,7 @@ def write(name, seed):
                 kind: float(loss_of(m, config, batch, s)) for kind, m in (("f32", single), ("f64", double))
             }
     if not is_plain(config):
-        pad = config.pad_token_id
-        own = double(
-            input_ids=padded(sources, pad),
-            attention_mask=padded([[1] * len(row) for row in sources], 0),
-            labels=padded(targets, IGNORED),
-        ).loss
+        own = own_loss(double, config, sources, targets)
         assert abs(float(own.detach()) - losses["0"]["f64"]) < 1e-12, "the library shifts otherwise"
     check_kinks(name, double, batch)
 
@@ -467,7 +508,11 @@ def write(name, seed):
     save_file(exact, os.path.join(folder, "gradients.safetensors"))
     with open(os.path.join(folder, "batch.jsonl"), "w") as f:
         for source, target in zip(sources, targets):
-            f.write(json.dumps({"source_ids": source, "target_ids": target}) + "\n")
+            source = {} if is_whisper(config) else {"source_ids": source}
+            f.write(json.dumps(source | {"target_ids": target}) + "\n")
+    if is_whisper(config):
+        features = {f"features.{i}": x for i, x in enumerate(sources)}
+        save_file(features, os.path.join(folder, "features.safetensors"))
     expected = {
         "label_smoothing": smoothing,
         "loss": losses,

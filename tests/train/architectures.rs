@@ -3,16 +3,16 @@
 
 use super::bits::of_session;
 use super::support::{Sentence, limits, pairs};
-use simdformer::config::Config;
+use simdformer::config::{Config, Side, Stem};
 use simdformer::kernels::Isa;
-use simdformer::train::{DropoutRates, Smoothing, Trainer};
+use simdformer::train::{DropoutRates, Smoothing, TrainLimits, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 type Weights = BTreeMap<String, Vec<f32>>;
 
-const FAMILIES: [&str; 10] = [
+const FAMILIES: [&str; 12] = [
     "blenderbot",
     "blenderbot_small",
     "fsmt",
@@ -23,6 +23,8 @@ const FAMILIES: [&str; 10] = [
     "seamless_m4t_v2",
     "t5_v1_1",
     "umt5",
+    "whisper",
+    "whisper_english",
 ];
 
 fn config(family: &str) -> Config {
@@ -39,7 +41,9 @@ fn random(seed: &mut u64) -> f32 {
 /// With the weights given, or random ones.
 fn trainer(config: &Config, isa: Isa, weights: Option<&Weights>) -> Trainer<'static> {
     let mut seed = 9;
-    let made = Trainer::new_on(isa, config.clone(), limits(), |role, shape, out| {
+    let longest = config.max_positions(Side::Encoder).unwrap_or(24).min(24);
+    let limits = TrainLimits { source_length: longest, ..limits() };
+    let made = Trainer::new_on(isa, config.clone(), limits, |role, shape, out| {
         match weights {
             Some(weights) => out.copy_from_slice(&weights[&role.to_string()]),
             None if shape.len() == 1 && role.to_string().ends_with("norm.weight") => {
@@ -54,7 +58,7 @@ fn trainer(config: &Config, isa: Isa, weights: Option<&Weights>) -> Trainer<'sta
 
 /// Tokens without a meaning of their own, and an end.
 fn sentences(config: &Config) -> Vec<Sentence> {
-    let mut seed = 5;
+    let (mut seed, mut noise) = (5, 6);
     let end = config.tokens.eos.first().copied().unwrap_or(2);
     let mut ids = |len: usize, vocabulary: usize| {
         let mut id = || 4 + ((random(&mut seed) + 0.5) * (vocabulary - 8) as f32) as u32;
@@ -66,7 +70,15 @@ fn sentences(config: &Config) -> Vec<Sentence> {
         .into_iter()
         .enumerate()
         .map(|(id, (source, target))| Sentence {
-            source: ids(source, config.source_vocab),
+            source: match config.stem {
+                Some(_) => Vec::new(),
+                None => ids(source, config.source_vocab),
+            },
+            // The last frame is odd or even.
+            features: config.stem.map(|Stem { bins }| {
+                let numbers = (2 * source - id % 2) * bins;
+                ((0..numbers).map(|_| 2.0 * random(&mut noise)).collect(), bins)
+            }),
             target: ids(target, config.target_vocab),
             id: 3 * id as u32,
         })

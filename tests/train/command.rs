@@ -5,7 +5,7 @@
 mod example;
 
 use super::runs::Folder;
-use super::support::goldens;
+use super::support::{Golden, goldens};
 use example::arguments::{Command, parse};
 use example::metrics::curve;
 use simdformer::{Model, Threads};
@@ -37,6 +37,7 @@ fn what_is_wrong_with_a_command_line_is_told() {
         (&["--data", "x"], "--model is needed"),
         (&["--gradients", "x"], "--data is needed"),
         (&["--init-from", "x", "--config", "y"], "both say what to begin from"),
+        (&["--features", "x", "--model", "y"], "of the lines of --data alone"),
     ] {
         let error = parse(words.iter().map(OsString::from)).expect_err(part);
         assert!(error.contains(part), "{error}");
@@ -69,7 +70,9 @@ fn gradients_have_the_names_and_the_layout_of_the_file() {
         let text = |path: &Path| path.display().to_string();
         let smoothing = golden.smoothing().to_string();
         let (model, data) = (text(&golden.folder), text(&golden.folder.join("batch.jsonl")));
-        let words = [
+        let (file_of_features, gradients) =
+            (text(&golden.folder.join("features.safetensors")), text(&file));
+        let mut words = vec![
             "--model",
             &model,
             "--init-from",
@@ -89,8 +92,11 @@ fn gradients_have_the_names_and_the_layout_of_the_file() {
             "--activation-dropout",
             "0",
             "--gradients",
-            &text(&file),
+            &gradients,
         ];
+        if golden.sentences[0].features.is_some() {
+            words.extend(["--features", &file_of_features]);
+        }
         run(&words).expect("gradients");
         let bytes = fs::read(&file).expect("a file");
         let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
@@ -124,20 +130,28 @@ fn gradients_have_the_names_and_the_layout_of_the_file() {
 /// A command ends where it was told; with more steps it goes on, and what is there is as if it had never stopped.
 #[test]
 fn the_same_command_goes_on() {
-    let golden = &goldens()[0];
+    let goldens = goldens();
+    goes_on(&goldens[0]);
+    // Of features there is nothing to validate with.
+    goes_on(goldens.iter().find(|golden| golden.name == "whisper").expect("a golden"));
+}
+
+fn goes_on(golden: &Golden) {
     let text = |path: &Path| path.display().to_string();
     let (init, data) = (text(&golden.folder), text(&golden.folder.join("batch.jsonl")));
+    let file_of_features = text(&golden.folder.join("features.safetensors"));
+    let more = match golden.sentences[0].features {
+        Some(_) => ["--features", &file_of_features, "--keep", "3"],
+        None => ["--validate", &data, "--test", &data],
+    };
     let [once, twice] = ["once", "twice"].map(Folder::new);
     let train = |folder: &Folder, steps: &str| {
-        let words = [
+        let model = text(folder.path());
+        let mut words = vec![
             "--data",
             &data,
-            "--validate",
-            &data,
-            "--test",
-            &data,
             "--model",
-            &text(folder.path()),
+            &model,
             "--init-from",
             &init,
             "--steps",
@@ -161,6 +175,7 @@ fn the_same_command_goes_on() {
             "--learning-rate",
             "0.001",
         ];
+        words.extend(more);
         run(&words)
     };
     train(&once, "6").expect("a run");
@@ -189,7 +204,8 @@ fn the_same_command_goes_on() {
     assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
     let svg = fs::read_to_string(twice.path().join("loss.svg")).expect("a curve");
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-    let no = ["--data", &data, "--model", &text(twice.path()), "--resume", "no"];
+    let folder = text(twice.path());
+    let no = ["--data", &data, "--model", &folder, "--resume", "no"];
     let error = run(&no).expect_err("there are saves");
     assert!(error.contains("checkpoints is of another run"), "{error}");
 }

@@ -61,11 +61,8 @@ fn loss(first: usize, hidden: &[f32], d_hidden: &mut [f32]) -> f64 {
 }
 
 fn learn(trainer: &mut Trainer<'_>, sources: &[Vec<u32>]) -> f64 {
-    let pairs: Vec<_> = sources
-        .iter()
-        .enumerate()
-        .map(|(id, source)| Pair { source, target: &[], id: id as u32 })
-        .collect();
+    let pairs: Vec<_> =
+        sources.iter().enumerate().map(|(id, source)| Pair::new(source, &[], id as u32)).collect();
     let (mut sentences, mut numbers) = (0, 0);
     let totals = trainer.accumulate_with(&pairs, &mut |range, hidden, d_hidden| {
         assert_eq!(range.start, sentences, "sentences come in order");
@@ -143,7 +140,7 @@ fn it_learns_and_takes_no_targets() {
     learner.update(&options.adam, options.clip_norm).expect("an update");
     let last = learn(&mut learner, &sources);
     assert!(last < 0.2 * first, "{first} {last}");
-    let pair = Pair { source: &[3, 4], target: &[5], id: 0 };
+    let pair = Pair::new(&[3, 4], &[5], 0);
     let error = learner.accumulate(&[pair], Smoothing::default(), 1).expect_err("no decoder");
     assert!(matches!(error, TrainError::NoDecoder));
     let names: Vec<_> = learner.parameters().map(|(role, ..)| role).collect();

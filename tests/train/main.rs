@@ -9,6 +9,7 @@ mod bits;
 mod command;
 mod data;
 mod encoder;
+mod features;
 mod gradients;
 mod runs;
 mod support;

@@ -40,7 +40,10 @@ pub(crate) fn corpus(golden: &Golden, count: usize, seed: usize) -> Corpus {
     for i in 0..count {
         let (a, b) =
             (&each[(i * 7 + seed) % each.len()], &each[(i * 3 + seed * 5 + i / 5) % each.len()]);
-        corpus.push(&a.source, &b.target);
+        match a.features() {
+            Some(features) => corpus.push_features(features, &b.target),
+            None => corpus.push(&a.source, &b.target),
+        }
     }
     corpus
 }
@@ -167,6 +170,8 @@ fn trap_20_a_run_that_was_interrupted_is_one_that_was_not() {
     for golden in goldens.iter().step_by(3) {
         interrupted(golden, limits(), &options(), false, 20);
     }
+    let of_features = goldens.iter().find(|golden| golden.name == "whisper").expect("a golden");
+    interrupted(of_features, limits(), &options(), true, 13);
     let golden = &goldens[0];
     // The end of an epoch; a step at which a validation is due and not yet made; dropout, average, sorted pools.
     interrupted(golden, limits(), &options(), false, 18);

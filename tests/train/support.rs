@@ -1,6 +1,7 @@
 //! The goldens of gradients, and models to train.
 
 use serde_json::Value;
+use simdformer::Features;
 use simdformer::checkpoint::{Checkpoint, Role};
 use simdformer::kernels::Isa;
 use simdformer::train::{Pair, TrainLimits, Trainer};
@@ -9,15 +10,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A sentence that owns its ids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sentence {
     pub(crate) source: Vec<u32>,
+    /// In place of ids: frames of so many numbers.
+    pub(crate) features: Option<(Vec<f32>, usize)>,
     pub(crate) target: Vec<u32>,
     pub(crate) id: u32,
 }
 
+impl Sentence {
+    pub(crate) fn features(&self) -> Option<Features<'_>> {
+        self.features.as_ref().map(|(values, bins)| Features::new(values, *bins))
+    }
+
+    pub(crate) fn pair(&self) -> Pair<'_> {
+        let Self { source, target, id, .. } = self;
+        Pair { source, features: self.features(), target, id: *id }
+    }
+}
+
 pub(crate) fn pairs(sentences: &[Sentence]) -> Vec<Pair<'_>> {
-    sentences.iter().map(|s| Pair { source: &s.source, target: &s.target, id: s.id }).collect()
+    sentences.iter().map(Sentence::pair).collect()
 }
 
 /// A folder of `tests/golden/gradients`.
@@ -45,14 +59,25 @@ impl Golden {
         let text = |file: &str| fs::read_to_string(folder.join(file)).expect("a text");
         let json = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
         let ids = |line: &Value, key: &str| {
-            let ids = line[key].as_array().expect("ids").iter();
+            let ids = line[key].as_array().into_iter().flatten();
             ids.map(|id| id.as_u64().expect("an id") as u32).collect()
+        };
+        let features = fs::read(folder.join("features.safetensors")).ok();
+        let features = features
+            .as_ref()
+            .map(|file| safetensors::SafeTensors::deserialize(file).expect("safetensors"));
+        let of_line = |index: usize| {
+            let tensors = features.as_ref()?;
+            let tensor = tensors.tensor(&format!("features.{index}")).expect("features");
+            let numbers = tensor.data().as_chunks::<4>().0.iter();
+            Some((numbers.map(|&x| f32::from_le_bytes(x)).collect(), tensor.shape()[1]))
         };
         let lines = text("batch.jsonl");
         let sentences = lines.lines().enumerate().map(|(i, line)| {
             let line = json(line);
             Sentence {
                 source: ids(&line, "source_ids"),
+                features: of_line(i),
                 target: ids(&line, "target_ids"),
                 id: i as u32,
             }

@@ -62,6 +62,7 @@ fn sentences(count: usize, longest: usize) -> Vec<Sentence> {
             source: ids(id * 7 % longest),
             target: ids(id * 5 % longest),
             id: id as u32,
+            ..Sentence::default()
         })
         .collect()
 }
@@ -81,7 +82,8 @@ fn trap_01_parts_of_a_batch_share_one_denominator() {
     for part in 0..4 {
         let mut some = quarter();
         let tokens: usize = some.iter().map(|s| s.source.len()).sum();
-        some.push(Sentence { source: vec![3; LEAF - tokens], target: vec![4, 0], id: 0 });
+        let (source, target) = (vec![3; LEAF - tokens], vec![4, 0]);
+        some.push(Sentence { source, target, ..Sentence::default() });
         some.iter_mut().for_each(|s| s.target.resize(s.target.len() + part, 5));
         all.push(some);
     }
@@ -357,7 +359,7 @@ fn trap_25_sizes_that_do_not_fit_are_errors() {
 #[test]
 fn bad_sentences_are_errors() {
     let mut learner = trainer(config(TIED));
-    let good = Pair { source: &[3, 0], target: &[4, 0], id: 0 };
+    let good = Pair::new(&[3, 0], &[4, 0], 0);
     let cases: [(Pair<'_>, &str); 5] = [
         (Pair { source: &[], ..good }, "the source has no token"),
         (Pair { target: &[], ..good }, "the target has no token"),

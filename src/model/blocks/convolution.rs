@@ -12,17 +12,17 @@ use crate::error::KernelError;
 use crate::features::Features;
 use crate::model::pass::{SourcePass, Workspace};
 use crate::model::weights::{Embedding, Linear};
-use simdformer_kernels::{Activation, Matrix, Residual};
+use simdformer_kernels::{Activation, Matrix, Residual, ViewError};
 
 /// Positions that are made at a time.
-const ROWS: usize = 256;
+pub(crate) const STEM_ROWS: usize = 256;
 /// Frames of a window.
-const WIDTH: usize = 3;
+pub(crate) const WIDTH: usize = 3;
 /// Frames from one window of the second convolution to the next.
 const STRIDE: usize = Features::STRIDE;
 
 /// Rows of the first convolution, and frames, from which so many positions are made.
-const fn reach(positions: usize) -> (usize, usize) {
+pub(crate) const fn reach(positions: usize) -> (usize, usize) {
     let rows = STRIDE * positions + (WIDTH - STRIDE);
     (rows, rows + WIDTH - 1)
 }
@@ -31,13 +31,13 @@ const fn reach(positions: usize) -> (usize, usize) {
 /// where the encoder reads ids.
 pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
     let Some(Stem { bins }) = config.stem else { return Some(0) };
-    let (rows, frames) = reach(positions.min(ROWS));
+    let (rows, frames) = reach(positions.min(STEM_ROWS));
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }
 
 /// The most rows of a product in [`convolve`] where sources have up to `positions`.
 pub(crate) const fn stem_rows(positions: usize) -> usize {
-    reach(if positions < ROWS { positions } else { ROWS }).0
+    reach(if positions < STEM_ROWS { positions } else { STEM_ROWS }).0
 }
 
 /// Sets `work.x` to what the convolutions make of the features of `pass`, positions added, with the norm where the
@@ -56,22 +56,14 @@ pub(crate) fn convolve(
     for (features, &len) in pass.features.iter().zip(pass.lengths) {
         let (x, after) = rest.split_at_mut(len as usize * d);
         rest = after;
-        for (index, x) in x.chunks_mut(ROWS * d).enumerate() {
-            let (start, count) = (index * ROWS, x.len() / d);
+        for (index, x) in x.chunks_mut(STEM_ROWS * d).enumerate() {
+            let (start, count) = (index * STEM_ROWS, x.len() / d);
             let (rows, frames) = reach(count);
             let (window, hidden) = work.frames.split_at_mut(frames * features.bins);
             let hidden = &mut hidden[..rows * d];
-            gather(features, STRIDE * start, window);
-            let windows = Matrix::strided(window, rows, WIDTH * features.bins, features.bins, 1)?;
-            let after = (Activation::Gelu, Residual::None);
-            run.linear_of(first, windows, work.rounded, after, hidden)?;
-            // Before and after the sound the second convolution reads zeros, and not what the first makes of them.
-            for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
-                if row == 0 || row > features.frames() {
-                    hidden.fill(0.0);
-                }
-            }
-            let windows = Matrix::strided(hidden, count, WIDTH * d, STRIDE * d, 1)?;
+            let to = (&mut *window, &mut *hidden);
+            first_rows(run, first, features, start, Activation::Gelu, work.rounded, to)?;
+            let windows = second_windows(hidden, count, d)?;
             let residual = match positions {
                 Some(table) => Residual::Matrix(table.block(start, count)?),
                 None => Residual::None,
@@ -80,6 +72,44 @@ pub(crate) fn convolve(
         }
     }
     add_late(run, Side::Encoder, embedding, &pass.tokens, work.x)
+}
+
+/// Rows of the first convolution, of which positions from `start` on are made: the first is that of frame `2 start - 1`.
+/// `window` is left with the frames that it reads, the first of which is frame `2 start - 2`; both are as long as
+/// [`reach`] says. Before and after the sound the second convolution reads zeros, and not what the first makes of them.
+pub(crate) fn first_rows(
+    run: &Run<'_>,
+    first: &Linear,
+    features: &Features<'_>,
+    start: usize,
+    activation: Activation,
+    room: &mut [f32],
+    (window, hidden): (&mut [f32], &mut [f32]),
+) -> Result<(), KernelError> {
+    let d = run.config.d_model;
+    gather(features, STRIDE * start, window);
+    let windows = first_windows(window, hidden.len() / d, features.bins)?;
+    run.linear_of(first, windows, room, (activation, Residual::None), hidden)?;
+    for (row, hidden) in (STRIDE * start..).zip(hidden.chunks_mut(d)) {
+        if row == 0 || row > features.frames() {
+            hidden.fill(0.0);
+        }
+    }
+    Ok(())
+}
+
+/// What so many rows of the first convolution read, of `[frames, bins]`.
+fn first_windows(window: &[f32], rows: usize, bins: usize) -> Result<Matrix<'_>, ViewError> {
+    Matrix::strided(window, rows, WIDTH * bins, bins, 1)
+}
+
+/// What so many positions read, of rows of the first convolution.
+pub(crate) fn second_windows(
+    hidden: &[f32],
+    positions: usize,
+    d: usize,
+) -> Result<Matrix<'_>, ViewError> {
+    Matrix::strided(hidden, positions, WIDTH * d, STRIDE * d, 1)
 }
 
 /// Copies frames to `window`, whose first is frame `first - 2`, with zeros for those that there are not.

@@ -11,6 +11,8 @@ mod run;
 mod self_attention;
 
 pub(crate) use cached_attention::cached_attention;
+#[cfg(feature = "train")]
+pub(crate) use convolution::{STEM_ROWS, WIDTH, first_rows, reach, second_windows};
 pub(crate) use convolution::{convolve, stem_floats, stem_rows};
 pub(crate) use cross_attention::{cross_attention, keep_memory, project_memory};
 pub(crate) use embedding::embed;

@@ -201,18 +201,38 @@ fn finite(role: Role, numbers: &[f32]) -> Result<(), ModelError> {
     }
 }
 
-/// Stores other numbers in the same places: `rows_of` has those of each role, row after row. Allocates nothing;
-/// convolutions, whose order in memory is another, have to be loaded.
+/// Floats of the memory in which [`refresh`] puts rows of convolutions into the order of windows.
+#[cfg(feature = "train")]
+pub(crate) fn refresh_floats<'s>(shapes: impl Iterator<Item = &'s [usize]>) -> usize {
+    let floats = shapes.map(|shape| match *shape {
+        [rows, ..] => (rows.min(ROWS_PER_READ) + 1).saturating_mul(spare(shape)),
+        [] => 0,
+    });
+    floats.max().unwrap_or(0)
+}
+
+/// Stores other numbers in the same places: `rows_of` has those of each role, row after row, and `room` is of
+/// [`refresh_floats`]. Allocates nothing.
 #[cfg(feature = "train")]
 pub(crate) fn refresh<'r>(
     isa: Isa,
     parameters: &[Parameter],
     memory: &mut [f32],
     rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+    room: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), ModelError> {
     for Parameter { role, shape, place, .. } in parameters {
         match place {
+            Place::Columns { matrix, first } if spare(shape) > 0 => {
+                let per_block = ROWS_PER_READ * spare(shape);
+                for (index, rows) in rows_of(*role).chunks(per_block).enumerate() {
+                    let block = room.get_mut(..rows.len() + spare(shape));
+                    let block = block.ok_or(ModelError::TooLarge)?;
+                    block[..rows.len()].copy_from_slice(rows);
+                    pack(matrix, isa, shape, block, first + index * ROWS_PER_READ, memory)?;
+                }
+            }
             Place::Rows { range, skip } => {
                 let columns: usize = shape.iter().skip(1).product();
                 let rows = rows_of(*role).get(skip * columns..).ok_or(ModelError::TooLarge)?;

@@ -20,6 +20,8 @@ pub(crate) use backward::Backward;
 pub(crate) use form::{Input, Weight};
 pub(crate) use layout::{Chosen, Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
+#[cfg(feature = "train")]
+pub(crate) use load::refresh_floats;
 
 use super::error::ModelError;
 use super::forms::{Forms, WeightForm};
@@ -134,10 +136,11 @@ impl Weights {
     pub(crate) fn refresh<'r>(
         &mut self,
         rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        room: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
         let memory = self.memory.floats_mut();
-        load::refresh(self.isa, &self.parameters, memory, rows_of, parallelism)
+        load::refresh(self.isa, &self.parameters, memory, rows_of, room, parallelism)
     }
 
     /// The instruction set that they are stored for.
