@@ -173,8 +173,10 @@ impl<'a> ByteMatrix<'a> {
     pub(super) fn parts(&self, panel: usize) -> (&'a [f32], &'a [f32; PANEL], &'a [f32; PANEL]) {
         let words = panel_words(self.depth);
         let (words, facts) = self.data[panel * words..][..words].split_at(words - SCALES);
-        let (scales, offsets) = facts.as_chunks::<PANEL>().0.split_at(1);
-        (words, &scales[0], &offsets[0])
+        match (facts.first_chunk(), facts.last_chunk()) {
+            (Some(scales), Some(offsets)) => (words, scales, offsets),
+            _ => unreachable!("{SCALES} words"),
+        }
     }
 }
 
