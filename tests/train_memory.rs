@@ -3,9 +3,9 @@
 //! allocator keeps what an earlier one has given back, and no test harness, whose threads have memory too. The
 //! counters are Linux's.
 
-use simdformer::Threads;
-use simdformer::config::{Config, Dimensions, SpecialTokens};
+use simdformer::config::{Config, Dimensions, SpecialTokens, Stem, Ties};
 use simdformer::train::{DropoutRates, Keep, Pair, StepOptions, TrainLimits, Trainer};
+use simdformer::{Features, Threads};
 use std::fs;
 use std::process::Command;
 
@@ -20,7 +20,13 @@ fn status(name: &str) -> usize {
     1024 * kib.parse::<usize>().expect("a number")
 }
 
-const KEEPS: [(&str, Keep); 2] = [("everything", Keep::Everything), ("inputs", Keep::Inputs)];
+/// What is kept, and the numbers in a frame of features.
+const KEEPS: [(&str, Keep, Option<usize>); 4] = [
+    ("everything", Keep::Everything, None),
+    ("inputs", Keep::Inputs, None),
+    ("everything-of-features", Keep::Everything, Some(80)),
+    ("inputs-of-features", Keep::Inputs, Some(80)),
+];
 
 fn main() {
     if !cfg!(target_os = "linux") {
@@ -28,27 +34,38 @@ fn main() {
     }
     // What a runner of tests passes is none of them.
     let asked = std::env::args().nth(1).unwrap_or_default();
-    if let Some(&(_, keep)) = KEEPS.iter().find(|(name, _)| *name == asked) {
-        return learn(keep);
+    if let Some(&(_, keep, bins)) = KEEPS.iter().find(|(name, ..)| *name == asked) {
+        return learn(keep, bins);
     }
-    for (name, _) in KEEPS {
+    for (name, ..) in KEEPS {
         let program = std::env::current_exe().expect("this program");
         let status = Command::new(program).arg(name).status().expect("it starts");
         assert!(status.success(), "{name}: {status}");
     }
 }
 
-fn learn(keep: Keep) {
+fn learn(keep: Keep, bins: Option<usize>) {
     let shape = Dimensions { d_model: 256, heads: 8, layers: 2, ffn_dim: 1024, vocabulary: 8000 };
+    let plain = Config::transformer(shape);
     let config = Config {
+        stem: bins.map(|bins| Stem { bins }),
+        source_vocab: if bins.is_some() { 0 } else { plain.source_vocab },
+        ties: Ties { source_target: bins.is_none() && plain.ties.source_target, ..plain.ties },
         tokens: SpecialTokens { decoder_start: Some(1), eos: vec![0], ..SpecialTokens::default() },
-        ..Config::transformer(shape)
+        ..plain
     };
+    let frames = vec![0.25; 2 * LENGTH * bins.unwrap_or(0)];
     let ids: Vec<Vec<u32>> = (0..SENTENCES)
         .map(|i| (0..LENGTH).map(|j| 2 + ((i * 7919 + j * 104_729) % 7998) as u32).collect())
         .collect();
-    let pairs: Vec<_> =
-        ids.iter().enumerate().map(|(id, ids)| Pair::new(ids, ids, id as u32)).collect();
+    let pairs: Vec<_> = ids
+        .iter()
+        .enumerate()
+        .map(|(id, ids)| match bins {
+            Some(bins) => Pair::of_features(Features::new(&frames, bins), ids, id as u32),
+            None => Pair::new(ids, ids, id as u32),
+        })
+        .collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
     pool.broadcast(|_| ());
     let tokens = SENTENCES * LENGTH;
