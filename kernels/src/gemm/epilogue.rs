@@ -205,7 +205,8 @@ impl Store {
         }
     }
 
-    /// Asks for where [`Store::finish`] will write, long before it does: into the second-level cache.
+    /// Asks long before [`Store::finish`] for where it will write, into the second-level cache, and for what it
+    /// will add, into the first.
     #[inline(always)]
     pub(super) fn prefetch_outer<S: Lanes, const MR: usize>(
         &self,
@@ -217,10 +218,15 @@ impl Store {
         if self.column_stride != 1 {
             return;
         }
-        for i in 0..MR {
-            let at = self.c.wrapping_add((row + i) * self.row_stride + column);
+        let residual = !self.residual.is_null() && self.residual_column_stride == 1;
+        for i in row..row + MR {
+            let to = self.c.wrapping_add(i * self.row_stride + column);
+            let from = self.residual.wrapping_add(i * self.residual_row_stride + column);
             for line in (0..width).step_by(LINE) {
-                s.prefetch_outer(at.wrapping_add(line));
+                s.prefetch_outer(to.wrapping_add(line));
+                if residual {
+                    s.prefetch(from.wrapping_add(line));
+                }
             }
         }
     }
@@ -498,7 +504,10 @@ impl Kernel for Finish<'_> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let Self { store, tile, rows, width, row, column, valid } = self;
-        if self.in_one_pass() {
+        let one_pass = store.column_stride == 1 && store.residual_column_stride == 1;
+        #[cfg(feature = "train")]
+        let one_pass = one_pass && store.derivative.is_none();
+        if one_pass {
             return with_map(store.activation, OnePass { s, finish: self });
         }
         let scale = s.splat(store.scale);
@@ -538,18 +547,6 @@ impl Kernel for Finish<'_> {
                 }
             }
         }
-    }
-}
-
-impl Finish<'_> {
-    /// Whether nothing but the activation comes between the bias and the store of a vector.
-    #[inline(always)]
-    fn in_one_pass(&self) -> bool {
-        #[cfg(feature = "train")]
-        if self.store.derivative.is_some() {
-            return false;
-        }
-        self.store.column_stride == 1 && self.store.residual_column_stride == 1
     }
 }
 
