@@ -185,7 +185,7 @@ fn trained(folder: &str, sources: &str) {
         let tokens: usize = expected.iter().map(Vec::len).sum();
         let copies = [2, 3, 4, 6, 8].map(|most| {
             let session = Session::new(&bytes, limits).expect("a session");
-            (format!("its copy, {most}"), ModelDrafter::new(session, &options, most))
+            (format!("its copy, {most}"), ModelDrafter::new(session, &options, most).at_most(4))
         });
         let mut copies = copies;
         let mut best = vec![(f64::INFINITY, Counts::default()); copies.len() + 3];

@@ -213,7 +213,7 @@ fn a_model_can_draft() {
         for (sentences, draft_tokens, most) in [(3, 1, 5), (3, 0, 5), (1, 1, 3), (2, 4, 1)] {
             let limits = Limits { draft_tokens, ..Limits::new(sentences, 9, 40) };
             let small = Session::new(drafting, limits).expect("a session");
-            let mut drafter = ModelDrafter::new(small, &options, most);
+            let mut drafter = ModelDrafter::new(small, &options, most).at_most(4);
             for sources in [&sources[..], &sources[1..], &sources[..1], &sources[..]] {
                 let expected: Vec<_> = if sources.len() == 3 {
                     expected.clone()

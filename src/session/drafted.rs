@@ -103,6 +103,7 @@ impl Drive<'_, '_, '_> {
                 shared,
                 target: self.search.target(slot),
                 prompt_len: self.search.prompt(slot).len(),
+                living: rows,
             };
             let draft = &mut self.draft[..most];
             let found = drafter.draft(&context, draft).min(most);

@@ -13,6 +13,8 @@ pub struct DraftContext<'c> {
     pub target: &'c [u32],
     /// How many tokens of the target were given (decoder start and prefix).
     pub prompt_len: usize,
+    /// Sentences that live, this one among them.
+    pub living: usize,
 }
 
 /// Guesses what comes next. A closure of the same arguments is one as well: a small model in a session of its
@@ -23,7 +25,7 @@ pub struct DraftContext<'c> {
 /// use simdformer::{DraftContext, Drafter, Given, NGrams};
 ///
 /// let target = [2, 30, 31, 9, 30];
-/// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1 };
+/// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1, living: 1 };
 /// let mut draft = [0; 2];
 /// // Nothing is known of this source, but that 30 was followed by 31.
 /// let mut drafter = (Given(&[]), NGrams { shortest: 1 });
@@ -65,7 +67,7 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 ///
 /// let mut expected = Given(&[&[40, 41, 42, 43, 44]]);
 /// let mut next = |target: &[u32]| {
-///     let context = DraftContext { index: 0, source: &[], shared: false, target, prompt_len: 1 };
+///     let context = DraftContext { index: 0, source: &[], shared: false, target, prompt_len: 1, living: 1 };
 ///     let mut draft = [0; 2];
 ///     let found = expected.draft(&context, &mut draft);
 ///     draft[..found].to_vec()
@@ -217,7 +219,14 @@ mod tests {
             [(true, 2, &[7, 8][..]), (true, 3, &[]), (false, 2, &[])]
         {
             let source = &source;
-            let context = DraftContext { index: 0, source, shared, target: &target, prompt_len: 1 };
+            let context = DraftContext {
+                index: 0,
+                source,
+                shared,
+                target: &target,
+                prompt_len: 1,
+                living: 1,
+            };
             let found = NGrams { shortest }.draft(&context, &mut draft);
             assert_eq!(&draft[..found], expected);
         }

@@ -15,8 +15,9 @@ use crate::search::SearchOptions;
 /// that session's limits it reads what the search decided in one pass instead of two. Sources of features,
 /// and what its session has no room for, are not guessed at. Nothing is allocated once it is made.
 ///
-/// It pays where the steps of the model are bound by what it reads, which is at one sentence or two, and not where a
-/// second model pushes the first out of the cache: measure (`cargo bench --bench drafts`).
+/// It guesses for one sentence at a time, where it was measured to pay (`cargo bench --bench drafts`: a copy of
+/// Transformer-base in bytes makes f32 1.6 times as fast on Zen 5); of several the steps of f32 are shared, and guesses
+/// for one after the other cost more than they save. [`ModelDrafter::at_most`] says otherwise.
 ///
 /// ```
 /// use simdformer::search::Hooks;
@@ -45,6 +46,8 @@ pub struct ModelDrafter<'a> {
     session: Session<'a>,
     /// The most tokens of a draft.
     most: usize,
+    /// The most sentences that may live.
+    living: usize,
     rules: Rules,
     /// One for each sentence that the session has room for.
     places: Vec<Place>,
@@ -102,7 +105,15 @@ impl<'a> ModelDrafter<'a> {
         banned.sort_unstable();
         ends.sort_unstable();
         let rules = Rules { banned, ends, min_new_tokens: options.min_new_tokens };
-        Self { session, most, rules, places, now: 0 }
+        Self { session, most, living: 1, rules, places, now: 0 }
+    }
+
+    /// Guesses where up to so many sentences live, and not only for the last; the search asks nobody where
+    /// more than four do.
+    #[must_use]
+    pub const fn at_most(mut self, living: usize) -> Self {
+        self.living = living;
+        self
     }
 
     /// The place of this sentence: the one that has it, or else the one that was asked the longest ago.
@@ -210,6 +221,10 @@ fn speak(
 impl Drafter for ModelDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let most = draft.len().min(self.most);
-        if most == 0 { 0 } else { self.guess(context, &mut draft[..most]).unwrap_or(0) }
+        if most == 0 || context.living > self.living {
+            0
+        } else {
+            self.guess(context, &mut draft[..most]).unwrap_or(0)
+        }
     }
 }
