@@ -1,4 +1,5 @@
-//! An allocator that counts calls and bytes on every thread.
+//! An allocator that counts calls and bytes on every thread but the test harness's, which after a minute prints that
+//! a test takes long.
 
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,8 +10,33 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
+/// The thread that allocated first, which is the harness's; no thread once that runs a test itself.
+static HARNESS: AtomicUsize = AtomicUsize::new(0);
+
+std::thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// A number of this thread alone.
+fn here() -> usize {
+    HERE.with(|here| core::ptr::from_ref(here).addr())
+}
+
+fn count() {
+    let harness = HARNESS.load(SeqCst);
+    if harness == 0 {
+        HARNESS.store(here(), SeqCst);
+    }
+    if harness != here() {
+        CALLS.fetch_add(1, SeqCst);
+    }
+}
+
 /// Calls of the allocator so far: allocations, reallocations and deallocations.
 pub(crate) fn calls() -> usize {
+    if HARNESS.load(SeqCst) == here() {
+        HARNESS.store(usize::MAX, SeqCst);
+    }
     CALLS.load(SeqCst)
 }
 
@@ -37,28 +63,28 @@ fn grown(size: usize) {
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, SeqCst);
+        count();
         grown(layout.size());
         // SAFETY: the caller's promises are those that `System` asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, SeqCst);
+        count();
         grown(layout.size());
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        CALLS.fetch_add(1, SeqCst);
+        count();
         BYTES.fetch_sub(layout.size(), SeqCst);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        CALLS.fetch_add(1, SeqCst);
+        count();
         // Both exist while the bytes are moved.
         grown(size);
         BYTES.fetch_sub(layout.size(), SeqCst);
