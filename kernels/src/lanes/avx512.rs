@@ -221,7 +221,8 @@ unsafe impl Lanes for V4 {
         let mut r = [self.splat(0.0); 16];
         for (i, row) in r.iter_mut().enumerate() {
             let mask = if i < rows { u16::MAX } else { 0 };
-            let at = from.wrapping_add(i * from_stride);
+            // A load waits for its line even if all of it is masked: no other line than those of the rows.
+            let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
             // SAFETY: rows that are not there are masked, the others are the caller's.
             *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
         }

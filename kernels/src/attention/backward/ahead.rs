@@ -1,4 +1,4 @@
-//! What one task reads and writes, asked for during the one before: rows of one head are too short for the CPU to see
+//! What one task reads and writes, asked for during one before: rows of one head are too short for the CPU to see
 //! where they lead.
 
 use super::room::QUERY_ROWS;
@@ -7,6 +7,9 @@ use crate::lanes::{LINE, Lanes};
 /// Queries or keys of a sequence whose rows are asked for while another is worked on: what leaves room in the
 /// second-level cache for the room of the task at hand.
 pub(super) const MOST_ASKED: usize = 2 * QUERY_ROWS;
+
+/// Tasks from asking to working: one is over before memory has answered, if its sentence is short.
+pub(super) const DISTANCE: usize = 2;
 
 /// Tensors of a task.
 pub(super) const PARTS: usize = 7;
@@ -17,7 +20,7 @@ const SMALL: usize = 512;
 /// Rows that are asked for at once.
 const AT_ONCE: usize = 16;
 
-/// Rows of one task that are asked for by and by during the one before.
+/// Rows of one task that are asked for by and by during one before.
 pub(super) struct Ahead {
     /// Where the rows of each tensor begin, any address, and from one to the next.
     pub(super) parts: [(*const f32, usize); PARTS],
@@ -52,6 +55,14 @@ impl Ahead {
         self.row = end;
         if end == self.rows {
             (self.part, self.row) = (self.part + 1, 0);
+        }
+    }
+
+    /// Asks for what is left.
+    #[inline(always)]
+    pub(super) fn ask_all<S: Lanes>(&mut self, s: S) {
+        while self.part < PARTS {
+            self.ask(s);
         }
     }
 }

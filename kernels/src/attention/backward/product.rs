@@ -1,4 +1,4 @@
-//! The GEMM tile of the gradients. As that of the forward, but for the loops: of the closures of `core::array` some stay
+//! The GEMM tile of the gradients. As that of the forward, but for the loops: some closures of `core::array` stay
 //! calls in functions of so many tiles, and a call in the innermost loop takes every sum to memory and back.
 
 use crate::attention::product::{Stream, distance};

@@ -2,7 +2,7 @@
 //! that read it, block by block of their queries. So a key's gradient is one chain of additions, over heads
 //! and then over queries, and a query's is one over keys.
 
-use super::ahead::{Ahead, MOST_ASKED, PARTS};
+use super::ahead::{Ahead, DISTANCE, MOST_ASKED, PARTS};
 use super::block::{Block, Rows};
 use super::hiding;
 use super::keys::{Gradient, Keys};
@@ -99,13 +99,14 @@ impl PanelKernel for Tasks<'_> {
                 Task { backward, index, kv_head, room }
             };
             let mut next = Ahead::NOTHING;
-            if index + 1 < range.end {
-                next = task(index + 1).ahead();
+            if index + DISTANCE < range.end {
+                next = task(index + DISTANCE).ahead();
             }
             let task = task(index);
             // SAFETY: views, ranges and the room were checked; this task alone writes the keys of this sequence
             // and head, and the queries of the heads that read them.
             unsafe { task.run::<S, NV>(s, &mut next) };
+            next.ask_all(s);
         }
     }
 }
