@@ -145,7 +145,8 @@ fn product(isa: Isa, case: &Case) {
                 expected *= residual;
                 // Also what was lost below the normal numbers is multiplied.
                 bound = (bound + 4.0 * epsilon * largest + 1e-37) * residual.abs();
-                largest = largest.max(1.0) * residual.abs().max(1.0);
+                // A bias that is NaN stays so here, and is left to the comparison of bits as without a gate.
+                largest = if largest < 1.0 { 1.0 } else { largest } * residual.abs().max(1.0);
                 bound += epsilon * expected.abs() + 1e-37;
             } else {
                 expected += residual;
