@@ -177,8 +177,7 @@ def learn(program, folder, name, a):
     write(validate, lines[LEARNED:])
     command = [program, "--data", data, "--validate", validate, "--model", model, *begin, "--batch-sentences", "64"]
     command += ["--threads", str(a.threads), "--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
-    # Those that know places by distances alone learn slowest.
-    command += ["--learning-rate", "3e-3" if "t5" in name else "1e-3", "--schedule", "constant", "--warmup-steps", "100"]
+    command += ["--learning-rate", "1e-3", "--schedule", "constant", "--warmup-steps", "100"]
     for steps in range(EVERY, MOST + 1, EVERY):
         more = ["--steps", str(steps), "--validate-every", str(EVERY), "--save-every", str(EVERY)]
         done = subprocess.run([*command, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

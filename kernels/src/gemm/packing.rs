@@ -330,10 +330,16 @@ impl<'a> PackedMatrix<'a> {
             return;
         }
         while !rest.is_empty() {
-            let within = column % panel;
+            // Panels are powers of two, and a division takes as long as the copy.
+            let within = column & (panel - 1);
             let (part, after) = rest.split_at_mut(rest.len().min(panel - within));
             let from = (column - within) * self.depth + k * panel + within;
-            part.copy_from_slice(&self.data[from..from + part.len()]);
+            let from = &self.data[from..from + part.len()];
+            // Eight at a time, as panels are of so many or more: a copy of unknown length would be a call.
+            let (eights, more) = part.as_chunks_mut::<8>();
+            let (from_eights, from_more) = from.as_chunks::<8>();
+            eights.iter_mut().zip(from_eights).for_each(|(to, from)| *to = *from);
+            more.iter_mut().zip(from_more).for_each(|(to, from)| *to = *from);
             (column, rest) = (column + part.len(), after);
         }
     }

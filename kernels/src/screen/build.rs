@@ -147,10 +147,12 @@ const fn panel_words(depth: usize) -> usize {
     (depth.div_ceil(4) + COLUMN_STATISTICS) * PANEL
 }
 
+/// Adding it rounds to an integer.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+
 /// The nearest integer, for `|x| < 2^22`.
 #[inline(always)]
 pub(super) fn round(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to an integer
     (x + ROUND) - ROUND
 }
 
@@ -159,6 +161,15 @@ struct Build<'b, 'a> {
     weight: &'b PackedMatrix<'a>,
     first: usize,
     panel: &'b mut [f32],
+}
+
+/// `count` columns of row `k` of `weight` from `first` on, and zeros. Not a closure, which would be a function of
+/// its own, and one of no instruction set.
+#[inline(always)]
+fn row(weight: &PackedMatrix<'_>, k: usize, first: usize, count: usize) -> [f32; PANEL] {
+    let mut row = [0.0f32; PANEL];
+    weight.copy_row(k, first, &mut row[..count]);
+    row
 }
 
 impl Work for Build<'_, '_> {
@@ -170,43 +181,41 @@ impl Work for Build<'_, '_> {
         let (depth, steps) = (weight.depth(), weight.depth().div_ceil(4));
         // Columns beyond the last are zeros, as in the packed matrix.
         let count = (weight.columns() - first).min(PANEL);
-        let row = |k: usize| {
-            let mut row = [0.0f32; PANEL];
-            weight.copy_row(k, first, &mut row[..count]);
-            row
-        };
         let mut largest = [0.0f32; PANEL];
         let mut squares = [0.0f32; PANEL];
         for k in 0..depth {
-            for ((largest, squares), w) in largest.iter_mut().zip(&mut squares).zip(row(k)) {
-                *largest = if w.abs() > *largest { w.abs() } else { *largest };
-                *squares += w * w;
+            let weights = row(weight, k, first, count);
+            for j in 0..PANEL {
+                let w = weights[j];
+                largest[j] = if w.abs() > largest[j] { w.abs() } else { largest[j] };
+                squares[j] += w * w;
             }
         }
-        // The sum of squares is NaN or infinite where a weight is.
-        let usable: [bool; PANEL] =
-            core::array::from_fn(|j| largest[j] > SMALLEST && squares[j] < f32::INFINITY);
-        let scale: [f32; PANEL] =
-            core::array::from_fn(|j| if usable[j] { largest[j] / 127.0 } else { 0.0 });
-        let inverse: [f32; PANEL] =
-            core::array::from_fn(|j| if usable[j] { 127.0 / largest[j] } else { 0.0 });
+        // Both are zero where a column is not usable: too small, or with something that is not finite, which
+        // makes the sum of squares NaN or infinite.
+        let mut scale = [0.0f32; PANEL];
+        let mut inverse = [0.0f32; PANEL];
+        for j in 0..PANEL {
+            if largest[j] > SMALLEST && squares[j] < f32::INFINITY {
+                scale[j] = largest[j] / 127.0;
+                inverse[j] = 127.0 / largest[j];
+            }
+        }
         let mut left_out = [0.0f32; PANEL];
         let mut sums = [0i32; PANEL];
         for step in 0..steps {
             let mut words = [0u32; PANEL];
-            for byte in 0..4 {
-                let k = 4 * step + byte;
-                if k >= depth {
-                    break;
-                }
-                let weights = row(k);
+            for byte in 0..4.min(depth - 4 * step) {
+                let weights = row(weight, 4 * step + byte, first, count);
                 for j in 0..PANEL {
-                    let q = if usable[j] { round(weights[j] * inverse[j]) } else { 0.0 };
-                    let error = weights[j] - q * scale[j];
+                    let usable = inverse[j] != 0.0;
+                    // An integer of at most 127 is in the lowest bits of this.
+                    let high = if usable { weights[j] * inverse[j] + ROUND } else { ROUND };
+                    let error = weights[j] - (high - ROUND) * scale[j];
                     left_out[j] += error * error;
-                    let q = q as i32;
-                    sums[j] += q;
-                    words[j] |= ((q & 0xff) as u32) << (8 * byte);
+                    let q = high.to_bits().wrapping_sub(ROUND.to_bits());
+                    sums[j] += q.cast_signed();
+                    words[j] |= (q & 0xff) << (8 * byte);
                 }
             }
             for (to, word) in panel[step * PANEL..][..PANEL].iter_mut().zip(words) {
