@@ -9,15 +9,18 @@
 //! fits in a second-level cache beside the strips that pass over it, and the sums never wait. After a leaf
 //! they are stored, or added to what earlier leaves have left.
 //!
+//! One thread does not copy strips before it multiplies: the tile of the first panel reads rows of `dY` where they
+//! are, and copies six columns of each on the way, where multiplications leave loads and stores to spare.
+//!
 //! Tasks are blocks of strips times panels; rows are never split. So an element's sum is one chain of
 //! multiply-adds per leaf, whatever the threads and whatever the instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
 use super::epilogue::{Epilogue, Residual, Store};
 use super::error::GemmError;
-use super::microkernel::{Lines, MAX_ROWS, Operands, Spread, tile_ahead};
+use super::microkernel::{Ahead, Lines, MAX_ROWS, Operands, Spread, tile_ahead};
 use super::packing::PackedMatrix;
-use super::strips::{self, Strips};
+use super::strips::{self, Copying, Strips};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
@@ -28,6 +31,9 @@ use core::ops::Range;
 
 /// Steps by which a panel is asked for before it is multiplied, as in the packed product.
 const PANEL_AHEAD: usize = 8;
+
+/// Rows of a multiple of so many floats share a few sets of the caches.
+const FEW_SETS: usize = 512;
 
 /// Panels that a task copies, as rows are copied a KiB at a time.
 const PANELS_COPIED: usize = 4;
@@ -238,26 +244,54 @@ impl<'a> Leaf<'a> {
     fn run(&self, parallelism: Parallelism<'_>) {
         if parallelism.threads() == 1 {
             self.copy_panels(0..self.panels);
-            for block in 0..self.blocks {
-                // SAFETY: nobody else is at work.
-                unsafe {
-                    self.copy_strips(block, 0);
-                    (0..self.panels).for_each(|panel| self.multiply(block, 0, panel));
-                }
-            }
+            // SAFETY: nobody else is at work.
+            (0..self.blocks).for_each(|block| unsafe { self.run_block(block) });
             return;
         }
         let groups = self.panels.div_ceil(PANELS_COPIED);
         parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
             None => self.copy_panels(share(self.panels, groups, task)),
             // SAFETY: each block has places of its own, and is copied by one task.
-            Some(block) => unsafe { self.copy_strips(block, self.strips_of(block).start) },
+            Some(block) => unsafe {
+                let strips = self.strips_of(block);
+                self.copy_strips(strips.clone(), strips.start);
+            },
         });
         parallelism.for_each(self.blocks * self.panels, &|task| {
             let (block, panel) = (task / self.panels, task % self.panels);
+            let strips = self.strips_of(block);
             // SAFETY: the tasks above are done, and each of these has its own part of the output.
-            unsafe { self.multiply(block, self.strips_of(block).start, panel) };
+            unsafe {
+                Product { leaf: self, place: strips.start, strips, panel, copies: false }.run()
+            };
         });
+    }
+
+    /// Copies the strips of a block and multiplies them.
+    ///
+    /// # Safety
+    /// Panels are there, and nobody else uses the scratch or the outputs.
+    unsafe fn run_block(&self, block: usize) {
+        let strips = self.strips_of(block);
+        // The last ones of a row have too few columns behind them.
+        let wide = strips::wide(self.d_y.columns()).clamp(strips.start, strips.end);
+        let wide = if self.panels > 0 && self.reads_strips() { wide } else { strips.start };
+        let product = |strips: Range<usize>, place, panel, copies| Product {
+            leaf: self,
+            strips,
+            place,
+            panel,
+            copies,
+        };
+        // SAFETY: the caller's contract; strips are copied before they are read.
+        unsafe {
+            self.copy_strips(wide..strips.end, wide - strips.start);
+            for panel in 0..self.panels {
+                let read = if panel == 0 { wide } else { strips.start };
+                product(strips.start..read, 0, panel, true).run();
+                product(read..strips.end, read - strips.start, panel, false).run();
+            }
+        }
     }
 
     fn strips_of(&self, block: usize) -> Range<usize> {
@@ -284,13 +318,14 @@ impl<'a> Leaf<'a> {
         PackedMatrix::pack_whole(self.isa, block, to);
     }
 
-    /// Copies a block of `dY` into strips, the first one to place `place`, and finishes their part of the
-    /// bias' gradient.
+    /// Copies strips of `dY`, the first one to place `place`, and finishes their part of the bias' gradient.
     ///
     /// # Safety
-    /// There are as many places, and nobody else uses them, or this block's part of the bias' gradient.
-    unsafe fn copy_strips(&self, block: usize, place: usize) {
-        let strips = self.strips_of(block);
+    /// There are as many places, and nobody else uses them, or their part of the bias' gradient.
+    unsafe fn copy_strips(&self, strips: Range<usize>, place: usize) {
+        if strips.is_empty() {
+            return;
+        }
         let first = strips.start * strips::WIDTH;
         let count = (self.d_y.columns() - first).min(strips.len() * strips::WIDTH);
         // SAFETY: the columns are there; the rest is the caller's contract.
@@ -304,12 +339,10 @@ impl<'a> Leaf<'a> {
         self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
     }
 
-    /// Multiplies the strips of `block`, which begin at place `place`, by a panel.
-    ///
-    /// # Safety
-    /// Both are there and nobody writes them, and nobody else uses their part of the output.
-    unsafe fn multiply(&self, block: usize, place: usize, panel: usize) {
-        self.isa.dispatch(Product { leaf: self, strips: self.strips_of(block), place, panel });
+    /// Whether the first panel's tiles read `dY` where it is. Rows that are a power of two apart share a few sets of
+    /// the caches, which would have lost the lines of one strip when the next one wants them.
+    fn reads_strips(&self) -> bool {
+        self.d_y.column_stride() == 1 && !self.d_y.row_stride().is_multiple_of(FEW_SETS)
     }
 }
 
@@ -320,6 +353,20 @@ struct Product<'a> {
     /// Where the first of them is.
     place: usize,
     panel: usize,
+    /// Whether the strips are copied on the way, with their part of the bias' gradient, from rows that are read
+    /// where they are; each has [`strips::AFTER`] columns behind it.
+    copies: bool,
+}
+
+impl Product<'_> {
+    /// # Safety
+    /// Strips and panel are there, and nobody writes them, or nobody uses the places of strips that are to be copied;
+    /// nobody else uses their part of the outputs.
+    unsafe fn run(self) {
+        if !self.strips.is_empty() {
+            self.leaf.isa.dispatch(self);
+        }
+    }
 }
 
 impl Kernel for Product<'_> {
@@ -336,45 +383,105 @@ impl PanelKernel for Product<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
-        let Self { leaf, strips, place, panel } = self;
-        let (rows, outputs) = (leaf.d_y.rows(), leaf.d_y.columns());
-        let column = panel * S::PANEL;
-        let valid = (leaf.x.columns() - column).min(S::PANEL);
-        let start = leaf.scratch.as_ptr().cast_const();
-        let b = start.wrapping_add(column * rows);
-        // The panel that comes next, asked for in even parts; after the last one the first.
-        let next = if panel + 1 < leaf.panels { b.wrapping_add(S::PANEL * rows) } else { start };
-        let part = (2 * S::PANEL).div_ceil(strips.len());
-        for (index, strip) in strips.enumerate() {
-            let operands = Operands {
-                a: start.wrapping_add(leaf.place(place + index)),
-                a_row: 1,
-                a_step: strips::WIDTH,
-                b,
-                b_step: S::PANEL,
-                b_vector: S::LANES,
-            };
-            let next = Spread::<1, false> {
-                at: next.wrapping_add(index * rows.div_ceil(2) * part),
-                apart: part,
-            };
-            let here = Lines {
-                at: b.wrapping_add(PANEL_AHEAD * S::PANEL),
-                step: S::PANEL,
-                count: S::PANEL.div_ceil(LINE),
-                apart: LINE,
-            };
-            let row = strip * strips::WIDTH;
-            leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
-            let zero = [[s.splat(0.0); NV]; MAX_ROWS];
-            // SAFETY: the scratch has the strip and the panel, all of their rows and columns, zeros where
-            // the operands have none; the output has the rows and columns that are stored, and they are
-            // this task's own.
+        let asked = Asked::new::<S>(self.leaf, self.panel, self.strips.len());
+        for index in 0..self.strips.len() {
+            // SAFETY: the contract of `Product::run`.
             unsafe {
-                let acc = tile_ahead(s, zero, rows, operands, (next, here));
-                let height = (outputs - row).min(MAX_ROWS);
-                leaf.store.finish_rows::<S, MAX_ROWS, NV>(s, acc, height, row, column, valid);
+                match self.copies {
+                    false => self.tile::<S, NV, false>(s, &asked, index),
+                    true => self.tile::<S, NV, true>(s, &asked, index),
+                }
             }
         }
+    }
+}
+
+impl Product<'_> {
+    /// One strip times the panel; copies the strip if `COPIES`.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    #[inline(always)]
+    unsafe fn tile<S: Lanes, const NV: usize, const COPIES: bool>(
+        &self,
+        s: S,
+        asked: &Asked,
+        index: usize,
+    ) {
+        let Self { leaf, panel, .. } = *self;
+        let (rows, outputs) = (leaf.d_y.rows(), leaf.d_y.columns());
+        let row = (self.strips.start + index) * strips::WIDTH;
+        let column = panel * S::PANEL;
+        let valid = (leaf.x.columns() - column).min(S::PANEL);
+        let start = leaf.scratch.as_ptr();
+        let strip = start.wrapping_add(leaf.place(self.place + index));
+        let d_y = leaf.d_y.as_ptr().wrapping_add(row);
+        let (a, a_step) = match COPIES {
+            true => (d_y, leaf.d_y.row_stride()),
+            false => (strip.cast_const(), strips::WIDTH),
+        };
+        let b = start.cast_const().wrapping_add(column * rows);
+        let operands = Operands { a, a_row: 1, a_step, b, b_step: S::PANEL, b_vector: S::LANES };
+        let mut totals = [0.0; strips::WIDTH + strips::AFTER];
+        // SAFETY: the strip has columns behind it and a place in the scratch, and is asked once for each row.
+        let mut copy = unsafe { Copying::<COPIES>::new(d_y, a_step, strip, &mut totals) };
+        leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
+        let zero = [[s.splat(0.0); NV]; MAX_ROWS];
+        let ahead = (asked.with_strip::<S>(index, b), copy);
+        // SAFETY: the operands have their rows and columns, zeros where `dY` and `X` have none; the output has the
+        // rows and columns that are stored, and they are this task's own.
+        unsafe {
+            let acc = tile_ahead(s, zero, rows, operands, ahead);
+            let height = (outputs - row).min(MAX_ROWS);
+            leaf.store.finish_rows::<S, MAX_ROWS, NV>(s, acc, height, row, column, valid);
+        }
+        if !rows.is_multiple_of(2) {
+            // The tile asks in pairs.
+            copy.skip(rows - 1);
+            copy.ask(s, 0);
+        }
+        if COPIES && let Some((d_bias, write)) = &leaf.d_bias {
+            // SAFETY: this task's own part.
+            let d_bias = unsafe { d_bias.part(row, strips::WIDTH) };
+            write.all(d_bias, &totals[..strips::WIDTH]);
+        }
+    }
+}
+
+/// What is asked for while a block of strips passes over a panel.
+struct Asked {
+    /// The panel that comes next; after the last one the first.
+    next: *const f32,
+    rows: usize,
+    /// Floats of the next one between two requests, so that the block asks for all of it in even parts.
+    apart: usize,
+}
+
+impl Asked {
+    #[inline(always)]
+    fn new<S: Lanes>(leaf: &Leaf<'_>, panel: usize, strips: usize) -> Self {
+        let (start, floats) = (leaf.scratch.as_ptr().cast_const(), S::PANEL * leaf.d_y.rows());
+        let next = if panel + 1 < leaf.panels { panel + 1 } else { 0 };
+        Self {
+            next: start.wrapping_add(next * floats),
+            rows: leaf.d_y.rows(),
+            apart: (2 * S::PANEL).div_ceil(strips),
+        }
+    }
+
+    /// What the strip of this number asks for.
+    #[inline(always)]
+    fn with_strip<S: Lanes>(&self, index: usize, panel: *const f32) -> (Spread<1, false>, Lines) {
+        let next = Spread {
+            at: self.next.wrapping_add(index * self.rows.div_ceil(2) * self.apart),
+            apart: self.apart,
+        };
+        let here = Lines {
+            at: panel.wrapping_add(PANEL_AHEAD * S::PANEL),
+            step: S::PANEL,
+            count: S::PANEL.div_ceil(LINE),
+            apart: LINE,
+        };
+        (next, here)
     }
 }

@@ -9,7 +9,7 @@
 //! copied into are asked for before, like the rows that come next: stores that wait for a line hold up
 //! everything behind them.
 
-use super::microkernel::MAX_ROWS;
+use super::microkernel::{Ahead, MAX_ROWS};
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
 use crate::train::Write;
@@ -29,7 +29,12 @@ const PLACES_AHEAD: usize = 12;
 
 /// Floats that a copy of a row's six may write behind them, as two vectors of four are copied sooner than
 /// one and a half.
-const AFTER: usize = 2;
+pub(super) const AFTER: usize = 2;
+
+/// Whole strips of `columns` columns that have [`AFTER`] more behind them.
+pub(super) const fn wide(columns: usize) -> usize {
+    columns.saturating_sub(AFTER) / WIDTH
+}
 
 /// Floats from one strip of `rows` rows to the next: a line more than they need, so that strips of 512 rows
 /// do not all begin in one set of a cache, and for what is written behind the last row. `None` when they
@@ -77,12 +82,7 @@ impl Kernel for Strips<'_> {
             }
         }
         if let Some((sums, write)) = self.sums {
-            for (sum, total) in sums.iter_mut().zip(totals) {
-                *sum = match write {
-                    Write::Store => *total,
-                    Write::Add => *sum + *total,
-                };
-            }
+            write.all(sums, totals);
         }
     }
 }
@@ -102,7 +102,7 @@ impl Strips<'_> {
             }
         }
         // Whole strips that have columns after them.
-        let wide = columns.saturating_sub(AFTER) / WIDTH;
+        let wide = wide(columns);
         for strip in 0..wide {
             let to = to.wrapping_add(strip * self.stride);
             s.prefetch(to.wrapping_add(PLACES_AHEAD * WIDTH));
@@ -158,5 +158,61 @@ impl Strips<'_> {
                 to.add(column / WIDTH * self.stride + k * WIDTH + column % WIDTH).write(x);
             }
         }
+    }
+}
+
+/// One strip that is made while a tile multiplies by the rows that it is copied from: a row at each step, or nothing
+/// if not `ON`. Columns are added up in the same order as by [`Strips`].
+#[derive(Clone, Copy)]
+pub(super) struct Copying<const ON: bool> {
+    from: *const f32,
+    row_stride: usize,
+    to: *mut f32,
+    totals: *mut [f32; WIDTH + AFTER],
+}
+
+impl<const ON: bool> Copying<ON> {
+    /// `from` is the strip's first column in row 0, and has [`AFTER`] columns behind it, `to` its place.
+    ///
+    /// # Safety
+    /// If `ON`: it is asked no more often than there are rows at `from` and `to`, and while `totals` is there; nobody
+    /// else uses `to` and `totals` meanwhile.
+    pub(super) unsafe fn new(
+        from: *const f32,
+        row_stride: usize,
+        to: *mut f32,
+        totals: &mut [f32; WIDTH + AFTER],
+    ) -> Self {
+        Self { from, row_stride, to, totals }
+    }
+
+    /// Goes `rows` rows further.
+    pub(super) fn skip(&mut self, rows: usize) {
+        self.from = self.from.wrapping_add(rows * self.row_stride);
+        self.to = self.to.wrapping_add(rows * WIDTH);
+    }
+}
+
+impl<const ON: bool> Ahead for Copying<ON> {
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+        if !ON {
+            return;
+        }
+        // The last of its columns: the line before has been there for the strip before. And what comes from afar a
+        // line of columns earlier, which is two strips or three.
+        let last = self.from.wrapping_add(WIDTH - 1);
+        s.prefetch(last.wrapping_add(ROWS_AHEAD.wrapping_mul(self.row_stride)));
+        s.prefetch_outer(last.wrapping_add(LINE));
+        // SAFETY: a row of eight columns, and the place of six of them; the other two go where the next row's will,
+        // or behind the last one's. Arrays of floats need no alignment but theirs.
+        unsafe {
+            let eight = self.from.cast::<[f32; WIDTH + AFTER]>().read();
+            self.to.cast::<[f32; WIDTH + AFTER]>().write(eight);
+            for (total, x) in (*self.totals).iter_mut().zip(eight) {
+                *total += x;
+            }
+        }
+        self.skip(1);
     }
 }

@@ -9,3 +9,15 @@ pub enum Write {
     /// It is added to: `what is there + what is new`, each element rounded once.
     Add,
 }
+
+impl Write {
+    /// Stores or adds `new`, as long as `to`.
+    pub(crate) fn all(self, to: &mut [f32], new: &[f32]) {
+        for (to, new) in to.iter_mut().zip(new) {
+            *to = match self {
+                Self::Store => *new,
+                Self::Add => *to + *new,
+            };
+        }
+    }
+}
