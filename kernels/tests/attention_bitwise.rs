@@ -225,7 +225,7 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
     }
 }
 
-/// Random pasts over several slots against the same keys and values gathered into one.
+/// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values gathered into one.
 fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim: usize) {
     let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
     let shape = CacheShape { slots, capacity, heads: kv_heads, head_dim };
@@ -239,13 +239,23 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
         .collect();
     let rows = 1 + random.below(5);
     let stride = capacity + random.below(3);
-    let lens: Vec<u32> = (0..rows).map(|_| random.below(capacity + 1) as u32).collect();
+    let mut lens: Vec<u32> = (0..rows).map(|_| random.below(capacity + 1) as u32).collect();
+    // Hypotheses of one sentence: as long as each other, with a beginning in common.
+    let related = random.below(3) > 0;
+    if related {
+        let len = lens[0];
+        lens.fill(len);
+    }
     // Runs of random lengths; what lies past a row's length names no slot.
     let mut ancestry = vec![u32::MAX; rows * stride];
     let mut used = vec![[false; 4]; capacity];
     for (row, &len) in lens.iter().enumerate() {
         let longest = [1, 3, 20, 200][random.below(4)];
         let mut at = 0;
+        if related && row > 0 {
+            at = random.below(len as usize + 1);
+            ancestry.copy_within((row - 1) * stride..(row - 1) * stride + at, row * stride);
+        }
         while at < len as usize {
             let (run, slot) = (1 + random.below(longest), random.below(slots));
             for position in at..(at + run).min(len as usize) {

@@ -51,17 +51,20 @@ impl CacheShape {
     }
 
     /// Floats from one slot to the next. The shape has been checked by `len`.
+    #[inline(always)]
     fn slot(self, isa: Isa) -> usize {
         let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
         let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
         (keys + values) * self.heads
     }
 
+    #[inline(always)]
     fn keys_at(self, isa: Isa, slot: usize, head: usize) -> usize {
         let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
         slot * self.slot(isa) + head * keys
     }
 
+    #[inline(always)]
     fn values_at(self, isa: Isa, slot: usize, head: usize) -> usize {
         let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
         self.keys_at(isa, slot, self.heads) + head * values
@@ -168,10 +171,12 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     pub(super) fn keys(&self, slot: usize, head: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(self.shape.keys_at(self.isa, slot, head))
     }
 
+    #[inline(always)]
     pub(super) fn values(&self, slot: usize, head: usize) -> *const f32 {
         self.data.as_ptr().wrapping_add(self.shape.values_at(self.isa, slot, head))
     }

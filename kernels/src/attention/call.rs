@@ -9,7 +9,7 @@ use super::head::Head;
 use super::heads::{Heads, HeadsMut};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
-use super::step::Past;
+use super::step::{self, Attend, MOST_ROWS, Past};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::isa::Isa;
@@ -313,11 +313,13 @@ impl PanelKernel for Blocks<'_> {
     }
 }
 
-/// A range of `(row, head)` of a decode step.
+/// A range of `(unit of rows, head)` of a decode step.
 pub(super) struct Steps<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) cache: Cache<'a>,
     pub(super) ancestry: Ancestry<'a>,
+    /// Rows in a unit.
+    pub(super) unit: usize,
     pub(super) range: core::ops::Range<usize>,
 }
 
@@ -338,34 +340,108 @@ impl PanelKernel for Steps<'_> {
         let heads = self.call.query.heads();
         let rows = self.ancestry.lens.len();
         let mut lines = Lines::new();
-        for task in self.range {
-            let (row, head) = (task / heads, task % heads);
-            let slots = |row: usize| self.ancestry.past(row).unwrap_or(&[]);
-            let past = slots(row);
+        for task in self.range.clone() {
+            let (unit, head) = (task / heads, task % heads);
+            let end = rows.min((unit + 1) * self.unit);
+            let mut row = unit * self.unit;
+            while row < end {
+                // As many rows as have a beginning in common.
+                let mut slots = [self.slots(row); MOST_ROWS];
+                let mut count = 1;
+                while count < MOST_ROWS && row + count < end {
+                    let next = self.slots(row + count);
+                    if next.len() != slots[0].len() || next.first() != slots[0].first() {
+                        break;
+                    }
+                    slots[count] = next;
+                    count += 1;
+                }
+                let mut shared = step::shared::<S>(&slots[..count]);
+                if count == 3 {
+                    count = 2;
+                    shared = step::shared::<S>(&slots[..count]);
+                }
+                if shared == 0 {
+                    count = 1;
+                }
+                let place = (row, head, end);
+                // SAFETY: slots and lengths were checked against the cache; this task alone writes
+                // these rows and this head.
+                unsafe {
+                    match count {
+                        4 => {
+                            let past = self.past::<4>(slots, shared, place);
+                            s.outlined(Attend::<4, NV> { past, lines: &mut lines });
+                        }
+                        2 => {
+                            let past = self.past::<2>([slots[0], slots[1]], shared, place);
+                            s.outlined(Attend::<2, NV> { past, lines: &mut lines });
+                        }
+                        _ => self.past::<1>([slots[0]], 0, place).attend::<S, NV>(s, &mut lines),
+                    }
+                }
+                row += count;
+            }
+        }
+    }
+}
+
+impl<'a> Steps<'a> {
+    /// The slots of the past of a row.
+    #[inline(always)]
+    fn slots(&self, row: usize) -> &'a [u32] {
+        self.ancestry.past(row).unwrap_or(&[])
+    }
+
+    /// One head of `R` rows from `row`, in a unit that ends at `end`.
+    #[inline(always)]
+    fn past<const R: usize>(
+        &self,
+        slots: [&'a [u32]; R],
+        shared: usize,
+        (row, head, end): (usize, usize, usize),
+    ) -> Past<'a, R> {
+        let (heads, rows) = (self.call.query.heads(), self.ancestry.lens.len());
+        let next = if row + R < end {
+            (row + R, head)
+        } else if head + 1 < heads {
+            ((end - 1) / self.unit * self.unit, head + 1)
+        } else {
+            (end, 0)
+        };
+        let head_of = |i: usize| {
             let source = Source {
-                query_start: row,
+                query_start: row + i,
                 query_len: 1,
-                key_len: past.len(),
-                padded_len: past.len(),
+                key_len: slots[i].len(),
+                padded_len: slots[i].len(),
                 keys: core::ptr::null(),
                 next_keys: core::ptr::null(),
                 values: core::ptr::null(),
                 value_row: 0,
             };
-            let next = if head + 1 < heads { (row, head + 1) } else { (row + 1, 0) };
-            let past = Past {
-                head: self.call.head(&source, head),
-                cache: self.cache,
-                kv_head: head / self.call.group,
-                slots: past,
-                next_kv_head: next.1 / self.call.group,
-                next_slots: if next.0 < rows { slots(next.0) } else { &[] },
-            };
-            // SAFETY: slots and lengths were checked against the cache; this task alone writes
-            // this row and head.
-            unsafe { past.attend::<S, NV>(s, &mut lines) };
+            self.call.head(&source, head)
+        };
+        Past {
+            heads: core::array::from_fn(head_of),
+            cache: self.cache,
+            kv_head: head / self.call.group,
+            slots,
+            shared,
+            next_kv_head: next.1 / self.call.group,
+            next_slots: if next.0 < rows { self.slots(next.0) } else { &[] },
         }
     }
+}
+
+/// Rows of a decode step that one task attends with: the more, the more of them may share what they read, but
+/// each thread wants several tasks. The bits are the same.
+pub(super) fn rows_of_unit(rows: usize, heads: usize, threads: usize) -> usize {
+    let mut unit = MOST_ROWS;
+    while unit > 1 && rows.div_ceil(unit) * heads < 2 * threads {
+        unit /= 2;
+    }
+    unit
 }
 
 #[cfg(test)]

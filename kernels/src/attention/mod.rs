@@ -66,7 +66,7 @@ pub use prefill::attention_scratch;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
-use call::{Call, Source, Steps, chunked, count_tasks, estimate_work};
+use call::{Call, Source, Steps, chunked, count_tasks, estimate_work, rows_of_unit};
 use panels::{head_floats, value_row};
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
@@ -323,9 +323,10 @@ pub fn attention_step(
     let pairs = ancestry.lens.iter().map(|&len| (1, len as usize));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     // Each has elements of its own in the output.
-    let tasks = query.tokens() * query.heads();
+    let unit = rows_of_unit(query.tokens(), query.heads(), parallelism.threads());
+    let tasks = query.tokens().div_ceil(unit) * query.heads();
     chunked(tasks, work, parallelism, &|range| {
-        isa.dispatch(Steps { call: &call, cache: *cache, ancestry, range });
+        isa.dispatch(Steps { call: &call, cache: *cache, ancestry, unit, range });
     });
     Ok(())
 }

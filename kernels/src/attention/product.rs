@@ -17,7 +17,7 @@ pub(super) const fn distance(rows: usize) -> usize {
 }
 
 /// [`distance`] of a row that is alone: 64 steps of 4 lines are 16 KiB.
-pub(super) const ALONE: usize = 64;
+pub(super) const ALONE: usize = 32;
 
 /// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
 #[derive(Clone, Copy)]

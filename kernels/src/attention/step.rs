@@ -1,10 +1,13 @@
-//! One query whose past lies in several slots of the cache: a beam's hypothesis.
+//! Queries whose past lies in several slots of the cache: a beam's hypotheses.
 //!
 //! The ancestry table names, for each position, the slot that holds its key and value. Panels of
 //! keys that come from one slot are used as they are; a panel whose positions come from several
 //! slots is scored once for each of them and the lanes are put together, which gives each key the
 //! very sum it has in its own slot. Values are walked in order of position, slot by slot. The bits
 //! are those of a cache in which everything lies in one slot.
+//!
+//! Hypotheses that continue the same one have the beginning of their past in common, and nothing after it:
+//! several rows pass over the former as a tile, which reads it once, and over the latter one by one.
 
 use super::bias::hides;
 use super::cache::Cache;
@@ -13,122 +16,194 @@ use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponenti
 use super::panels::value_row;
 use super::product::ALONE;
 use crate::gemm::{Floats, Lines as LinesAhead, Operands, Panels, Rows, multiply, tile_ahead};
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{Kernel, LINE, Lanes};
 
 /// Panels scored together, where they are narrow.
 const WIDE: usize = 8;
 
-/// One head of one query, with its past.
-pub(super) struct Past<'a> {
-    pub(super) head: Head,
+/// Most rows that pass over what they have in common together.
+pub(super) const MOST_ROWS: usize = 4;
+
+/// One head of `R` consecutive queries, with their pasts of one length.
+pub(super) struct Past<'a, const R: usize> {
+    pub(super) heads: [Head; R],
     pub(super) cache: Cache<'a>,
     pub(super) kv_head: usize,
-    /// The slot of each key.
-    pub(super) slots: &'a [u32],
+    /// The slot of each key of each query.
+    pub(super) slots: [&'a [u32]; R],
+    /// Keys whose slots all of them share: whole panels. Of a query that is alone, none.
+    pub(super) shared: usize,
     /// What attends after this: asked for early.
     pub(super) next_kv_head: usize,
     pub(super) next_slots: &'a [u32],
 }
 
-impl Past<'_> {
-    /// Attends with query row 0 of `head`. What `lines` holds does not matter.
+/// [`Past::attend`] as a function of its own.
+pub(super) struct Attend<'t, 'a, const R: usize, const NV: usize> {
+    pub(super) past: Past<'a, R>,
+    pub(super) lines: &'t mut Lines,
+}
+
+impl<const R: usize, const NV: usize> Kernel for Attend<'_, '_, R, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        // SAFETY: whoever made it vouches for the contract.
+        unsafe { self.past.attend::<S, NV>(s, self.lines) }
+    }
+}
+
+/// Keys whose slots all of `rows` share, in whole panels.
+#[inline(always)]
+pub(super) fn shared<S: Lanes>(rows: &[&[u32]]) -> usize {
+    let Some((first, others)) = rows.split_first() else { return 0 };
+    let mut key = 0;
+    while key + S::LANES <= first.len() {
+        let panel = &first[key..key + S::LANES];
+        for other in others {
+            let Some(other) = other.get(key..key + S::LANES) else { return key };
+            let pairs = panel.iter().zip(other);
+            if pairs.fold(0, |difference, (a, b)| difference | (a ^ b)) != 0 {
+                return key;
+            }
+        }
+        key += S::LANES;
+    }
+    key
+}
+
+impl<const R: usize> Past<'_, R> {
+    /// Attends with query row 0 of each of `heads`. What `lines` holds does not matter.
     ///
     /// # Safety
-    /// Every pointer of `head` but those to keys and values is valid for what its field says, for the
-    /// instruction set of `S`, and nobody else touches its output; `slots` has `key_len` entries, all
-    /// slots of the cache, whose positions have been written.
+    /// Every pointer of `heads` but those to keys and values is valid for what its field says, for the
+    /// instruction set of `S`, and nobody else touches their outputs; their queries are those of
+    /// consecutive rows. `slots` have `key_len` entries each, all slots of the cache, whose positions have
+    /// been written, and are the same up to `shared`, a multiple of `LANES`.
     #[inline(always)]
     pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, lines: &mut Lines) {
-        let mut running = [Running::START];
+        let mut running = [Running::START; R];
+        let key_len = self.heads[0].key_len;
         let mut key = 0;
-        while key < self.head.key_len {
-            let block = Block { key, len: (self.head.key_len - key).min(KEY_BLOCK), next: key };
+        while key < key_len {
+            let block = Block { key, len: (key_len - key).min(KEY_BLOCK), next: key };
             // SAFETY: the caller's contract.
             unsafe {
-                let highest = self.scores::<S>(s, block, &mut lines.0);
+                let highest = self.scores::<S, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
-                let [correction] = exponentials(s, lines, vectors, [highest], &mut running);
-                let last = key + block.len == self.head.key_len;
-                let after = if last { 1.0 / running[0].sum } else { 1.0 };
-                let factors = Factors { before: correction, after };
-                if self.head.bias_hides {
-                    self.values_where_seen(s, block, &lines.0, factors);
+                let corrections = exponentials(s, lines, vectors, highest, &mut running);
+                let last = key + block.len == key_len;
+                let mut factors = [Factors { before: 1.0, after: 1.0 }; R];
+                for i in 0..R {
+                    let after = if last { 1.0 / running[i].sum } else { 1.0 };
+                    factors[i] = Factors { before: corrections[i], after };
+                }
+                if self.heads[0].bias_hides {
+                    for i in 0..R {
+                        self.values_where_seen(s, i, block, &lines.0[i * KEY_BLOCK..], factors[i]);
+                    }
                 } else {
                     self.values::<S, NV>(s, block, &lines.0, factors);
                 }
             }
             key += block.len;
         }
-        // SAFETY: the caller's contract; the head has no weights to write.
-        unsafe {
-            self.head.finish(s, 0, running[0], |key| {
-                let row = value_row(S::LANES, self.head.head_dim);
-                self.cache.values(self.slots[key] as usize, self.kv_head).wrapping_add(key * row)
-            });
+        for i in 0..R {
+            // SAFETY: the caller's contract; the heads have no weights to write.
+            unsafe {
+                self.heads[i].finish(s, 0, running[i], |key| {
+                    let row = value_row(S::LANES, self.heads[i].head_dim);
+                    let slot = self.slots[i][key] as usize;
+                    self.cache.values(slot, self.kv_head).wrapping_add(key * row)
+                });
+            }
         }
     }
 
-    /// Scores of one block; returns the highest of each lane.
+    /// Keys of a block that all queries pass over together.
+    #[inline(always)]
+    fn together(&self, block: Block) -> usize {
+        if R == 1 { 0 } else { self.shared.saturating_sub(block.key).min(block.len) }
+    }
+
+    /// Scores of one block; returns the highest of each lane of each query.
     ///
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn scores<S: Lanes>(&self, s: S, block: Block, scores: &mut [f32]) -> S::F32 {
-        let mut highest = s.splat(f32::NEG_INFINITY);
+    unsafe fn scores<S: Lanes, const NV: usize>(
+        &self,
+        s: S,
+        block: Block,
+        lines: &mut Lines,
+    ) -> [S::F32; R] {
+        let mut highest = [s.splat(f32::NEG_INFINITY); R];
         let panels = block.len.div_ceil(S::LANES);
+        let together = self.together(block) / S::LANES;
         let mut v = 0;
-        while v < panels {
-            // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
+        while v < together {
+            // SAFETY: the caller's contract.
             unsafe {
-                if S::LANES < 16 && panels - v >= WIDE {
-                    highest = self.group::<S, WIDE>(s, block, v, highest, scores);
-                    v += WIDE;
-                } else if panels - v >= 4 {
-                    highest = self.group::<S, 4>(s, block, v, highest, scores);
-                    v += 4;
-                } else if panels - v >= 2 {
-                    highest = self.group::<S, 2>(s, block, v, highest, scores);
-                    v += 2;
+                if together - v >= NV {
+                    self.group::<S, R, NV>(s, 0, block, v, &mut highest, lines);
+                    v += NV;
                 } else {
-                    highest = self.group::<S, 1>(s, block, v, highest, scores);
+                    self.group::<S, R, 1>(s, 0, block, v, &mut highest, lines);
                     v += 1;
+                }
+            }
+        }
+        for i in 0..R {
+            let highest = core::array::from_mut(&mut highest[i]);
+            let mut v = together;
+            while v < panels {
+                // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
+                unsafe {
+                    if S::LANES < 16 && panels - v >= WIDE {
+                        self.group::<S, 1, WIDE>(s, i, block, v, highest, lines);
+                        v += WIDE;
+                    } else if panels - v >= 4 {
+                        self.group::<S, 1, 4>(s, i, block, v, highest, lines);
+                        v += 4;
+                    } else if panels - v >= 2 {
+                        self.group::<S, 1, 2>(s, i, block, v, highest, lines);
+                        v += 2;
+                    } else {
+                        self.group::<S, 1, 1>(s, i, block, v, highest, lines);
+                        v += 1;
+                    }
                 }
             }
         }
         highest
     }
 
-    /// Scores of `G` panels of a block from panel `v`, each of the slot of its first position, then
-    /// put right where a panel has positions of several.
+    /// Scores of `G` panels of a block from panel `v` for the `MR` queries from `first_query`, which share them,
+    /// each of the slot of its first position, then put right where a panel has positions of several.
     ///
     /// # Safety
     /// As [`Past::attend`]; the panels exist.
     #[inline(always)]
-    unsafe fn group<S: Lanes, const G: usize>(
+    unsafe fn group<S: Lanes, const MR: usize, const G: usize>(
         &self,
         s: S,
+        first_query: usize,
         block: Block,
         v: usize,
-        mut highest: S::F32,
-        scores: &mut [f32],
-    ) -> S::F32 {
-        let slots = &self.slots[block.key..block.key + block.len];
+        highest: &mut [S::F32; MR],
+        lines: &mut Lines,
+    ) {
+        let slots = &self.slots[first_query][block.key..block.key + block.len];
         let mut from = [core::ptr::null(); G];
         for (g, from) in from.iter_mut().enumerate() {
             let first = (v + g) * S::LANES;
             *from = self.panel::<S>(slots[first], block.key + first);
         }
-        // While these keys are multiplied, what is next comes from memory: keys, or the first values.
-        let next = (v + G) * S::LANES;
-        let ahead = if next < block.len {
-            self.panel::<S>(slots[next], block.key + next)
-        } else {
-            let row = value_row(S::LANES, self.head.head_dim);
-            self.cache.values(slots[0] as usize, self.kv_head).wrapping_add(block.key * row)
-        };
+        let ahead = self.after_panels::<S>(first_query, block, (v + G) * S::LANES);
         // SAFETY: the panels have been written.
-        let sums = unsafe { self.sums(s, from, ahead) };
-        for (g, mut sum) in sums.into_iter().enumerate() {
+        let sums = unsafe { self.sums::<S, MR, G>(s, first_query, from, ahead) };
+        for (g, mut sums) in sums.into_iter().enumerate() {
             let first = (v + g) * S::LANES;
             let slots = &slots[first..slots.len().min(first + S::LANES)];
             if !same(slots) {
@@ -140,53 +215,79 @@ impl Past<'_> {
                     }
                     let from = [self.panel::<S>(slot, block.key + first)];
                     // SAFETY: the panel has been written.
-                    let [other] = unsafe { self.sums(s, from, ahead) };
+                    let [others] = unsafe { self.sums::<S, MR, 1>(s, first_query, from, ahead) };
                     for (at, &found) in slots.iter().enumerate().skip(lane) {
                         if found == slot {
-                            let before = s.select(s.first(at + 1), other, sum);
-                            sum = s.select(s.first(at), sum, before);
+                            for i in 0..MR {
+                                let before = s.select(s.first(at + 1), others[i], sums[i]);
+                                sums[i] = s.select(s.first(at), sums[i], before);
+                            }
                         }
                     }
                 }
             }
-            let mut x = s.mul(sum, s.splat(self.head.scale));
-            if !self.head.bias.is_null() {
-                // SAFETY: the query, number 0, sees all of its past.
-                x = unsafe { self.head.add_bias(s, x, (0, block.key + first), slots.len()) };
+            for i in 0..MR {
+                let head = &self.heads[first_query + i];
+                let mut x = s.mul(sums[i], s.splat(head.scale));
+                if !head.bias.is_null() {
+                    // SAFETY: the query, number 0, sees all of its past.
+                    x = unsafe { head.add_bias(s, x, (0, block.key + first), slots.len()) };
+                }
+                let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
+                highest[i] = s.max(x, highest[i]);
+                let at = (first_query + i) * KEY_BLOCK + first;
+                // SAFETY: `first + LANES <= KEY_BLOCK`, and there is a line for each query.
+                unsafe { s.store(lines.0.as_mut_ptr().add(at), x) };
             }
-            let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
-            highest = s.max(x, highest);
-            // SAFETY: `first + LANES <= KEY_BLOCK`.
-            unsafe { s.store(scores.as_mut_ptr().add(first), x) };
         }
-        highest
+    }
+
+    /// What comes from memory while the panels before position `next` of a block are multiplied for `query`:
+    /// more keys, those of the next query, or the first values.
+    #[inline(always)]
+    fn after_panels<S: Lanes>(&self, query: usize, block: Block, next: usize) -> *const f32 {
+        let own = self.together(block);
+        let (query, next) = match next < block.len {
+            true => (query, next),
+            false => (query + 1, own),
+        };
+        if query < R && next < block.len {
+            let at = block.key + next;
+            return self.panel::<S>(self.slots[query][at], at);
+        }
+        let row = value_row(S::LANES, self.heads[0].head_dim);
+        let slot = self.slots[0][block.key] as usize;
+        self.cache.values(slot, self.kv_head).wrapping_add(block.key * row)
     }
 
     /// The panel of `position` in `slot`.
     #[inline(always)]
     fn panel<S: Lanes>(&self, slot: u32, position: usize) -> *const f32 {
-        let panel = position / S::LANES * self.head.head_dim * S::LANES;
+        let panel = position / S::LANES * self.heads[0].head_dim * S::LANES;
         self.cache.keys(slot as usize, self.kv_head).wrapping_add(panel)
     }
 
-    /// One vector of sums for each panel in `from`; asks for as much from `ahead` on, any address.
+    /// One vector of sums for each panel in `from` and each of `MR` queries; asks for as much from `ahead` on, any
+    /// address.
     ///
     /// # Safety
     /// The panels exist.
     #[inline(always)]
-    unsafe fn sums<S: Lanes, const G: usize>(
+    unsafe fn sums<S: Lanes, const MR: usize, const G: usize>(
         &self,
         s: S,
+        first_query: usize,
         from: [*const f32; G],
         ahead: *const f32,
-    ) -> [S::F32; G] {
-        let query = Rows { at: self.head.query, row: 0, step: 1 };
+    ) -> [[S::F32; MR]; G] {
+        let head = &self.heads[first_query];
+        let queries = Rows { at: head.query, row: head.query_row, step: 1 };
         let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
-        let zero = [[[s.splat(0.0)]]; G];
+        let zero = [[[s.splat(0.0)]; MR]; G];
         let ahead = LinesAhead::running(ahead, G, S::LANES);
-        // SAFETY: the query row has `head_dim` elements, and each panel as many vectors.
-        let sums = unsafe { multiply(Floats(s), zero, self.head.head_dim, query, keys, ahead) };
-        sums.map(|[[sum]]| sum)
+        // SAFETY: the query rows have `head_dim` elements, and each panel as many vectors.
+        let sums = unsafe { multiply(Floats(s), zero, head.head_dim, queries, keys, ahead) };
+        sums.map(|tile| tile.map(|[sum]| sum))
     }
 
     /// `out = (out * before + weights * values) * after` of one block.
@@ -199,11 +300,12 @@ impl Past<'_> {
         s: S,
         block: Block,
         weights: &[f32],
-        factors: Factors,
+        factors: [Factors; R],
     ) {
+        let head_dim = self.heads[0].head_dim;
         let mut column = 0;
-        while column < self.head.head_dim {
-            let left = (self.head.head_dim - column).div_ceil(S::LANES);
+        while column < head_dim {
+            let left = (head_dim - column).div_ceil(S::LANES);
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
@@ -217,7 +319,7 @@ impl Past<'_> {
         }
     }
 
-    /// [`Past::values`] under a bias that may hide any key: the values of hidden keys are not read.
+    /// [`Past::values`] of query `i` under a bias that may hide any key: the values of hidden keys are not read.
     ///
     /// # Safety
     /// As [`Past::attend`].
@@ -225,28 +327,30 @@ impl Past<'_> {
     unsafe fn values_where_seen<S: Lanes>(
         &self,
         s: S,
+        i: usize,
         block: Block,
         weights: &[f32],
         factors: Factors,
     ) {
-        let row = value_row(S::LANES, self.head.head_dim);
-        let slots = &self.slots[block.key..block.key + block.len];
+        let head = &self.heads[i];
+        let row = value_row(S::LANES, head.head_dim);
+        let slots = &self.slots[i][block.key..block.key + block.len];
         let mut column = 0;
-        while column < self.head.head_dim {
+        while column < head.head_dim {
             // SAFETY: the output row exists, and values and biases of the past.
             unsafe {
                 let mut acc = s.splat(0.0);
                 if block.key > 0 {
-                    acc = s.mul(s.splat(factors.before), self.head.load_out(s, 0, column));
+                    acc = s.mul(s.splat(factors.before), head.load_out(s, 0, column));
                 }
                 for (key, (&slot, &weight)) in (block.key..).zip(slots.iter().zip(weights)) {
-                    if weight != 0.0 || !hides(*self.head.bias_at(0, key)) {
+                    if weight != 0.0 || !hides(*head.bias_at(0, key)) {
                         let values = self.cache.values(slot as usize, self.kv_head);
                         let value = s.load(values.wrapping_add(key * row + column));
                         acc = s.mul_add(s.splat(weight), value, acc);
                     }
                 }
-                self.head.store_out(s, 0, column, s.mul(acc, s.splat(factors.after)));
+                head.store_out(s, 0, column, s.mul(acc, s.splat(factors.after)));
             }
             column += S::LANES;
         }
@@ -261,56 +365,127 @@ impl Past<'_> {
         block: Block,
         column: usize,
         weights: &[f32],
-        factors: Factors,
+        factors: [Factors; R],
     ) {
-        let row = value_row(S::LANES, self.head.head_dim);
-        let slots = &self.slots[block.key..block.key + block.len];
-        let mut acc = [[s.splat(0.0); G]; 1];
+        let mut acc = [[s.splat(0.0); G]; R];
         if block.key > 0 {
-            for (g, x) in acc[0].iter_mut().enumerate() {
-                // SAFETY: the output row was written for an earlier block.
-                let out = unsafe { self.head.load_out(s, 0, column + g * S::LANES) };
-                *x = s.mul(s.splat(factors.before), out);
+            for i in 0..R {
+                for (g, x) in acc[i].iter_mut().enumerate() {
+                    // SAFETY: the output row was written for an earlier block.
+                    let out = unsafe { self.heads[i].load_out(s, 0, column + g * S::LANES) };
+                    *x = s.mul(s.splat(factors[i].before), out);
+                }
             }
         }
-        // The next head's keys are asked for from here on.
-        let near_end = block.len.saturating_sub(ALONE);
-        let mut start = 0;
-        while start < block.len {
+        let together = self.together(block);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if together > 0 {
+                let part = Part { block, column, query: 0, start: 0, end: together };
+                acc = self.runs(s, acc, part, weights);
+            }
+            for i in 0..R {
+                let part = Part { block, column, query: i, start: together, end: block.len };
+                [acc[i]] = self.runs(s, [acc[i]], part, &weights[i * KEY_BLOCK..]);
+            }
+        }
+        for i in 0..R {
+            for (g, &x) in acc[i].iter().enumerate() {
+                let x = s.mul(x, s.splat(factors[i].after));
+                // SAFETY: the output row exists.
+                unsafe { self.heads[i].store_out(s, 0, column + g * S::LANES, x) };
+            }
+        }
+    }
+
+    /// Adds weights times values of a part of a block to `acc`, slot by slot.
+    ///
+    /// # Safety
+    /// As [`Past::attend`].
+    #[inline(always)]
+    unsafe fn runs<S: Lanes, const MR: usize, const G: usize>(
+        &self,
+        s: S,
+        mut acc: [[S::F32; G]; MR],
+        part: Part,
+        weights: &[f32],
+    ) -> [[S::F32; G]; MR] {
+        let Part { block, column, query, mut start, end } = part;
+        let row = value_row(S::LANES, self.heads[0].head_dim);
+        let slots = &self.slots[query][block.key..block.key + end];
+        while start < end {
             let slot = slots[start];
-            let end = if start < near_end { near_end } else { block.len };
-            let run = slots[start..end].iter().take_while(|&&other| other == slot).count();
-            let position = block.key + start;
-            let values = self.cache.values(slot as usize, self.kv_head);
+            let at = |slot: u32, key: usize| {
+                let values = self.cache.values(slot as usize, self.kv_head);
+                values.wrapping_add((block.key + key) * row + column)
+            };
+            let mut run = run_of(&slots[start..]);
+            // Values are asked for as far ahead, of the slot that they are in; behind the last ones, what
+            // comes next.
+            let ahead = if let Some(&later) = slots.get(start + ALONE) {
+                run = run.min(run_of(&slots[start + ALONE..]));
+                at(later, start + ALONE)
+            } else {
+                let near_end = end.saturating_sub(ALONE).max(part.start);
+                self.after_values::<S>(part, (start - near_end) * G * S::LANES)
+            };
             let operands = Operands {
                 a: weights.as_ptr().wrapping_add(start),
-                a_row: 0,
+                a_row: KEY_BLOCK,
                 a_step: 1,
-                b: values.wrapping_add(position * row + column),
+                b: at(slot, start),
                 b_step: row,
                 b_vector: S::LANES,
-            };
-            let ahead = if start < near_end {
-                operands.b.wrapping_add(ALONE * row)
-            } else {
-                let next = self.next_slots.first().map_or(slot, |&next| next);
-                let keys = self.cache.keys(next as usize, self.next_kv_head);
-                keys.wrapping_add((start - near_end) * G * S::LANES + column * ALONE)
             };
             // SAFETY: these positions of the slot have been written.
             acc = unsafe { tile_ahead(s, acc, run, operands, LinesAhead::running(ahead, G, LINE)) };
             start += run;
         }
-        for (g, &x) in acc[0].iter().enumerate() {
-            let x = s.mul(x, s.splat(factors.after));
-            // SAFETY: the output row exists.
-            unsafe { self.head.store_out(s, 0, column + g * S::LANES, x) };
-        }
+        acc
     }
+
+    /// What comes from memory while the last values of a part are multiplied, `offset` elements from where it
+    /// begins: the first values of a query of its own, or the keys of the next head.
+    #[inline(always)]
+    fn after_values<S: Lanes>(&self, part: Part, offset: usize) -> *const f32 {
+        let Part { block, column, query, start, .. } = part;
+        let own = self.together(block);
+        // The queries that share a part go on with the first one's own.
+        let query = if start < own { query } else { query + 1 };
+        if query < R && own < block.len {
+            let row = value_row(S::LANES, self.heads[0].head_dim);
+            let values =
+                self.cache.values(self.slots[query][block.key + own] as usize, self.kv_head);
+            return values.wrapping_add((block.key + own) * row + column + offset);
+        }
+        let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
+        let keys = self.cache.keys(next as usize, self.next_kv_head);
+        keys.wrapping_add(offset + column * ALONE)
+    }
+}
+
+/// Keys `start..end` of a block, one group of output columns, and the first query that weighs them.
+#[derive(Clone, Copy)]
+struct Part {
+    block: Block,
+    column: usize,
+    query: usize,
+    start: usize,
+    end: usize,
 }
 
 /// Whether all of `slots`, of which there is one at least, are the same.
 #[inline(always)]
 fn same(slots: &[u32]) -> bool {
     slots.iter().fold(0, |difference, &slot| difference | (slot ^ slots[0])) == 0
+}
+
+/// How many of `slots`, from the first on, are the same.
+#[inline(always)]
+fn run_of(slots: &[u32]) -> usize {
+    let Some(&slot) = slots.first() else { return 0 };
+    let (chunks, _) = slots.as_chunks::<16>();
+    let differs = |chunk: &[u32; 16]| chunk.iter().fold(0, |all, &other| all | (slot ^ other)) != 0;
+    let whole = 16 * chunks.iter().take_while(|&chunk| !differs(chunk)).count();
+    whole + slots[whole..].iter().take_while(|&&other| other == slot).count()
 }
