@@ -2,7 +2,8 @@
 //! [`deviations`] what the mean is off by and the variance, [`finish`] writes the result.
 //!
 //! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
-//! second row keeps the CPU busy while the first one's chain completes.
+//! second row keeps the CPU busy while the first one's chain completes. Where rows are too long for that,
+//! the passes of one row and the next take turns.
 
 use super::parameters::LayerNorm;
 use super::vectors::{
@@ -11,6 +12,10 @@ use super::vectors::{
 };
 use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
+
+/// Columns up to which the passes of one row and the next take turns: of longer ones, two rows and what is asked
+/// for ahead of them leave the first-level cache.
+const IN_TURN: usize = 768;
 
 /// Normalises rows in place or into others, each in three passes. `BIAS` if the norm has one.
 pub(super) struct NormRows<'a, const ADD: bool, const BIAS: bool> {
@@ -40,6 +45,9 @@ impl<const ADD: bool, const BIAS: bool> Kernel for NormRows<'_, ADD, BIAS> {
                     row += 2;
                 }
             }
+            if self.norm.weight.len() <= IN_TURN {
+                return self.in_turn(s, row);
+            }
             while row < self.rows {
                 self.group::<S, 1>(s, row);
                 row += 1;
@@ -60,12 +68,60 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.rows(row + R));
-        // SAFETY: the caller's contract.
-        let (standard, comfortable) = unsafe {
-            moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], ahead)
-        };
-        let x = if ADD { sum } else { x };
-        let (out, ahead) = (self.out.rows(row), self.out.rows(row + R));
+        // SAFETY: the caller's contract; the sum has been written.
+        unsafe {
+            let moments =
+                moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], ahead);
+            self.finish::<S, R>(s, row, moments, self.out.rows(row + R));
+        }
+    }
+
+    /// All rows from `row` on, one at a time. Each is read for the first time before the one before it is
+    /// finished: what a pass needs of the pass before it is ready by then.
+    ///
+    /// # Safety
+    /// As [`NormRows::group`], for all of them.
+    #[inline(always)]
+    unsafe fn in_turn<S: Lanes>(&self, s: S, row: usize) {
+        let norm = &self.norm;
+        let len = norm.weight.len();
+        let other = if ADD { self.residual } else { self.out };
+        let mut before = None;
+        for row in row..=self.rows {
+            let mut mean = [0.0];
+            // SAFETY: the caller's contract; sums have been written when they are read.
+            unsafe {
+                if row < self.rows {
+                    let rows = [self.x.rows(row), self.residual.rows(row), self.sum.rows(row)];
+                    mean = means::<S, ADD, 1>(s, len, rows, self.x.rows(row + 1));
+                }
+                if let Some(moments) = before {
+                    self.finish::<S, 1>(s, row - 1, moments, other.rows(row + 1));
+                }
+                if row < self.rows {
+                    let x = if ADD { self.sum } else { self.x }.rows(row);
+                    let ahead = self.out.rows(row + 1);
+                    before = Some(moments_about::<S, 1>(s, len, norm.eps, x, mean, ahead));
+                }
+            }
+        }
+    }
+
+    /// Writes the results of `R` rows from `row` on, whose sums have been written.
+    ///
+    /// # Safety
+    /// As [`NormRows::group`].
+    #[inline(always)]
+    unsafe fn finish<S: Lanes, const R: usize>(
+        &self,
+        s: S,
+        row: usize,
+        (standard, comfortable): (Standard<R>, [bool; R]),
+        ahead: [*mut f32; R],
+    ) {
+        let norm = &self.norm;
+        let x = if ADD { self.sum } else { self.x }.rows(row);
+        let out = self.out.rows(row);
         // SAFETY: the caller's contract; the sum has been written.
         unsafe {
             if comfortable == [true; R] {
@@ -102,16 +158,50 @@ pub(super) unsafe fn moments<S: Lanes, const ADD: bool, const R: usize>(
     rows: [[*mut f32; R]; 3],
     ahead: [[*mut f32; R]; 2],
 ) -> (Standard<R>, [bool; R]) {
+    let [x, _, sum] = rows;
+    // SAFETY: the caller's contract; the sum has been written.
+    unsafe {
+        let mean = means::<S, ADD, R>(s, len, rows, ahead[0]);
+        moments_about::<S, R>(s, len, eps, if ADD { sum } else { x }, mean, ahead[1])
+    }
+}
+
+/// The means of `R` rows, about: what they are off by, [`moments_about`] finds.
+///
+/// # Safety
+/// As [`moments`].
+#[inline(always)]
+unsafe fn means<S: Lanes, const ADD: bool, const R: usize>(
+    s: S,
+    len: usize,
+    [x, residual, sum]: [[*mut f32; R]; 3],
+    ahead: [*mut f32; R],
+) -> [f32; R] {
     let inverse = 1.0 / len as f32;
-    let [x, residual, sum] = rows;
     // SAFETY: the caller's contract.
-    let (mut mean, total) = unsafe { start::<S, ADD, R>(s, len, x, residual, sum, ahead[0]) };
+    let (mut mean, total) = unsafe { start::<S, ADD, R>(s, len, x, residual, sum, ahead) };
     for (mean, total) in mean.iter_mut().zip(total) {
         *mean += total * inverse;
     }
-    let x = if ADD { sum } else { x };
-    // SAFETY: the caller's contract; the sum has been written.
-    let (total, squares) = unsafe { deviations::<S, R>(s, len, x, mean, ahead[1]) };
+    mean
+}
+
+/// [`moments`] of rows whose means are known.
+///
+/// # Safety
+/// `x` is valid for reads of `len` floats.
+#[inline(always)]
+unsafe fn moments_about<S: Lanes, const R: usize>(
+    s: S,
+    len: usize,
+    eps: f32,
+    x: [*mut f32; R],
+    mean: [f32; R],
+    ahead: [*mut f32; R],
+) -> (Standard<R>, [bool; R]) {
+    let inverse = 1.0 / len as f32;
+    // SAFETY: the caller's contract.
+    let (total, squares) = unsafe { deviations::<S, R>(s, len, x, mean, ahead) };
     let (mut scale, mut shift, mut comfortable) = ([0.0; R], [0.0; R], [false; R]);
     for i in 0..R {
         let correction = total[i] * inverse;
