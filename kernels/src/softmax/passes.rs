@@ -7,6 +7,7 @@ use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
+use core::ops::Range;
 
 /// Columns in one block: 16 KiB, a third of a first-level cache.
 const BLOCK: usize = 4096;
@@ -42,7 +43,8 @@ pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> 
     s.reduce_max(s.max(s.max(max[0], max[1]), s.max(max[2], max[3])))
 }
 
-/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`.
+/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. Asks for as many floats at
+/// `ahead`, any address: memory has nothing else to do meanwhile.
 ///
 /// # Safety
 /// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
@@ -54,6 +56,7 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
     to: *mut f32,
     len: usize,
     max: f32,
+    ahead: *const f32,
 ) -> f32 {
     let shift = s.splat(max);
     // The first sums of all parts, and the other three of each, added.
@@ -66,6 +69,7 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
         while i < whole {
             for (j, sum) in sum.iter_mut().enumerate() {
                 let at = i + j * MAX_LANES;
+                s.prefetch(ahead.wrapping_add(at));
                 // SAFETY: within a step that ends within the row.
                 let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
                 if STORE {
@@ -147,8 +151,12 @@ unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
             max = largest;
         }
         // SAFETY: as above; nothing is stored.
-        let part =
-            unsafe { block_exp::<S, false>(s, block, core::ptr::null_mut(), count, shift_of(max)) };
+        let part = unsafe {
+            // The next block, or the first once more, which is what whoever wants the sums reads then.
+            let ahead = if start + count < len { block.add(count) } else { from };
+            let nowhere = core::ptr::null_mut();
+            block_exp::<S, false>(s, block, nowhere, count, shift_of(max), ahead)
+        };
         sum += f64::from(part);
         start += count;
     }
@@ -199,7 +207,29 @@ unsafe fn fill(to: *mut f32, start: usize, end: usize, value: f32) {
     }
 }
 
-/// Softmax of one row of `columns` of which the first `len` are valid.
+/// Writes what follows the `len` valid entries of a row of `columns`, or, if `empty`, all of it.
+///
+/// # Safety
+/// `to` is valid for writes of `columns >= len` floats.
+#[inline(always)]
+unsafe fn fill_masked(
+    to: *mut f32,
+    len: usize,
+    columns: usize,
+    empty: bool,
+    fully_masked: FullyMasked,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match fully_masked {
+            FullyMasked::Zeros if empty => fill(to, 0, columns, 0.0),
+            FullyMasked::Uniform if empty => fill(to, 0, columns, 1.0 / columns as f32),
+            _ => fill(to, len, columns, 0.0),
+        }
+    }
+}
+
+/// Softmax of one row of `columns` of which the first `len` are valid, and more than a block.
 ///
 /// # Safety
 /// `from` is valid for reads of `len`, `to` for writes of `columns` floats; they are the same or
@@ -215,26 +245,12 @@ unsafe fn softmax_row<S: Lanes>(
 ) {
     // SAFETY: the caller's contract, for all of this function.
     unsafe {
-        let empty;
-        if len <= BLOCK {
-            let max = shift_of(block_max(s, from, len));
-            let sum = block_exp::<S, true>(s, from, to, len, max);
-            empty = sum == 0.0;
-            if !empty {
-                sweep(s, Times(1.0 / sum), to, to, len);
-            }
-        } else {
-            let Sums { max, sum } = sums(s, from, len);
-            empty = sum == 0.0;
-            if !empty {
-                sweep(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
-            }
+        let Sums { max, sum } = sums(s, from, len);
+        let empty = sum == 0.0;
+        if !empty {
+            sweep(s, ShiftExpTimes(max, (1.0 / sum) as f32), from, to, len);
         }
-        match fully_masked {
-            FullyMasked::Zeros if empty => fill(to, 0, columns, 0.0),
-            FullyMasked::Uniform if empty => fill(to, 0, columns, 1.0 / columns as f32),
-            _ => fill(to, len, columns, 0.0),
-        }
+        fill_masked(to, len, columns, empty, fully_masked);
     }
 }
 
@@ -288,13 +304,63 @@ pub(super) struct SoftmaxRows<'a> {
     pub(super) fully_masked: FullyMasked,
 }
 
+impl SoftmaxRows<'_> {
+    fn len(&self, row: usize) -> usize {
+        self.lengths.map_or(self.columns, |lengths| lengths[row])
+    }
+
+    /// Softmax of `rows`, of which none has more than a block. The maximum of each is found before the row
+    /// before it is finished: what a pass needs of the pass before it is ready by then.
+    ///
+    /// # Safety
+    /// There are such rows of `columns` floats at both places, the same or disjoint.
+    #[inline(always)]
+    unsafe fn short<S: Lanes>(&self, s: S, rows: Range<usize>) {
+        let mut sum = 0.0;
+        for row in rows.start..=rows.end {
+            let from = self.from.wrapping_add(row * self.from_stride);
+            // SAFETY: the caller's contract, for all of this loop.
+            unsafe {
+                let mut max = 0.0;
+                if row < rows.end {
+                    max = shift_of(block_max(s, from, self.len(row)));
+                }
+                if row > rows.start {
+                    let before = row - 1;
+                    let (to, len) = (self.to.add(before * self.to_stride), self.len(before));
+                    let empty = sum == 0.0;
+                    if !empty {
+                        sweep(s, Times(1.0 / sum), to, to, len);
+                    }
+                    fill_masked(to, len, self.columns, empty, self.fully_masked);
+                }
+                if row < rows.end {
+                    let to = self.to.add(row * self.to_stride);
+                    let ahead = from.wrapping_add(self.from_stride);
+                    sum = block_exp::<S, true>(s, from, to, self.len(row), max, ahead);
+                }
+            }
+        }
+    }
+}
+
 impl Kernel for SoftmaxRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        for row in 0..self.rows {
-            let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
+        let mut row = 0;
+        while row < self.rows {
+            if self.form == Form::Probability {
+                let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
+                // SAFETY: whoever made the value vouches for the rows.
+                unsafe { self.short(s, row..row + short) };
+                row += short;
+                if row == self.rows {
+                    break;
+                }
+            }
+            let len = self.len(row);
             // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats at both
             // places, and for lengths of at most `columns`.
             unsafe {
@@ -309,6 +375,7 @@ impl Kernel for SoftmaxRows<'_> {
                     }
                 }
             }
+            row += 1;
         }
     }
 }
