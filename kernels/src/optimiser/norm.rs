@@ -27,14 +27,19 @@ pub const fn sum_of_squares_scratch(len: usize) -> usize {
 /// that is not.
 #[inline(always)]
 fn block_sum(x: &[f32]) -> f64 {
-    let mut lanes = [0.0f64; VIRTUAL];
     let (whole, rest) = x.as_chunks::<VIRTUAL>();
+    // Values that are only ever indexed by constants stay in registers; in memory each sum would wait for its
+    // last store.
+    let mut sums = [0.0f64; VIRTUAL];
     for chunk in whole {
+        let mut next = sums;
         for i in 0..VIRTUAL {
             let x = f64::from(chunk[i]);
-            lanes[i] += x * x;
+            next[i] += x * x;
         }
+        sums = next;
     }
+    let mut lanes = sums;
     for (lane, &x) in lanes.iter_mut().zip(rest) {
         *lane += f64::from(x) * f64::from(x);
     }
