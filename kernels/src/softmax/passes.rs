@@ -9,6 +9,10 @@ use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
 use core::ops::Range;
 
+/// Longest rows that take turns, pass by pass, and are asked for: longer ones push each other out of a first-level
+/// cache, and come from afar, in order, sooner without being asked for.
+const IN_TURN: usize = 768;
+
 /// Columns in one block: 16 KiB, a third of a first-level cache.
 const BLOCK: usize = 4096;
 /// Vectors in flight in a reduction.
@@ -43,14 +47,14 @@ pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> 
     s.reduce_max(s.max(s.max(max[0], max[1]), s.max(max[2], max[3])))
 }
 
-/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. Asks for as many floats at
-/// `ahead`, any address: memory has nothing else to do meanwhile.
+/// Sum of `e^(x - max)` over `len` floats; stores the exponentials too if `STORE`. If `ASK`, asks for as many
+/// floats at `ahead`, any address: caches have nothing else to do meanwhile.
 ///
 /// # Safety
 /// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
 /// disjoint.
 #[inline(always)]
-unsafe fn block_exp<S: Lanes, const STORE: bool>(
+unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
     s: S,
     from: *const f32,
     to: *mut f32,
@@ -69,7 +73,9 @@ unsafe fn block_exp<S: Lanes, const STORE: bool>(
         while i < whole {
             for (j, sum) in sum.iter_mut().enumerate() {
                 let at = i + j * MAX_LANES;
-                s.prefetch(ahead.wrapping_add(at));
+                if ASK {
+                    s.prefetch(ahead.wrapping_add(at));
+                }
                 // SAFETY: within a step that ends within the row.
                 let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
                 if STORE {
@@ -155,7 +161,7 @@ unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
             // The next block, or the first once more, which is what whoever wants the sums reads then.
             let ahead = if start + count < len { block.add(count) } else { from };
             let nowhere = core::ptr::null_mut();
-            block_exp::<S, false>(s, block, nowhere, count, shift_of(max), ahead)
+            block_exp::<S, false, true>(s, block, nowhere, count, shift_of(max), ahead)
         };
         sum += f64::from(part);
         start += count;
@@ -315,7 +321,7 @@ impl SoftmaxRows<'_> {
     /// # Safety
     /// There are such rows of `columns` floats at both places, the same or disjoint.
     #[inline(always)]
-    unsafe fn short<S: Lanes>(&self, s: S, rows: Range<usize>) {
+    unsafe fn short<S: Lanes, const ASK: bool>(&self, s: S, rows: Range<usize>) {
         let mut sum = 0.0;
         for row in rows.start..=rows.end {
             let from = self.from.wrapping_add(row * self.from_stride);
@@ -337,7 +343,7 @@ impl SoftmaxRows<'_> {
                 if row < rows.end {
                     let to = self.to.add(row * self.to_stride);
                     let ahead = from.wrapping_add(self.from_stride);
-                    sum = block_exp::<S, true>(s, from, to, self.len(row), max, ahead);
+                    sum = block_exp::<S, true, ASK>(s, from, to, self.len(row), max, ahead);
                 }
             }
         }
@@ -354,7 +360,13 @@ impl Kernel for SoftmaxRows<'_> {
             if self.form == Form::Probability {
                 let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
                 // SAFETY: whoever made the value vouches for the rows.
-                unsafe { self.short(s, row..row + short) };
+                unsafe {
+                    if self.columns <= IN_TURN {
+                        self.short::<S, true>(s, row..row + short);
+                    } else {
+                        (row..row + short).for_each(|row| self.short::<S, false>(s, row..row + 1));
+                    }
+                }
                 row += short;
                 if row == self.rows {
                     break;
