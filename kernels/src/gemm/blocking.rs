@@ -14,15 +14,21 @@
 //!   asked for explicitly: the hardware's own streams end at each page and each row, which costs a
 //!   fifth of the speed where caches are small (32 KiB and 1 MiB).
 //!
+//! A CPU that [follows](Lanes::follows_streams) what is read in order is asked for less: for one row, or a single
+//! tile, a line now and then, and for few rows the next block into the second-level cache.
+//!
 //! Threads take ranges of panels, and ranges of rows as well when there are too few panels to go
 //! round. `k` is never split.
 //!
 //! The sums that wait take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see
 //! [`Waiting`]); nothing else here is larger than a tile.
 
+use super::asking::{
+    Asked, BOTH, FEW_ROWS, NEAR, Next, OUTER, OUTER_TILES, PAGES, fewest_rows, requests,
+};
 use super::epilogue::{Epilogue, Store};
 use super::microkernel::{
-    Floats, Lines, MAX_ROWS, Operands, Panels, Spread, multiply, tile, tile_ahead,
+    Floats, Lines, MAX_ROWS, Operands, Pages, Panels, Spread, multiply, tile, tile_ahead,
 };
 use super::packing::PackedMatrix;
 use super::storage::Storage;
@@ -33,10 +39,6 @@ use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Parallelism, share};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-
-/// Rows that are few: memory is felt in what they take, and their part of `A` fits in a first-level
-/// cache beside two blocks of weights.
-const FEW_ROWS: usize = 6 * MAX_ROWS;
 
 /// `k` in a block for few rows: 64 steps of a 64-wide panel are 16 KiB, half of the smallest
 /// first-level cache.
@@ -85,28 +87,6 @@ const ROW_AHEAD: usize = 16;
 /// Steps by which a panel is asked for before it is multiplied: from the second-level cache to the
 /// first takes about one step of six rows, and more when others wait for the bus.
 const PANEL_AHEAD: usize = 8;
-
-/// Lines of the next block that each of `tiles` tiles asks for in two steps, so that together they ask
-/// for as much as each of them multiplies.
-const fn requests<S: Lanes>(tiles: usize) -> usize {
-    if S::PREFETCHES { (2 * S::PANEL).div_ceil(tiles * LINE) } else { 0 }
-}
-
-/// The fewest rows of a tile that asks for so many lines. Tiles are balanced: of several none has
-/// less than half of the rows of the tallest.
-const fn fewest_rows<S: Lanes>(lines: usize, near: bool) -> usize {
-    if !near {
-        // There are more than six tiles.
-        return MAX_ROWS - 1;
-    }
-    let mut tiles = 1;
-    while tiles * MAX_ROWS < FEW_ROWS && requests::<S>(tiles) != lines {
-        tiles += 1;
-    }
-    let rows = share((tiles - 1) * MAX_ROWS + 1, tiles, tiles - 1);
-    // One row is no tile.
-    if rows.end - rows.start > 2 { rows.end - rows.start } else { 2 }
-}
 
 pub(super) fn run(
     a: Matrix<'_>,
@@ -180,14 +160,22 @@ impl PanelKernel for Part<'_> {
         if self.rows.len() > FEW_ROWS {
             return s.outlined(ManyRows::<NV>(self));
         }
+        let tiles = self.rows.len().div_ceil(MAX_ROWS);
+        if const { S::MAY_FOLLOW } && s.follows_streams() {
+            const { assert!(!S::MAY_FOLLOW || requests::<S>(OUTER_TILES) == 4) };
+            return match tiles {
+                1 => s.outlined(FewRows::<NV, 0, PAGES>(self)),
+                _ => s.outlined(FewRows::<NV, 4, OUTER>(self)),
+            };
+        }
         // What no number of tiles asks for on this instruction set is not even compiled.
-        match requests::<S>(self.rows.len().div_ceil(MAX_ROWS)) {
-            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0>(self)),
-            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1>(self)),
-            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2>(self)),
-            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3>(self)),
-            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4>(self)),
-            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8>(self)),
+        match requests::<S>(tiles) {
+            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0, NEAR>(self)),
+            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1, NEAR>(self)),
+            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2, NEAR>(self)),
+            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3, NEAR>(self)),
+            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4, NEAR>(self)),
+            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8, NEAR>(self)),
             requests => unreachable!("{requests} lines in two steps"),
         }
     }
@@ -198,7 +186,7 @@ impl PanelKernel for Part<'_> {
 struct OneRow<'a, const NV: usize>(Part<'a>);
 
 /// [`Part::few_rows`] as a function of its own.
-struct FewRows<'a, const NV: usize, const REQUESTS: usize>(Part<'a>);
+struct FewRows<'a, const NV: usize, const REQUESTS: usize, const WHERE: u8>(Part<'a>);
 
 /// [`Part::many_rows`] as a function of its own.
 struct ManyRows<'a, const NV: usize>(Part<'a>);
@@ -212,12 +200,14 @@ impl<const NV: usize> Kernel for OneRow<'_, NV> {
     }
 }
 
-impl<const NV: usize, const REQUESTS: usize> Kernel for FewRows<'_, NV, REQUESTS> {
+impl<const NV: usize, const REQUESTS: usize, const WHERE: u8> Kernel
+    for FewRows<'_, NV, REQUESTS, WHERE>
+{
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        self.0.few_rows::<S, NV, REQUESTS>(s)
+        self.0.few_rows::<S, NV, REQUESTS, WHERE>(s)
     }
 }
 
@@ -267,7 +257,10 @@ impl Part<'_> {
                     let at_both = [operands.b, next];
                     let panels = Panels { at: at_both, step: S::PANEL, vector: S::LANES };
                     let rows = operands.rows();
-                    let acc = if in_cache {
+                    let acc = if const { S::MAY_FOLLOW } && s.follows_streams() {
+                        let ahead = at_both.map(|at| Pages::of(at, S::PANEL));
+                        multiply(Floats(s), zero, depth, rows, panels, ahead)
+                    } else if in_cache {
                         let ahead = at_both.map(|at| {
                             let at = at.wrapping_add(ROW_AHEAD * S::PANEL);
                             Lines::running(at, NV, S::LANES)
@@ -296,12 +289,13 @@ impl Part<'_> {
     /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
     /// next one comes.
     #[inline(always)]
-    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize>(&self, s: S) {
+    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize, const WHERE: u8>(&self, s: S) {
         let depth = self.job.weight.depth();
         let tiles = self.rows.len().div_ceil(MAX_ROWS);
         // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let asked = Asked::new::<S>(Storage::F32, tiles, tiles);
+        let like = if const { WHERE == OUTER } { OUTER_TILES } else { tiles };
+        let asked = Asked::new::<S>(Storage::F32, tiles, like);
         let mut waiting = Waiting::<FEW_ROWS>::new();
         for panel in self.panels.clone() {
             let mut k = 0;
@@ -325,7 +319,7 @@ impl Part<'_> {
                         next: asked.next(next, index, steps),
                         waiting: waiting.row::<S>(local.start),
                     };
-                    self.heights::<S, NV, REQUESTS, true>(s, &step);
+                    self.heights::<S, NV, REQUESTS, WHERE>(s, &step);
                 }
                 k += steps;
                 if last {
@@ -390,13 +384,13 @@ impl Part<'_> {
                         match asked.requests {
                             // Nothing is asked for: the same tile as for few rows.
                             0 if const { !S::PREFETCHES } => {
-                                self.heights::<S, NV, 0, true>(s, &step)
+                                self.heights::<S, NV, 0, NEAR>(s, &step)
                             }
                             1 if const { S::PREFETCHES } => {
-                                self.heights::<S, NV, 1, false>(s, &step)
+                                self.heights::<S, NV, 1, BOTH>(s, &step)
                             }
                             2 if const { requests::<S>(4) == 2 } => {
-                                self.heights::<S, NV, 2, false>(s, &step)
+                                self.heights::<S, NV, 2, BOTH>(s, &step)
                             }
                             requests => unreachable!("{requests} lines in two steps"),
                         }
@@ -433,7 +427,7 @@ impl Part<'_> {
 
     /// A tile of as many rows as `step` has.
     #[inline(always)]
-    fn heights<S: Lanes, const NV: usize, const REQUESTS: usize, const NEAR: bool>(
+    fn heights<S: Lanes, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
         &self,
         s: S,
         step: &Step,
@@ -441,8 +435,8 @@ impl Part<'_> {
         macro_rules! heights {
             ($($rows:literal)*) => {
                 match step.rows {
-                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, NEAR) } => {
-                        self.step::<S, $rows, NV, REQUESTS, NEAR>(s, step)
+                    $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, WHERE) } => {
+                        self.step::<S, $rows, NV, REQUESTS, WHERE>(s, step)
                     })*
                     rows => unreachable!("a tile of {rows} rows"),
                 }
@@ -454,7 +448,7 @@ impl Part<'_> {
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const REQUESTS: usize, const NEAR: bool>(
+    fn step<S: Lanes, const MR: usize, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
         &self,
         s: S,
         step: &Step,
@@ -474,24 +468,36 @@ impl Part<'_> {
             }
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.b);
-            if step.last && !NEAR {
+            if step.last && const { WHERE == BOTH } {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
-            let acc = if NEAR {
-                // A constant where there are no instructions to spare between few rows. Of three
-                // tiles and more that ask for one line each it is a little more than their share.
-                let apart = if REQUESTS != 2 { LINE } else { step.next.apart };
-                let next = Spread::<REQUESTS, NEAR> { at: step.next.from, apart };
-                tile_ahead(s, acc, step.steps, operands, next)
-            } else {
-                let next = Spread::<REQUESTS, NEAR> { at: step.next.from, apart: step.next.apart };
-                let here = Lines {
-                    at: operands.b.wrapping_add(PANEL_AHEAD * S::PANEL),
-                    step: S::PANEL,
-                    count: S::PANEL.div_ceil(LINE),
-                    apart: LINE,
-                };
-                tile_ahead(s, acc, step.steps, operands, (next, here))
+            let acc = match WHERE {
+                PAGES => {
+                    let pages = Pages::of(operands.b, S::PANEL);
+                    tile_ahead(s, acc, step.steps, operands, pages)
+                }
+                NEAR => {
+                    // A constant where there are no instructions to spare between few rows. Of three
+                    // tiles and more that ask for one line each it is a little more than their share.
+                    let apart = if REQUESTS != 2 { LINE } else { step.next.apart };
+                    let next = Spread::<REQUESTS, true> { at: step.next.from, apart };
+                    tile_ahead(s, acc, step.steps, operands, next)
+                }
+                _ => {
+                    let Next { from: at, apart } = step.next;
+                    let next = Spread::<REQUESTS, false> { at, apart };
+                    if const { WHERE == OUTER } {
+                        tile_ahead(s, acc, step.steps, operands, next)
+                    } else {
+                        let here = Lines {
+                            at: operands.b.wrapping_add(PANEL_AHEAD * S::PANEL),
+                            step: S::PANEL,
+                            count: S::PANEL.div_ceil(LINE),
+                            apart: LINE,
+                        };
+                        tile_ahead(s, acc, step.steps, operands, (next, here))
+                    }
+                }
             };
             if step.last {
                 let valid = self.valid::<S>(step.panel);
@@ -504,44 +510,6 @@ impl Part<'_> {
                 }
             }
         }
-    }
-}
-
-/// What a tile asks memory for while it multiplies, for whoever comes after it: its share of the block
-/// that is multiplied next.
-#[derive(Clone, Copy)]
-struct Next {
-    /// Where its share starts, any address.
-    from: *const f32,
-    /// Floats from one request to the next.
-    apart: usize,
-}
-
-/// What the tiles of a block of rows ask memory for together.
-#[derive(Clone, Copy)]
-struct Asked {
-    /// Floats for each two steps of `k` that are a tile's share.
-    part: usize,
-    /// Lines for each two steps of `k` that a tile asks for.
-    requests: usize,
-    /// Floats from one to the next.
-    apart: usize,
-}
-
-impl Asked {
-    /// There are `tiles`, which ask as often as `like` of them would have to.
-    #[inline(always)]
-    fn new<S: Lanes>(storage: Storage, tiles: usize, like: usize) -> Self {
-        let part = (storage.words(2) * S::PANEL).div_ceil(tiles);
-        let requests = requests::<S>(like);
-        Self { part, requests, apart: part.div_ceil(requests.max(1)) }
-    }
-
-    /// The share of tile `index` in a block of `steps` that starts at `from`.
-    #[inline(always)]
-    fn next(self, from: *const f32, index: usize, steps: usize) -> Next {
-        let from = from.wrapping_add(index * steps.div_ceil(2) * self.part);
-        Next { from, apart: self.apart }
     }
 }
 

@@ -12,9 +12,9 @@
 //!   f32; a screen has bytes times bytes.
 //! * [`Ahead`]: what is asked of memory meanwhile. `()` asks for nothing, [`Lines`] for what comes a
 //!   few steps later, [`Spread`] for the block after this one, a pair or an array for all of its
-//!   parts.
+//!   parts. [`Pages`] and [`Places`] are for CPUs that [follow](Lanes::follows_streams) what is read.
 
-use crate::lanes::Lanes;
+use crate::lanes::{LINE, Lanes};
 
 /// Rows of the tallest tile.
 pub(crate) const MAX_ROWS: usize = 6;
@@ -162,6 +162,68 @@ impl Ahead for Lines {
     }
 }
 
+/// Floats by which a CPU that follows streams is told of pages: 16 KiB.
+const PAGES_AHEAD: usize = 4 << 10;
+
+/// What is read in order, where the CPU [follows](Lanes::follows_streams) that: a line now and then, into the
+/// second-level cache, so that it knows the pages that come and has begun with them before they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages {
+    at: *const f32,
+    step: usize,
+}
+
+impl Pages {
+    /// Of what is read from `at` on, `step` floats at each step.
+    #[inline(always)]
+    pub(crate) fn of(at: *const f32, step: usize) -> Self {
+        Self { at: at.wrapping_add(PAGES_AHEAD), step }
+    }
+}
+
+impl Ahead for Pages {
+    /// A panel of floats of AVX-512 is a KiB in four steps, of bytes half of one.
+    const PERIOD: usize = 4;
+
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+        if step == 0 {
+            s.prefetch_outer(self.at);
+            self.at = self.at.wrapping_add(Self::PERIOD * self.step);
+        }
+    }
+}
+
+/// Two lines a step into the second-level cache, from eight places in turn: for tiles that leave a CPU which
+/// follows streams no time to follow the one that they read. Memory answers several streams sooner than one.
+#[derive(Clone, Copy)]
+pub(crate) struct Places {
+    at: *const f32,
+    apart: usize,
+    steps: usize,
+}
+
+impl Places {
+    const COUNT: usize = 8;
+
+    /// `floats` floats from `at` on, at most two lines for each step.
+    #[inline(always)]
+    pub(crate) fn of(at: *const f32, floats: usize) -> Self {
+        Self { at, apart: floats.div_ceil(Self::COUNT), steps: 0 }
+    }
+}
+
+impl Ahead for Places {
+    #[inline(always)]
+    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+        let (turn, pair) = (self.steps / (Self::COUNT / 2), self.steps % (Self::COUNT / 2));
+        let at = self.at.wrapping_add(turn * LINE + 2 * pair * self.apart);
+        s.prefetch_outer(at);
+        s.prefetch_outer(at.wrapping_add(self.apart));
+        self.steps += 1;
+    }
+}
+
 /// `REQUESTS` lines for each two steps, into the first-level cache if `NEAR`, else into the second.
 ///
 /// They are spread evenly over the steps: a burst of them would fill the queue to memory and hold up
@@ -277,17 +339,21 @@ pub(crate) unsafe fn multiply_in_phases<
     mut panel: Panels<F::Weight, 1>,
     mut ahead: Q,
 ) -> [[[F::Sum; NV]; MR]; PHASES] {
-    const { assert!(Q::PERIOD == 1 && F::PARTS == 1) };
+    let period = const {
+        assert!(F::PARTS == 1);
+        assert!(Q::PERIOD.is_multiple_of(PHASES) || PHASES.is_multiple_of(Q::PERIOD));
+        if Q::PERIOD > PHASES { Q::PERIOD } else { PHASES }
+    };
     let mut phases = [[[[zero; NV]; MR]; 1]; PHASES];
     phases[0] = [acc];
-    for _ in 0..depth / PHASES {
-        for acc in &mut phases {
-            ahead.ask(form.lanes(), 0);
+    for _ in 0..depth / period {
+        for part in 0..period {
+            ahead.ask(form.lanes(), part % Q::PERIOD);
             // SAFETY: the caller's contract.
-            unsafe { step(form, acc, &mut rows, &mut panel, 0) };
+            unsafe { step(form, &mut phases[part % PHASES], &mut rows, &mut panel, 0) };
         }
     }
-    for _ in 0..depth % PHASES {
+    for _ in 0..depth % period {
         // SAFETY: the caller's contract.
         unsafe { step(form, &mut phases[0], &mut rows, &mut panel, 0) };
     }

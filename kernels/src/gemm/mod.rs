@@ -22,6 +22,7 @@
 //! Numbers of sixteen bits ([`Storage`]) are `storage.rs`, `narrow.rs` (packing) and `widened.rs` (back to
 //! floats, in the tile or before it).
 
+mod asking;
 mod blocking;
 mod bytes;
 mod check;

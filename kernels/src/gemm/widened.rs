@@ -6,7 +6,7 @@
 //!   little beside what the tiles do with it, and no tile is compiled twice.
 
 use super::epilogue::Store;
-use super::microkernel::{Form, Lines, MAX_ROWS, Panels, Rows, multiply};
+use super::microkernel::{Form, Lines, MAX_ROWS, Pages, Panels, Rows, multiply};
 use super::packing::PackedMatrix;
 use super::storage::Storage;
 use crate::lanes::halves::widen_f16;
@@ -287,18 +287,27 @@ impl FewRows<'_> {
             *at = weight.address(panel + p, 0);
         }
         // For each step of `k` half of the words of two.
-        let count = if S::PREFETCHES { (S::PANEL / 2).div_ceil(LINE) } else { 0 };
-        let mut ahead = [Lines { at: at[0], step: S::PANEL / 2, count, apart: LINE }; P];
-        for (ahead, at) in ahead.iter_mut().zip(at) {
-            ahead.at = at.wrapping_add(AHEAD);
-        }
+        let words = S::PANEL / 2;
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let zero = [[[s.splat(0.0); NV]; MR]; P];
         // SAFETY: the rows and the panels are in the views, whose lengths they vouch for; a part's panels
         // are stored by nobody else.
         unsafe {
             let form = Widened(s, PhantomData::<L>);
-            let sums = multiply(form, zero, weight.depth(), rows, panels, ahead);
+            let sums = if const { S::MAY_FOLLOW && MR == 1 && P > 1 } && s.follows_streams() {
+                let mut ahead = [Pages::of(at[0], words); P];
+                for (ahead, &at) in ahead.iter_mut().zip(&at) {
+                    *ahead = Pages::of(at, words);
+                }
+                multiply(form, zero, weight.depth(), rows, panels, ahead)
+            } else {
+                let count = if S::PREFETCHES { words.div_ceil(LINE) } else { 0 };
+                let mut ahead = [Lines { at: at[0], step: words, count, apart: LINE }; P];
+                for (ahead, at) in ahead.iter_mut().zip(at) {
+                    ahead.at = at.wrapping_add(AHEAD);
+                }
+                multiply(form, zero, weight.depth(), rows, panels, ahead)
+            };
             for (p, acc) in sums.into_iter().enumerate() {
                 let column = (panel + p) * S::PANEL;
                 let valid = (weight.columns() - column).min(S::PANEL);

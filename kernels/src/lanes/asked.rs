@@ -17,15 +17,20 @@ impl Asked {
     }
 
     /// The answer: that of `ask` the first time, and as long as threads ask together for the first time.
+    #[inline]
     pub(crate) fn answer(&self, ask: impl FnOnce() -> bool) -> bool {
         match self.0.load(Ordering::Relaxed) {
-            UNKNOWN => {
-                let answer = ask();
-                self.0.store(if answer { YES } else { NO }, Ordering::Relaxed);
-                answer
-            }
+            UNKNOWN => self.learn(ask),
             known => known == YES,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn(&self, ask: impl FnOnce() -> bool) -> bool {
+        let answer = ask();
+        self.0.store(if answer { YES } else { NO }, Ordering::Relaxed);
+        answer
     }
 }
 

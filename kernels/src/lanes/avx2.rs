@@ -25,6 +25,7 @@ unsafe impl Lanes for V3 {
     const PANEL: usize = 16;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
+    const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = true;
     type F32 = __m256;
     type Mask = __m256;
@@ -142,6 +143,10 @@ unsafe impl Lanes for V3 {
     fn prefetch_outer(self, at: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[inline(always)]
+    fn follows_streams(self) -> bool {
+        false
     }
 
     #[inline(always)]

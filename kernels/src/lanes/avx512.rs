@@ -19,6 +19,7 @@ unsafe impl Lanes for V4 {
     const PANEL: usize = 64;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
+    const MAY_FOLLOW: bool = true;
     const MAY_LACK_F16: bool = false;
     type F32 = __m512;
     type Mask = __mmask16;
@@ -107,6 +108,10 @@ unsafe impl Lanes for V4 {
     fn prefetch_outer(self, at: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[inline(always)]
+    fn follows_streams(self) -> bool {
+        super::streams::followed()
     }
 
     #[inline(always)]

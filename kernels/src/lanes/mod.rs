@@ -35,6 +35,8 @@ pub(crate) mod rounds;
 mod rounds_x86;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
+mod streams;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod system;
 #[cfg(any(target_arch = "x86_64", test))]
 pub(crate) mod tiles;

@@ -13,6 +13,7 @@ unsafe impl Lanes for Neon {
     const PANEL: usize = 16;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = false;
+    const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = false;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
@@ -99,6 +100,10 @@ unsafe impl Lanes for Neon {
     fn prefetch(self, _at: *const f32) {}
     #[inline(always)]
     fn prefetch_outer(self, _at: *const f32) {}
+    #[inline(always)]
+    fn follows_streams(self) -> bool {
+        false
+    }
 
     #[inline(always)]
     fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {

@@ -29,6 +29,7 @@ unsafe impl Lanes for Scalar {
     const PANEL: usize = 8;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = false;
+    const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = false;
     type F32 = Eight;
     type Mask = EightBools;
@@ -93,6 +94,10 @@ unsafe impl Lanes for Scalar {
     fn prefetch(self, _at: *const f32) {}
     #[inline(always)]
     fn prefetch_outer(self, _at: *const f32) {}
+    #[inline(always)]
+    fn follows_streams(self) -> bool {
+        false
+    }
 
     #[inline(always)]
     fn add(self, a: Eight, b: Eight) -> Eight {

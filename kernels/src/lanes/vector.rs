@@ -24,6 +24,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
     const PREFETCHES: bool;
+    /// Whether some CPU that has this set [follows streams](Lanes::follows_streams).
+    const MAY_FOLLOW: bool;
     /// Whether some CPU that has this set cannot convert f16.
     const MAY_LACK_F16: bool;
     /// One vector of f32.
@@ -78,6 +80,9 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     fn prefetch(self, at: *const f32);
     /// As `prefetch`, into the second-level cache.
     fn prefetch_outer(self, at: *const f32);
+    /// Whether this CPU follows what is read in order so well that it wants to be told no more than
+    /// which pages come.
+    fn follows_streams(self) -> bool;
 
     /// `a + b`.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;

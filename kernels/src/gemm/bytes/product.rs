@@ -7,7 +7,8 @@
 //!
 //! * One tile of rows: each panel is read once, and asked for a KiB or two ahead, across the end of a panel,
 //!   where no stream of the hardware's goes on. A row or two alone have several sums for each element, for
-//!   as many chains.
+//!   as many chains. A CPU that [follows](Lanes::follows_streams) what is read is asked for a line of each half
+//!   KiB, or, by more than four rows, for the next panel, in eight places in turn.
 //! * More: a block of rows, whose bytes stay in the second-level cache, passes over all panels; a panel is
 //!   multiplied from the first or second-level cache, and its tiles ask for the next one meanwhile.
 //!
@@ -26,7 +27,9 @@ use super::rounding::RowPrecision;
 use super::rows::ByteRows;
 use super::weights::ByteMatrix;
 use crate::gemm::epilogue::{Epilogue, Store};
-use crate::gemm::microkernel::{Ahead, Form, Lines, Panels, Rows, multiply, multiply_in_phases};
+use crate::gemm::microkernel::{
+    Ahead, Form, Lines, Pages, Panels, Places, Rows, multiply, multiply_in_phases,
+};
 use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::lanes::matrices::Matrices;
@@ -51,6 +54,9 @@ const FAR_AHEAD: usize = 16 * PANEL;
 /// Floats by which a tile of several asks for the weights it shares with the others: from the second-level
 /// cache to the first.
 const NEAR_AHEAD: usize = 4 * PANEL;
+
+/// Sums for each column that leave a CPU time to follow what is read.
+const FOLLOWED: usize = 4;
 
 pub(super) fn run(
     rows: &ByteRows<'_>,
@@ -132,12 +138,13 @@ impl BytesKernel for Part<'_> {
         let all = job.rows.tiles();
         let rows_of = |tile: usize| share(job.rows.rows(), all, tile);
         if tiles.len() == 1 {
-            let next = Next { alone: true, from: core::ptr::null(), step: 0 };
+            let next = Next { alone: true, from: core::ptr::null(), step: 0, ways: Ways::ONE };
             return Tile { job, rows: rows_of(tiles.start), panels, next }.run(b);
         }
         let steps = job.weight.depth().div_ceil(4).max(1);
         let tallest = job.rows.words(rows_of(tiles.start)).len().max(1);
         let blocks = tiles.len().div_ceil((BLOCK_WORDS / tallest).max(2));
+        let ways = if b.floats().follows_streams() { Ways::EIGHT } else { Ways::ONE };
         for block in 0..blocks {
             let own = share(tiles.len(), blocks, block);
             for panel in panels.clone() {
@@ -149,7 +156,7 @@ impl BytesKernel for Part<'_> {
                     let part = share(lines, own.len(), place);
                     let step = (part.len() * LINE).div_ceil(steps);
                     let from = next.wrapping_add(part.start * LINE);
-                    let next = Next { alone: false, from, step };
+                    let next = Next { alone: false, from, step, ways };
                     let (rows, panels) = (rows_of(tiles.start + tile), panel..panel + 1);
                     Tile { job, rows, panels, next }.run(b);
                 }
@@ -165,22 +172,43 @@ struct Next {
     alone: bool,
     /// Where to begin, any address.
     from: *const f32,
-    /// Floats from one request to the next, one a step.
+    /// Floats for each step.
     step: usize,
+    ways: Ways,
+}
+
+/// From how many places in turn, as a power of two: memory answers several streams sooner than one.
+#[derive(Clone, Copy)]
+struct Ways(u32);
+
+impl Ways {
+    const ONE: Self = Self(0);
+    const EIGHT: Self = Self(3);
 }
 
 /// One line a step into the second-level cache.
 #[derive(Clone, Copy)]
 struct Outer {
-    at: *const f32,
-    step: usize,
+    next: Next,
+    /// Floats from one way to the next.
+    apart: usize,
+    done: usize,
+}
+
+impl Outer {
+    #[inline(always)]
+    fn of(next: Next, steps: usize) -> Self {
+        Self { next, apart: (steps >> next.ways.0) * next.step, done: 0 }
+    }
 }
 
 impl Ahead for Outer {
     #[inline(always)]
     fn ask<S: Lanes>(&mut self, s: S, _: usize) {
-        s.prefetch_outer(self.at);
-        self.at = self.at.wrapping_add(self.step);
+        let Next { from, step, ways: Ways(ways), .. } = self.next;
+        let (turn, way) = (self.done >> ways, self.done & ((1 << ways) - 1));
+        s.prefetch_outer(from.wrapping_add(turn * step + way * self.apart));
+        self.done += 1;
     }
 }
 
@@ -296,18 +324,30 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
         let phases = unsafe {
             // Of several tiles none has less than half of the rows of the tallest.
             if const { PHASES > 1 || 2 * MR < F::TALL } || next.alone {
-                let zero = form.zero();
-                let ahead = if const { NV * F::Lanes::LANES == PANEL } {
-                    here(FAR_AHEAD)
+                let begin = (begin, form.zero());
+                let whole = const { NV * F::Lanes::LANES == PANEL };
+                if whole && const { F::Lanes::MAY_FOLLOW && F::WAITS } && s.follows_streams() {
+                    if const { MR * F::SUMS > FOLLOWED } {
+                        let next = weight.panel(panel + 1);
+                        let ahead = Places::of(next, steps * PANEL);
+                        multiply_in_phases(form, begin, steps, words, panels, ahead)
+                    } else {
+                        let ahead = Pages::of(weights, PANEL);
+                        multiply_in_phases(form, begin, steps, words, panels, ahead)
+                    }
                 } else {
-                    // The parts of a panel ask for the next one, each for its share.
-                    let share = part * steps * count * LINE;
-                    Lines::running(weight.panel(panel + 1).wrapping_add(share), count, LINE)
-                };
-                multiply_in_phases(form, (begin, zero), steps, words, panels, ahead)
+                    let ahead = if whole {
+                        here(FAR_AHEAD)
+                    } else {
+                        // The parts of a panel ask for the next one, each for its share.
+                        let share = part * steps * count * LINE;
+                        Lines::running(weight.panel(panel + 1).wrapping_add(share), count, LINE)
+                    };
+                    multiply_in_phases(form, begin, steps, words, panels, ahead)
+                }
             } else {
                 store.prefetch_outer::<F::Lanes, MR>(s, rows.start, column, NV * lanes);
-                let outer = Outer { at: next.from, step: next.step };
+                let outer = Outer::of(*next, steps);
                 let ahead = (here(NEAR_AHEAD), outer);
                 let [sums] = multiply(form, [begin], steps, words, panels, ahead);
                 [sums; PHASES]
