@@ -5,7 +5,7 @@ Usage: python tests/agreement.py [--probability 0.4] [--threads 1] [NAME ...]   
 For each family a model of random weights, 128 wide with two layers a side, learns the sentences of the demo's grammar
 (../models/fr-en/grammar.py), by the `train` program, until it gives the right token
 this probability, as a geometric mean: it has opinions and is still unsure. Whisper's hears each word as a pattern in
-noise and learns by PyTorch, for the program does not train it. Then `generate
+noise, other noise each time, and learns by PyTorch, which makes it. Then `generate
 --compare-weights` feeds it sentences it has not seen. A row of a Markdown table for each: the part of positions at which f32
 is right; the part at which each form chooses as f32 does; and the smallest table of forms that does at 99.5 %. It fails where
 `int8` chooses as f32 at less than 98 % or `int8x16` at less than 99.5 %.
