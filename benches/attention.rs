@@ -4,7 +4,7 @@
 //! For the fraction of what the machine can do, see the bench `roofline`.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use simdformer_kernels::{Isa, Parallelism};
+use simdformer_kernels::{CacheStorage, Isa, Parallelism};
 use std::time::Duration;
 #[cfg(feature = "train")]
 use support::heads::Part;
@@ -72,7 +72,9 @@ fn decode(criterion: &mut Criterion) {
         let shape = Shape::new(batch, 1, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
         for (group, under) in [("decode", Under::Nothing), ("decode-relative", Under::Relative)] {
-            add(criterion, group, shape, bytes.clone(), || heads::cached(isa, shape, under));
+            add(criterion, group, shape, bytes.clone(), || {
+                heads::cached(isa, CacheStorage::F32, shape, under)
+            });
         }
     }
     // Four hypotheses of one sentence: on its source, and on their own branching past.
@@ -80,12 +82,16 @@ fn decode(criterion: &mut Criterion) {
         let shape = Shape::new(batch, 4, keys);
         let bytes = Throughput::Bytes(shape.key_value_bytes() as u64);
         let under = Under::Nothing;
-        add(criterion, "decode-beams", shape, bytes, || heads::cached(isa, shape, under));
+        add(criterion, "decode-beams", shape, bytes, || {
+            heads::cached(isa, CacheStorage::F32, shape, under)
+        });
         let bytes = Throughput::Bytes(heads::step_bytes(shape) as u64);
         for (group, under) in
             [("step-beams", Under::Nothing), ("step-beams-relative", Under::Relative)]
         {
-            add(criterion, group, shape, bytes.clone(), || heads::step(isa, shape, under));
+            add(criterion, group, shape, bytes.clone(), || {
+                heads::step(isa, CacheStorage::F32, shape, under)
+            });
         }
     }
 }

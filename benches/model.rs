@@ -1,7 +1,7 @@
 //! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads,
 //! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
 //!
-//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`.
+//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`; `--cache f16` keys and values.
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), and `--encode` for the
@@ -22,7 +22,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{CacheStorage, Limits, Model, Sentence, Session, Source, Threads};
 use std::time::{Duration, Instant};
 
 const SOURCE: usize = 32;
@@ -36,6 +36,13 @@ fn main() {
         .position(|argument| argument == "--threads")
         .and_then(|at| arguments.get(at + 1)?.parse().ok())
         .unwrap_or(1);
+    let cache = match arguments.iter().position(|argument| argument == "--cache") {
+        None => CacheStorage::F32,
+        Some(at) => match arguments.get(at + 1).map(String::as_str) {
+            Some("f16") => CacheStorage::F16,
+            other => panic!("--cache: expected f16, found {other:?}"),
+        },
+    };
     let forms = arguments.iter().position(|argument| argument == "--weights");
     let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());
     if let Some(at) = arguments.iter().position(|argument| argument == "--sentences") {
@@ -44,7 +51,7 @@ fn main() {
     }
     let model = base(forms);
     if json {
-        return lines(&model, forms, threads);
+        return lines(&model, forms, cache, threads);
     }
     let mut criterion = Criterion::default()
         .sample_size(10)
@@ -52,7 +59,7 @@ fn main() {
         .measurement_time(Duration::from_secs(3))
         .configure_from_args();
     encode(&mut criterion, &model);
-    decode(&mut criterion, &model);
+    decode(&mut criterion, &model, cache);
     criterion.final_summary();
 }
 
@@ -104,10 +111,10 @@ fn encode(criterion: &mut Criterion, model: &Model) {
     group.finish();
 }
 
-fn decode(criterion: &mut Criterion, model: &Model) {
+fn decode(criterion: &mut Criterion, model: &Model, cache: CacheStorage) {
     let mut group = criterion.benchmark_group("model/decode");
     for (batch, beams, scores) in DECODES {
-        let mut work = Decode::new(model, batch, (beams, scores), Threads::Serial);
+        let mut work = Decode::new(model, batch, (beams, scores), cache, Threads::Serial);
         group.throughput(Throughput::Elements((batch * TARGET) as u64));
         let name = format!("batch {batch}, {}", strategy_name(beams, scores));
         let name = BenchmarkId::from_parameter(name);
@@ -146,9 +153,10 @@ impl<'m> Decode<'m> {
         model: &'m Model,
         batch: usize,
         (beams, scores): (usize, bool),
+        cache: CacheStorage,
         threads: Threads<'m>,
     ) -> Self {
-        let limits = Limits { beams, ..Limits::new(batch, SOURCE, TARGET + 1) };
+        let limits = Limits { beams, cache, ..Limits::new(batch, SOURCE, TARGET + 1) };
         let mut session = Session::new(model, limits).expect("a session");
         session.set_threads(threads);
         let strategy = if beams > 1 {
@@ -192,7 +200,7 @@ fn measure(mut work: impl FnMut()) -> (f64, u64) {
     (seconds[2], allocations)
 }
 
-fn lines(model: &Model, forms: &str, threads: usize) {
+fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
     let say = |what: &str,
@@ -226,11 +234,12 @@ fn lines(model: &Model, forms: &str, threads: usize) {
         return;
     }
     for (batch, beams, scores) in DECODES {
-        let mut work = Decode::new(model, batch, (beams, scores), kind.clone());
+        let mut work = Decode::new(model, batch, (beams, scores), cache, kind.clone());
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
-        let what = format!("decode {forms}, {}", strategy_name(beams, scores));
+        let kept = if cache == CacheStorage::F16 { " with keys and values in f16" } else { "" };
+        let what = format!("decode {forms}{kept}, {}", strategy_name(beams, scores));
         let shape = [batch, SOURCE, TARGET];
         say(&what, &shape, seconds, batch * TARGET, allocations - 1, bytes);
     }

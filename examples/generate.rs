@@ -384,6 +384,7 @@ impl Batch<'_> {
             beams: if self.arguments.score { 1 } else { self.options.sequences() },
             end_tokens: self.options.eos.len().max(1),
             draft_tokens: Drafts::tokens(self.drafts),
+            cache: self.arguments.cache,
         }
     }
 

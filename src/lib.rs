@@ -122,6 +122,7 @@ pub use session::{
     SourceError, StepRow, Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;
+pub use simdformer_kernels::CacheStorage;
 
 /// The program of the package's page, which is README's too, compiled by the tests.
 #[cfg(doctest)]

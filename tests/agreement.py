@@ -39,7 +39,7 @@ LEARNED, HELD_OUT = 20000, 300
 # Steps between two looks at what a model has learned, and the most.
 EVERY, MOST = 100, 3000
 WANTED = {"int8": 98.0, "int8x16": 99.5}
-FORMS = ("bf16", "f16", "int8x16", "int8", "int8,output=int8")
+FORMS = ("bf16", "f16", "int8x16", "int8", "int8,output=int8", "f32, cache f16", "int8, cache f16")
 
 
 def stacks(**more):

@@ -84,7 +84,7 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("more valid keys than keys", run(4, &[valid], enough, 4), &["3 keys", "4"]);
     seen.check("no scratch", run(4, &[packed(0, 4)], 1, 4), &["scratch", "found 1"]);
 
-    let shape = CacheShape { slots: 2, capacity: 4, heads: 2, head_dim: 3 };
+    let shape = CacheShape::new(2, 4, 2, 3);
     let len = shape.len(isa).expect("a length");
     let mut memory = vec![f32::NAN; len];
     seen.check(

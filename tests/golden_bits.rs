@@ -11,9 +11,14 @@ use simdformer::config::Family;
 use simdformer::heads::Classifier;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, StepRow};
+use simdformer::{
+    CacheStorage, Event, Features, Limits, Model, Sentence, Session, Source, StepRow,
+};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+const F32: CacheStorage = CacheStorage::F32;
+const F16: CacheStorage = CacheStorage::F16;
 
 /// Set to anything, it has the numbers written instead of compared with those of other machines.
 const WRITE: &str = "SIMDFORMER_WRITE_BITS";
@@ -148,8 +153,8 @@ fn search(
     }
 }
 
-/// Everything that comes out of a model.
-fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>) -> u64 {
+/// Everything that comes out of a model whose keys and values are kept as `cache`.
+fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: CacheStorage) -> u64 {
     let sources = Sources::new(model, lengths);
     let positions = sources.positions();
     let longest = positions.iter().copied().max().expect("a source");
@@ -159,7 +164,7 @@ fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>) -> u64 {
         return encoders(&mut session, &sources, head).0;
     };
     let most = longest.min(decoder.max_positions.unwrap_or(70)).min(70);
-    let limits = Limits { beams: 4, ..Limits::new(count, longest, most) };
+    let limits = Limits { beams: 4, cache, ..Limits::new(count, longest, most) };
     let mut session = Session::new(model, limits).expect("a session");
     let mut digest = encoders(&mut session, &sources, head);
     logits(&mut session, &sources, &mut digest);
@@ -255,8 +260,16 @@ fn every_model_has_the_same_bits_on_every_machine() {
         let all = if checkpoint.config().decoder.is_some() { &FORMS[..] } else { &FORMS[..2] };
         for forms in all {
             let what = format!("{name} {forms}");
-            let number =
-                one(&what, |isa| digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref()));
+            let number = one(&what, |isa| {
+                digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref(), F32)
+            });
+            writeln!(found, "{number:016x} {what}").expect("a string takes all");
+        }
+        if checkpoint.config().decoder.is_some() {
+            let what = format!("{name} int8, keys and values in f16");
+            let number = one(&what, |isa| {
+                digest(&load(&checkpoint, isa, "int8"), &LENGTHS, head.as_ref(), F16)
+            });
             writeln!(found, "{number:016x} {what}").expect("a string takes all");
         }
     }
@@ -264,9 +277,14 @@ fn every_model_has_the_same_bits_on_every_machine() {
         let checkpoint = Dims { positions: 400, ..dims }.checkpoint(47);
         for forms in FORMS.into_iter().chain(["bf16", "f16"]) {
             let what = format!("random {name} {forms}");
-            let number = one(&what, |isa| digest(&load(&checkpoint, isa, forms), lengths, None));
+            let number =
+                one(&what, |isa| digest(&load(&checkpoint, isa, forms), lengths, None, F32));
             writeln!(found, "{number:016x} {what}").expect("a string takes all");
         }
+        let what = format!("random {name} stored, keys and values in f16");
+        let number =
+            one(&what, |isa| digest(&load(&checkpoint, isa, "stored"), lengths, None, F16));
+        writeln!(found, "{number:016x} {what}").expect("a string takes all");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bits.txt");
     if std::env::var_os(WRITE).is_some() {

@@ -195,7 +195,7 @@ fn kernels() {
         "a selection needs contiguous rows (column stride 1), found 3",
     );
 
-    let shape = CacheShape { slots: 2, capacity: 4, heads: 2, head_dim: 3 };
+    let shape = CacheShape::new(2, 4, 2, 3);
     let memory = vec![0.0; shape.len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
     let query = Heads::new(&data, [1, 2, 3]).expect("room");

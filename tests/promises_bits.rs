@@ -6,8 +6,11 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{
-    Event, Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow, Threads,
+    CacheStorage, Event, Limits, Model, Row, Sentence, Session, SessionError, Source, StepRow,
+    Threads,
 };
+
+use std::cell::Cell;
 
 const TARGET: usize = 37;
 
@@ -27,6 +30,15 @@ fn kinds() -> Vec<Dims> {
     ]
 }
 
+thread_local! {
+    /// How the sessions of a check keep keys and values.
+    static CACHE: Cell<CacheStorage> = const { Cell::new(CacheStorage::F32) };
+}
+
+fn room_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
+    Limits { cache: CACHE.get(), ..Limits::new(sentences, source_tokens, target_tokens) }
+}
+
 /// Runs `check` for every kind of model on every instruction set.
 fn for_every_model(check: impl Fn(&str, &Model)) {
     for (index, dims) in kinds().into_iter().enumerate() {
@@ -44,6 +56,9 @@ fn for_every_model(check: impl Fn(&str, &Model)) {
             let chosen = forms.parse().expect("forms");
             let model = Model::load_as(&checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
             check(&what(isa, forms), &model);
+            CACHE.set(CacheStorage::F16);
+            check(&format!("{}, keys and values in f16", what(isa, forms)), &model);
+            CACHE.set(CacheStorage::F32);
         }
     }
 }
@@ -69,7 +84,7 @@ impl Task {
     fn new(model: &Model, random: &mut Random, source_len: usize, target_len: usize) -> Self {
         let source = random.ids(source_len, model.config().source_vocab);
         let target = random.ids(target_len, model.config().target_vocab);
-        let limits = Limits::new(1, source_len, target_len);
+        let limits = room_for(1, source_len, target_len);
         let mut session = Session::new(model, limits).expect("a session");
         let memory = bits(session.memory(&[&source]).expect("a memory"));
         let row = begin(&mut session, &source);
@@ -90,7 +105,7 @@ fn tasks(model: &Model) -> Vec<Task> {
 
 fn limits_for(tasks: &[Task]) -> Limits {
     let longest = tasks.iter().map(|task| task.source.len()).max().unwrap_or(1);
-    Limits { beams: 3, ..Limits::new(tasks.len(), longest, TARGET) }
+    Limits { beams: 3, ..room_for(tasks.len(), longest, TARGET) }
 }
 
 fn begin(session: &mut Session, source: &[u32]) -> Row {
@@ -147,12 +162,12 @@ fn many_sentences_are_each_what_it_is_alone() {
             let sources: Vec<Vec<u32>> =
                 lengths.map(|len| random.ids(len, model.config().source_vocab)).collect();
             let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-            let mut session = Session::new(&model, Limits::new(1, 300, 1)).expect("a session");
+            let mut session = Session::new(&model, room_for(1, 300, 1)).expect("a session");
             let alone: Vec<u32> = sources
                 .iter()
                 .flat_map(|source| bits(session.memory(&[source]).expect("a memory")))
                 .collect();
-            let limits = Limits::new(sources.len(), 300, 1);
+            let limits = room_for(sources.len(), 300, 1);
             let mut session = Session::new(&model, limits).expect("a session");
             let what = format!("{} {forms}", dims.family.model_type());
             let found = bits(session.memory(&sources).expect("a memory"));
@@ -239,7 +254,7 @@ fn a_large_batch_in_any_order_is_the_same() {
             let mut random = Random(33);
             let tasks: Vec<Task> =
                 (0..SENTENCES).map(|i| Task::new(&model, &mut random, 1 + i % 5, TOKENS)).collect();
-            let limits = Limits { beams: 2, ..Limits::new(SENTENCES, 5, TOKENS) };
+            let limits = Limits { beams: 2, ..room_for(SENTENCES, 5, TOKENS) };
             let mut session = Session::new(&model, limits).expect("a session");
             let sources: Vec<&[u32]> = tasks.iter().map(|task| &task.source[..]).collect();
             let memory = bits(session.memory(&sources).expect("a memory"));
@@ -390,7 +405,7 @@ fn prefilled_stepped_and_recomputed_are_the_same() {
         // Without anything kept: each prefix in full, in a session of its own and of its own size.
         let task = &tasks[1];
         for len in 1..=task.target.len() {
-            let limits = Limits::new(1, task.source.len() + len % 3, len + len % 2);
+            let limits = room_for(1, task.source.len() + len % 3, len + len % 2);
             let mut session = Session::new(model, limits).expect("a session");
             let row = begin(&mut session, &task.source);
             prefill(what, &mut session, row, task, 0..len);
@@ -420,7 +435,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
     let mut random = Random(21);
     let source = random.ids(19, model.config().source_vocab);
     let target = prefix + TARGET;
-    let limits = Limits { beams: 4, ..Limits::new(2, 19, target) };
+    let limits = Limits { beams: 4, ..room_for(2, 19, target) };
     let mut session = Session::new(model, limits).expect("a session");
     // The second sentence keeps the slots of the first from starting at zero.
     begin(&mut session, &[1, 2, 3]);
@@ -451,7 +466,7 @@ fn forks(what: &str, model: &Model, prefix: usize) {
     }
     assert!(!rows.is_empty());
     for (_, tokens, last) in &rows {
-        let mut fresh = Session::new(model, Limits::new(1, 19, target)).expect("a session");
+        let mut fresh = Session::new(model, room_for(1, 19, target)).expect("a session");
         let row = begin(&mut fresh, &source);
         let mut logits = Vec::new();
         for &token in tokens {
@@ -469,7 +484,7 @@ fn a_past_that_somebody_needs_is_not_written_over() {
         let mut random = Random(27);
         let source = random.ids(11, model.config().source_vocab);
         let [common, own, late] = [6, 4, 4].map(|len| random.ids(len, model.config().target_vocab));
-        let limits = Limits { beams: 2, ..Limits::new(1, 11, TARGET) };
+        let limits = Limits { beams: 2, ..room_for(1, 11, TARGET) };
         let mut session = Session::new(model, limits).expect("a session");
         let mut sentence = [Sentence::default()];
         session.encode(&[&source], &mut sentence).expect("encoded");
@@ -568,7 +583,7 @@ fn searches_are_the_same_in_any_order_and_any_session() {
             let alone: Results = forward
                 .iter()
                 .map(|&i| {
-                    let limits = Limits { beams, ..Limits::new(1, sources[i].len(), 17) };
+                    let limits = Limits { beams, ..room_for(1, sources[i].len(), 17) };
                     let mut all = generate(model, limits, &sources, &[i], &options);
                     all.swap_remove(i)
                 })
@@ -584,7 +599,7 @@ fn searches_are_the_same_in_any_order_and_any_session() {
                 let limits = Limits {
                     batch_tokens: batch,
                     beams: beams + slots % 2,
-                    ..Limits::new(slots, 30 + slots, 16 + slots)
+                    ..room_for(slots, 30 + slots, 16 + slots)
                 };
                 let found = generate(model, limits, &sources, order, &options);
                 assert_eq!(found, alone, "{what}: {:?} {order:?} {limits:?}", options.strategy);

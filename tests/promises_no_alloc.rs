@@ -18,7 +18,8 @@ use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
 };
 use simdformer::{
-    DraftContext, Features, Given, Limits, Model, NGrams, Row, Sentence, Session, Source, StepRow,
+    CacheStorage, DraftContext, Features, Given, Limits, Model, NGrams, Row, Sentence, Session,
+    Source, StepRow,
 };
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -287,6 +288,7 @@ struct Case {
     what: String,
     model: Arc<Model>,
     requests: Requests,
+    cache: CacheStorage,
 }
 
 impl Case {
@@ -298,12 +300,17 @@ impl Case {
         let chosen = forms.parse().expect("forms");
         let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
         let requests = Requests::new(&model);
-        Self { what: format!("{what}, {isa}, {forms}"), model: Arc::new(model), requests }
+        let what = format!("{what}, {isa}, {forms}");
+        Self { what, model: Arc::new(model), requests, cache: CacheStorage::F32 }
     }
 
     fn session(&self, _place: usize) -> Session<'static> {
-        let limits =
-            Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
+        let limits = Limits {
+            beams: BEAMS,
+            draft_tokens: DRAFT,
+            cache: self.cache,
+            ..Limits::new(SENTENCES, 14, TARGET)
+        };
         let session = Session::new(Arc::clone(&self.model), limits).expect("a session");
         #[cfg(feature = "rayon")]
         let session = {
@@ -509,6 +516,8 @@ fn main() {
     for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
         cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
     }
+    let halves = Case::in_forms("a larger marian in f16", &large, Isa::best(), "int8");
+    cases.push(Case { cache: CacheStorage::F16, ..halves });
     check(&cases, &pools);
     #[cfg(target_os = "linux")]
     nobody_spins();

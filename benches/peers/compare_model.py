@@ -20,7 +20,13 @@ import sys
 
 import results
 
-FORMS = ["f32", "int8", "int8,output=int8"]
+# As the bench names them, with the options that ask for them.
+FORMS = {
+    "f32": ["--weights", "f32"],
+    "int8": ["--weights", "int8"],
+    "int8,output=int8": ["--weights", "int8,output=int8"],
+    "int8 with keys and values in f16": ["--weights", "int8", "--cache", "f16"],
+}
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
@@ -89,15 +95,15 @@ def translation(a):
     for round_ in range(a.rounds):
         print(f"round {round_ + 1} of {a.rounds}", file=sys.stderr, flush=True)
         ours = {}
-        for forms in FORMS:
-            bench = ["cargo", "bench", "-q", "--bench", "model", "--", "--json", "--threads", threads, "--weights", forms]
+        for options in FORMS.values():
+            bench = ["cargo", "bench", "-q", "--bench", "model", "--", "--json", "--threads", threads, *options]
             for row in lines(bench):
                 key = (row["what"], tuple(row["shape"]))
                 ours[key] = row["rate"]
                 rates.setdefault(("simdformer", *key), []).append(row["rate"])
                 memory[key] = f"{row['plan_bytes'] / 2**20:.1f} MiB, {row['allocations']} allocations"
         for (what, shape), rate in ours.items():
-            for forms in FORMS[1:]:
+            for forms in list(FORMS)[1:]:
                 same = (what.replace(forms, "f32", 1), shape)
                 if same[0] != what and same in ours:
                     ratios.setdefault(("simdformer, f32", what, shape), []).append(rate / ours[same])
@@ -108,7 +114,7 @@ def translation(a):
                 # Peers compute no scores in greedy search; ours with scores is measured against the same.
                 whats = [row["what"]]
                 if " int8" in row["what"]:
-                    whats += [row["what"].replace("int8", forms, 1) for forms in FORMS[2:]]
+                    whats += [row["what"].replace("int8", forms, 1) for forms in list(FORMS)[2:]]
                 for what_ours in whats + [what + ", with scores" for what in whats]:
                     key = (what_ours, tuple(row["shape"]))
                     if key not in ours:

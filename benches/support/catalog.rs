@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::rows::{self, Scores};
 use crate::screen;
 use crate::work::Work;
-use simdformer_kernels::{Activation, Epilogue, Isa, RowPrecision, Storage};
+use simdformer_kernels::{Activation, CacheStorage, Epilogue, Isa, RowPrecision, Storage};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -271,38 +271,40 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             heads::prefill(isa, one_head, Mask::None, Under::Nothing)
         }),
     });
-    for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (8, 4, 128)] {
-        let shape = heads::Shape::new(batch, queries, keys);
-        groups.push(Group {
-            shape: shape.name(),
-            limits: vec![Limit::Fma, Limit::Read(shape.key_value_bytes() as usize)],
-            kernels: [
-                ("attention/decode", Under::Nothing),
-                ("attention/decode-relative", Under::Relative),
-            ]
-            .into_iter()
-            .flat_map(|(name, under)| {
-                family(options, name, move |isa| heads::cached(isa, shape, under))
-            })
-            .collect(),
-        });
+    for storage in [CacheStorage::F32, CacheStorage::F16] {
+        for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (8, 4, 128)] {
+            let shape = heads::Shape::new(batch, queries, keys);
+            let bytes = shape.key_value_bytes();
+            let build = move |under| move |isa| heads::cached(isa, storage, shape, under);
+            groups.push(on_a_cache(options, "decode", storage, shape, bytes, build));
+        }
+        for (batch, beams, keys) in [(1, 4, 128), (8, 4, 128)] {
+            let shape = heads::Shape::new(batch, beams, keys);
+            let bytes = heads::step_bytes(shape);
+            let build = move |under| move |isa| heads::step(isa, storage, shape, under);
+            groups.push(on_a_cache(options, "step", storage, shape, bytes, build));
+        }
     }
-    for (batch, beams, keys) in [(1, 4, 128), (8, 4, 128)] {
-        let shape = heads::Shape::new(batch, beams, keys);
-        groups.push(Group {
-            shape: shape.name(),
-            limits: vec![Limit::Fma, Limit::Read(heads::step_bytes(shape) as usize)],
-            kernels: [
-                ("attention/step", Under::Nothing),
-                ("attention/step-relative", Under::Relative),
-            ]
-            .into_iter()
-            .flat_map(|(name, under)| {
-                family(options, name, move |isa| heads::step(isa, shape, under))
-            })
-            .collect(),
-        });
-    }
+}
+
+/// Attention on a cache that takes `bytes` in floats, with a bias and without.
+fn on_a_cache<B: Fn(Isa) -> Work + Copy + 'static>(
+    options: &Options,
+    name: &str,
+    storage: CacheStorage,
+    shape: heads::Shape,
+    bytes: f64,
+    build: impl Fn(Under) -> B,
+) -> Group {
+    let kept = if storage == CacheStorage::F16 { "-f16" } else { "" };
+    let bytes = heads::in_storage(bytes, storage) as usize;
+    let kernels = [("", Under::Nothing), ("-relative", Under::Relative)]
+        .into_iter()
+        .flat_map(|(bias, under)| {
+            family(options, &format!("attention/{name}{kept}{bias}"), build(under))
+        })
+        .collect();
+    Group { shape: shape.name(), limits: vec![Limit::Fma, Limit::Read(bytes)], kernels }
 }
 
 fn elementwise(options: &Options, groups: &mut Vec<Group>) {

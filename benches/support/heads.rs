@@ -5,8 +5,9 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Heads, HeadsMut,
-    Isa, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
+    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CacheStorage, CachedSequence,
+    Heads, HeadsMut, Isa, Qkv, Sequence, attention, attention_cached, attention_scratch,
+    attention_step,
 };
 use std::hint::black_box;
 
@@ -214,9 +215,9 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
 }
 
 /// A cache of `slots` slots filled to `keys`.
-fn filled(isa: Isa, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
+fn filled(isa: Isa, storage: CacheStorage, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
     let Shape { heads, keys, head_dim, .. } = shape;
-    let layout = CacheShape { slots, capacity: keys, heads, head_dim };
+    let layout = CacheShape { storage, ..CacheShape::new(slots, keys, heads, head_dim) };
     let mut data = Buffer::zeros(layout.len(isa).expect("length"));
     let mut cache = CacheMut::new(isa, layout, &mut data).expect("cache");
     for slot in 0..slots {
@@ -231,12 +232,12 @@ fn filled(isa: Isa, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
 }
 
 /// Decode: the queries of each sentence on the keys of its slot of a cache.
-pub(crate) fn cached(isa: Isa, shape: Shape, under: Under) -> Work {
+pub(crate) fn cached(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries, keys, head_dim, .. } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
     let mut out = Buffer::zeros(shape.floats(queries));
-    let (layout, data) = filled(isa, batch, shape);
+    let (layout, data) = filled(isa, storage, batch, shape);
     let sequences: Vec<_> = (0..batch)
         .map(|slot| CachedSequence {
             query_start: slot * queries,
@@ -245,7 +246,8 @@ pub(crate) fn cached(isa: Isa, shape: Shape, under: Under) -> Work {
             key_len: keys,
         })
         .collect();
-    Work::new(shape.flops(Mask::None), shape.key_value_bytes(), move |parallelism| {
+    let bytes = in_storage(shape.key_value_bytes(), storage);
+    Work::new(shape.flops(Mask::None), bytes, move |parallelism| {
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
         attention_cached(
@@ -262,19 +264,20 @@ pub(crate) fn cached(isa: Isa, shape: Shape, under: Under) -> Work {
 
 /// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
 /// share the first half of their past and have the rest to themselves.
-pub(crate) fn step(isa: Isa, shape: Shape, under: Under) -> Work {
+pub(crate) fn step(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
     let rows = batch * beams;
     let query = Buffer::random(shape.floats(beams), 1);
     let mut out = Buffer::zeros(shape.floats(beams));
-    let (layout, data) = filled(isa, rows, shape);
+    let (layout, data) = filled(isa, storage, rows, shape);
     let lens = vec![keys as u32; rows];
     let ancestry: Vec<u32> = (0..rows)
         .flat_map(|row| (0..keys).map(move |j| if j < keys / 2 { row - row % beams } else { row }))
         .map(|slot| slot as u32)
         .collect();
-    Work::new(shape.flops(Mask::None), step_bytes(shape), move |parallelism| {
+    let bytes = in_storage(step_bytes(shape), storage);
+    Work::new(shape.flops(Mask::None), bytes, move |parallelism| {
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
         attention_step(
@@ -289,7 +292,12 @@ pub(crate) fn step(isa: Isa, shape: Shape, under: Under) -> Work {
     })
 }
 
-/// Bytes of the keys and values that a [`step`] reads, the shared ones once.
+/// Bytes of numbers that take `bytes` as floats.
+pub(crate) fn in_storage(bytes: f64, storage: CacheStorage) -> f64 {
+    if storage == CacheStorage::F16 { bytes / 2.0 } else { bytes }
+}
+
+/// Bytes of the keys and values that a [`step`] reads as floats, the shared ones once.
 pub(crate) fn step_bytes(shape: Shape) -> f64 {
     let shared = shape.keys / 2;
     let positions = shape.batch * (shared + shape.queries * (shape.keys - shared));

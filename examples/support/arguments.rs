@@ -3,9 +3,9 @@
 //! Nothing is ignored: an option that does not exist, comes twice, has a value that does not parse or
 //! no effect beside the others is refused.
 
-use simdformer::Forms;
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
+use simdformer::{CacheStorage, Forms};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -32,11 +32,14 @@ by length^penalty in beam search.
     --weights FORMS             how matrices are kept: stored (as in the checkpoint, the default), f32, bf16,
                                 f16, int8x16, int8; with exceptions by name, as
                                 int8,output=int8,decoder.layers.*.feed_forward.outer=int8x16
+    --cache f32|f16             (f32) how keys and values are kept: sooner in f16 where they are many, and
+                                rounded to 11 bits
     --save-packed FILE          keep the weights as they lie in memory, for this instruction set
     --packed FILE               read them from there instead of the checkpoint's files
     --compare-weights           no answers: what each form does to this model, on the lines' targets or what
-                                greedy search says, fed to all of them; and the smallest table of forms
-                                that chooses as f32 does at
+                                greedy search says, fed to all of them, and to f32 and int8 with keys and
+                                values in f16; and the smallest table of forms (on --cache) that chooses
+                                as f32 does at
     --agreement X               (0.995) of all positions
     --repeat N                  run the batch N times and report the medians of the seconds
     --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
@@ -102,6 +105,7 @@ pub(crate) struct Arguments {
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
     pub(crate) weights: Option<Forms>,
+    pub(crate) cache: CacheStorage,
     pub(crate) save_packed: Option<PathBuf>,
     pub(crate) packed: Option<PathBuf>,
     pub(crate) compare_weights: bool,
@@ -182,11 +186,12 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Every option, in the order of [`HELP`].
-const OPTIONS: [&str; 32] = [
+const OPTIONS: [&str; 33] = [
     "--model",
     "--threads",
     "--isa",
     "--weights",
+    "--cache",
     "--save-packed",
     "--packed",
     "--compare-weights",
@@ -218,7 +223,7 @@ const OPTIONS: [&str; 32] = [
 ];
 
 /// Options that shape the search, and so have no place beside `--score`.
-const FIRST_OF_SEARCH: usize = 12;
+const FIRST_OF_SEARCH: usize = 13;
 
 /// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
@@ -330,6 +335,13 @@ impl Arguments {
             "--threads" => self.threads = given.at_least_one()?,
             "--isa" => self.isa = given.parse("a name")?,
             "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
+            "--cache" => {
+                self.cache = match given.value.to_str() {
+                    Some("f32") => CacheStorage::F32,
+                    Some("f16") => CacheStorage::F16,
+                    _ => return Err(given.wrong("f32 or f16")),
+                };
+            }
             "--save-packed" => self.save_packed = Some(given.value.into()),
             "--packed" => self.packed = Some(given.value.into()),
             "--agreement" => {

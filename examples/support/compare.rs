@@ -16,7 +16,9 @@ use simdformer::kernels::{
 };
 use simdformer::search::{Hooks, SearchOptions};
 use simdformer::trace::{Block, Probe, Stage, View};
-use simdformer::{Event, Forms, Limits, Model, Sentence, Session, Threads, WeightForm};
+use simdformer::{
+    CacheStorage, Event, Forms, Limits, Model, Sentence, Session, Threads, WeightForm,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -72,7 +74,7 @@ impl Comparison<'_> {
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
         let mut seen = Inside { gated, ..Inside::default() };
-        let before = self.say(&f32, Some(&mut seen))?;
+        let before = self.say(&f32, CacheStorage::F32, Some(&mut seen))?;
         drop(f32);
         if before.best.is_empty() {
             return Err("--compare-weights: no line has a token to compare".into());
@@ -81,14 +83,14 @@ impl Comparison<'_> {
         writeln!(out, "{positions} positions of {} targets\n", self.targets.len())?;
         writeln!(
             out,
-            "{:<20} {:>9} {:>10} {:>12} {:>12}",
+            "{:<26} {:>9} {:>10} {:>12} {:>12}",
             "form", "MB", "agreement", "mean change", "largest"
         )?;
         let row = |forms: &str, said: &Said, out: &mut String| -> Result<f64, Failure> {
             let agreement = said.beside(&before);
             writeln!(
                 out,
-                "{forms:<20} {:>9.1} {:>8.2} % {:>12.5} {:>12.5}",
+                "{forms:<26} {:>9.1} {:>8.2} % {:>12.5} {:>12.5}",
                 said.bytes as f64 / 1e6,
                 100.0 * agreement.same,
                 agreement.mean,
@@ -97,11 +99,22 @@ impl Comparison<'_> {
             Ok(agreement.same)
         };
         row("f32", &before, &mut out)?;
-        for forms in ["bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
-            match self.said(&forms.parse()?) {
-                Ok(said) => drop(row(forms, &said, &mut out)?),
+        let (kept, f16) = (self.limits.cache, CacheStorage::F16);
+        let mut rows = vec![("f32", f16)];
+        rows.extend(["bf16", "f16", "int8x16", "int8"].map(|forms| (forms, kept)));
+        if kept != f16 {
+            rows.push(("int8", f16));
+        }
+        rows.push(("int8,output=int8", kept));
+        for (forms, cache) in rows {
+            let name = match cache {
+                CacheStorage::F16 => format!("{forms}, cache f16"),
+                _ => forms.to_owned(),
+            };
+            match self.said(&forms.parse()?, cache) {
+                Ok(said) => drop(row(&name, &said, &mut out)?),
                 // A weight beyond the range of f16, say.
-                Err(failure) => writeln!(out, "{forms:<20} {}", failure.error)?,
+                Err(failure) => writeln!(out, "{name:<26} {}", failure.error)?,
             }
         }
 
@@ -131,13 +144,14 @@ impl Comparison<'_> {
         Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
     }
 
-    fn said(&self, forms: &Forms) -> Result<Said, Failure> {
-        self.say(&self.model(forms)?, None)
+    fn said(&self, forms: &Forms, cache: CacheStorage) -> Result<Said, Failure> {
+        self.say(&self.model(forms)?, cache, None)
     }
 
     /// Lets greedy search say the targets that were not given.
     fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
-        let mut session = Session::new(model, self.limits)?;
+        let limits = Limits { cache: CacheStorage::F32, ..self.limits };
+        let mut session = Session::new(model, limits)?;
         session.set_threads(self.threads.clone());
         for index in 0..self.targets.len() {
             if self.targets[index].is_some() {
@@ -157,8 +171,13 @@ impl Comparison<'_> {
     }
 
     /// What `model` says of every target, sentence by sentence.
-    fn say(&self, model: &Model, mut seen: Option<&mut Inside>) -> Result<Said, Failure> {
-        let mut session = Session::new(model, self.limits)?;
+    fn say(
+        &self,
+        model: &Model,
+        cache: CacheStorage,
+        mut seen: Option<&mut Inside>,
+    ) -> Result<Said, Failure> {
+        let mut session = Session::new(model, Limits { cache, ..self.limits })?;
         session.set_threads(self.threads.clone());
         let mut scratch = vec![0.0; session.plan().trace_floats()];
         let mut said = Said { bytes: model.bytes(), best: Vec::new(), log_probability: Vec::new() };
@@ -274,7 +293,7 @@ impl Comparison<'_> {
                 for role in inner[..count].iter().flat_map(|loss| &loss.roles) {
                     forms = forms.with(&role.to_string(), dearer)?;
                 }
-                let said = self.said(&forms)?;
+                let said = self.said(&forms, self.limits.cache)?;
                 let same = said.beside(before).same;
                 Ok((forms, said, same))
             };

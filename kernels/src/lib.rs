@@ -117,8 +117,8 @@ pub mod train;
 pub use activation::Activation;
 pub use attention::{
     Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, Heads, HeadsMut, Qkv, Sequence, Weights, attention, attention_cached,
-    attention_scratch, attention_scratch_bound, attention_step,
+    CacheStorage, CachedSequence, Heads, HeadsMut, Qkv, Sequence, Weights, attention,
+    attention_cached, attention_scratch, attention_scratch_bound, attention_step,
 };
 pub use gemm::{
     ByteMatrix, ByteRows, Epilogue, GemmError, PackedMatrix, Residual, RowPrecision, Storage, gemm,

@@ -103,8 +103,7 @@ struct Bench {
     lens: Vec<u32>,
 }
 
-const SHAPE: CacheShape =
-    CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
+const SHAPE: CacheShape = CacheShape::new(2, TOKENS, HEADS, HEAD_DIM);
 const SEQUENCES: [Sequence; 2] = [Sequence::packed(0, 60), Sequence::packed(60, 36)];
 
 impl Bench {

@@ -4,8 +4,8 @@ use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, FullyMasked, Heads, HeadsMut, Parallelism, Qkv, Sequence, attention,
-    attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, CacheStorage, FullyMasked, Heads, HeadsMut, Parallelism, Qkv, Sequence,
+    attention, attention_scratch, attention_scratch_bound, reference,
 };
 
 /// Lengths with the edges of vectors, query blocks and key blocks among them.
@@ -122,6 +122,14 @@ fn check(batch: &Batch, what: &str) {
         if batch.fully_masked == FullyMasked::Zeros {
             let cached = batch.attention_cached(isa, Parallelism::Serial);
             assert!(cached.bits() == output.bits(), "{isa}, {what}: cached and uncached differ");
+            let halves = batch.clone().in_halves();
+            let cached = halves.attention_cached(isa, Parallelism::Serial);
+            let output = halves.attention(isa, Parallelism::Serial);
+            assert!(cached.bits() == output.bits(), "{isa}, {what}: in halves they differ");
+            // What a cache rounds is what it was given rounded.
+            let rounding = Batch { storage: CacheStorage::F16, ..batch.clone() };
+            let cached = rounding.attention_cached(isa, Parallelism::Serial);
+            assert!(cached.bits() == output.bits(), "{isa}, {what}: rounded otherwise");
         }
     }
 }

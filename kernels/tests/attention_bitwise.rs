@@ -1,10 +1,10 @@
 //! The same bits every time: alone or in a batch, on any number of threads, prefilled or decoded
 //! token by token, in one slot of a cache or spread over several.
-use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
+use crate::support::batch::{Batch, OwnedBias, POISONED_HALVES, with_relative_bias};
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, brief, difference};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
-    Sequence, attention_cached, attention_step,
+    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CacheStorage, CachedSequence, Isa,
+    Parallelism, Sequence, attention_cached, attention_step,
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -51,8 +51,9 @@ fn threads_do_not_change_a_bit() {
         (false, With::Relative, 64),
         (true, With::Hiding, 20),
     ] {
-        let batch = large(causal, bias, head_dim);
-        for isa in all_isas() {
+        let full = large(causal, bias, head_dim);
+        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let batch = in_storage(&full, storage);
             let serial = batch.attention(isa, Parallelism::Serial).bits();
             for crew in CREWS {
                 let found = crew.run(|parallelism| batch.attention(isa, parallelism).bits());
@@ -140,6 +141,21 @@ fn token(tensor: &Tensor, at: usize) -> Tensor {
     tensor.tokens(at..at + 1)
 }
 
+const STORAGES: [CacheStorage; 2] = [CacheStorage::F32, CacheStorage::F16];
+
+/// What was never written.
+fn poison(storage: CacheStorage) -> f32 {
+    if storage == CacheStorage::F16 { POISONED_HALVES } else { POISON }
+}
+
+/// The batch with keys and values that a cache of `storage` keeps as they are.
+fn in_storage(batch: &Batch, storage: CacheStorage) -> Batch {
+    match storage {
+        CacheStorage::F16 => batch.clone().in_halves(),
+        _ => batch.clone(),
+    }
+}
+
 /// A causal prefill of `T` tokens equals `T` decode steps, row for row: with `attention_cached` over
 /// a growing length, with `attention_step`, and with prefills that continue the cache.
 #[test]
@@ -163,11 +179,13 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                 if hidden { f32::NEG_INFINITY } else { random.value() }
             });
         }
-        let options = batch.options();
-        for isa in all_isas() {
+        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let batch = in_storage(&batch, storage);
+            let options = batch.options();
             let prefill = batch.attention(isa, Parallelism::Serial);
-            let shape = CacheShape { slots: 3, capacity: tokens + 1, heads: kv_heads, head_dim };
-            let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+            let shape =
+                CacheShape { storage, ..CacheShape::new(3, tokens + 1, kv_heads, head_dim) };
+            let mut data = vec![poison(storage); shape.len(isa).expect("a small size")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
             for at in 0..tokens {
                 let (key, value) = (token(&batch.key, at), token(&batch.value, at));
@@ -226,10 +244,15 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
 }
 
 /// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values gathered into one.
-fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim: usize) {
+fn spread(
+    isa: Isa,
+    storage: CacheStorage,
+    random: &mut Random,
+    [heads, kv_heads, head_dim]: [usize; 3],
+) {
     let (slots, capacity) = (4, [7, 40, 300, 520][random.below(4)]);
-    let shape = CacheShape { slots, capacity, heads: kv_heads, head_dim };
-    let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+    let shape = CacheShape { storage, ..CacheShape::new(slots, capacity, kv_heads, head_dim) };
+    let mut data = vec![poison(storage); shape.len(isa).expect("a small size")];
     let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
     let tensors: Vec<(Tensor, Tensor)> = (0..slots)
         .map(|_| {
@@ -315,6 +338,7 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
 
     for (row, &len) in lens.iter().enumerate() {
         let len = len as usize;
+        // Floats of what such a cache keeps.
         let mut batch = Batch::new(&[(1, len, 0)], [heads, kv_heads, head_dim], [0, 0, 0], 0);
         batch.query = token(&query, row);
         batch.bias = bias.clone();
@@ -328,6 +352,8 @@ fn spread(isa: Isa, random: &mut Random, heads: usize, kv_heads: usize, head_dim
                 batch.value.row_mut(position, head).copy_from_slice(value.row(position, head));
             }
         }
+        let mut batch = in_storage(&batch, storage);
+        batch.storage = CacheStorage::F32;
         let gathered = batch.attention_cached(isa, Parallelism::Serial).out;
         let found = token(&found, row);
         let difference = difference(&found.data, &gathered.data);
@@ -342,7 +368,10 @@ fn a_past_in_several_slots_has_the_bits_of_one_slot() {
         for _ in 0..if brief() { 4 } else { 40 } {
             let (kv_heads, group) = (1 + random.below(2), [1, 2, 3][random.below(3)]);
             let head_dim = [1, 5, 16, 33, 64, 70, 128][random.below(7)];
-            spread(isa, &mut random, kv_heads * group, kv_heads, head_dim);
+            for storage in STORAGES {
+                let sizes = [kv_heads * group, kv_heads, head_dim];
+                spread(isa, storage, &mut random, sizes);
+            }
         }
     }
 }
@@ -350,13 +379,13 @@ fn a_past_in_several_slots_has_the_bits_of_one_slot() {
 /// Writing by runs, token by token, in any order and again over what was there, gives the same cache.
 #[test]
 fn a_cache_forgets_how_it_was_written() {
-    for isa in all_isas() {
+    for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
         for head_dim in [1, 7, 16, 40] {
             let (tokens, heads) = (45, 2);
             let mut random = Random::new(head_dim as u64);
             let key = Tensor::filled([tokens, heads, head_dim], 1, &mut random);
             let value = Tensor::filled([tokens, heads, head_dim], 2, &mut random);
-            let shape = CacheShape { slots: 2, capacity: tokens, heads, head_dim };
+            let shape = CacheShape { storage, ..CacheShape::new(2, tokens, heads, head_dim) };
             let floats = shape.len(isa).expect("a small size");
             let mut at_once = vec![0.0; floats];
             let mut cache = CacheMut::new(isa, shape, &mut at_once).expect("the length");

@@ -271,7 +271,7 @@ fn every_error_of_attention() {
 }
 
 /// A cache of 3 slots of 5 positions, 2 heads of 8.
-const SHAPE: CacheShape = CacheShape { slots: 3, capacity: 5, heads: 2, head_dim: 8 };
+const SHAPE: CacheShape = CacheShape::new(3, 5, 2, 8);
 
 #[test]
 fn every_error_of_a_cache() {
@@ -587,7 +587,7 @@ fn tasks_beyond_32_bits_are_too_many() {
             );
             assert_eq!(result, Err(AttentionError::TooLarge), "{isa}: {count} sequences");
 
-            let shape = CacheShape { slots: 1, capacity: 1, heads: 1, head_dim: 1 };
+            let shape = CacheShape::new(1, 1, 1, 1);
             let memory = vec![0.5; shape.len(isa).expect("small")];
             let mut sequences = vec![CachedSequence::default(); count - 1];
             sequences.push(CachedSequence { query_start: 0, query_len: 1, slot: 0, key_len: 1 });
@@ -691,7 +691,7 @@ fn views_that_lie_are_refused() {
 #[test]
 fn a_key_is_read_back_from_where_it_was_written() {
     use AttentionError as E;
-    let shape = CacheShape { slots: 2, capacity: 21, heads: 3, head_dim: 5 };
+    let shape = CacheShape::new(2, 21, 3, 5);
     let numbers: Vec<f32> = (0..21 * 15).map(|i| i as f32).collect();
     let key = Heads::new(&numbers, [21, 3, 5]).expect("a tensor");
     for isa in all_isas() {

@@ -13,12 +13,7 @@ const SLOTS: usize = 3;
 /// them poison elsewhere.
 fn step(batch: &Batch, isa: Isa) -> Tensor {
     let keys = batch.key.shape[0];
-    let shape = CacheShape {
-        slots: SLOTS,
-        capacity: keys + 2,
-        heads: batch.kv_heads(),
-        head_dim: batch.head_dim(),
-    };
+    let shape = CacheShape::new(SLOTS, keys + 2, batch.kv_heads(), batch.head_dim());
     let mut data = vec![POISON; shape.len(isa).expect("a small size")];
     let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
     let slots: Vec<u32> = (0..keys).map(|j| (j / 5 % SLOTS) as u32).collect();
@@ -50,6 +45,10 @@ fn check(batch: &Batch, what: &str) {
         let cached = batch.attention_cached(isa, Parallelism::Serial);
         batch.check(&cached, &exact, &what);
         assert!(cached.bits() == output.bits(), "{what}: the cache has other bits");
+        let halves = batch.clone().in_halves();
+        let cached = halves.attention_cached(isa, Parallelism::Serial);
+        let floats = halves.attention(isa, Parallelism::Serial);
+        assert!(cached.bits() == floats.bits(), "{what}: a cache of halves has other bits");
         if batch.query.shape[0] == 1 {
             let step = step(batch, isa);
             assert_eq!(difference(&step.data, &output.out.data), None, "{what}: the step");

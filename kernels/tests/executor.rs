@@ -98,7 +98,7 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     let whole = [Sequence::packed(0, TOKENS)];
     attention(isa, qkv, &whole, &biased, to, &mut scratch, parallelism).expect("a fit");
     all.push(("attention with a relative bias", bits(&out)));
-    let slots = CacheShape { slots: 2, capacity: TOKENS, heads: HEADS, head_dim: HEAD_DIM };
+    let slots = CacheShape::new(2, TOKENS, HEADS, HEAD_DIM);
     let mut data = vec![POISON; slots.len(isa).expect("small")];
     let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
     for slot in 0..2 {

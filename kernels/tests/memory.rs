@@ -139,7 +139,7 @@ mod guard {
         for isa in all_isas() {
             for head_dim in [1, 5, 16, 17, 64] {
                 for capacity in [1, 7, 16, 33, 260] {
-                    let shape = CacheShape { slots: 2, capacity, heads: 2, head_dim };
+                    let shape = CacheShape::new(2, capacity, 2, head_dim);
                     let mut random = Random::new(10);
                     let key = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
                     let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);

@@ -15,8 +15,8 @@ use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual, gemm,
-    gemm_unpacked, gemm_unpacked_scratch, math,
+    Activation, CacheStorage, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual,
+    gemm, gemm_unpacked, gemm_unpacked_scratch, math,
 };
 
 const SERIAL: Parallelism<'_> = Parallelism::Serial;
@@ -317,9 +317,14 @@ fn attentions() {
                         let found = batch.attention_cached(isa, SERIAL);
                         [found.out.dense(), found.weights].concat()
                     });
+                    let halves = Batch { storage: CacheStorage::F16, ..batch };
+                    all.same("attention on a cache of halves", |isa| {
+                        let found = halves.attention_cached(isa, SERIAL);
+                        [found.out.dense(), found.weights].concat()
+                    });
                 }
             }
         }
     }
-    all.everywhere(0x50ff_0fa5_d10d_d17b);
+    all.everywhere(0xc521_96a6_b2c9_15a1);
 }

@@ -220,7 +220,7 @@ fn attentions() {
         };
         let floats = attention_scratch(isa, &[sequence], kv_heads, head_dim).expect("small");
         let mut scratch = vec![0.0; floats];
-        let shape = CacheShape { slots: 2, capacity: keys, heads: kv_heads, head_dim };
+        let shape = CacheShape::new(2, keys, kv_heads, head_dim);
         let mut data = vec![0.0; shape.len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
         for slot in 0..2 {

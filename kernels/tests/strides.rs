@@ -182,7 +182,7 @@ fn attention_of_one_token_or_one_head() {
             let context = HeadsMut::strided(&mut out, [1, 1, 8], stride, stride).expect("one head");
             attention(isa, qkv, &sequences, &options, context.into(), &mut scratch, SERIAL)
                 .expect("a fit");
-            let shape = CacheShape { slots: 1, capacity: 3, heads: 1, head_dim: 8 };
+            let shape = CacheShape::new(1, 3, 1, 8);
             let mut data = vec![POISON; shape.len(isa).expect("small")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
             cache.write(0, 1, qkv.key, qkv.value).expect("a place");

@@ -109,7 +109,7 @@ fn weights_say_what_is_wrong_with_them() {
 #[test]
 fn a_key_that_is_not_there_is_a_matter_of_the_cache() {
     let isa = Isa::best();
-    let shape = CacheShape { slots: 2, capacity: 3, heads: 4, head_dim: 5 };
+    let shape = CacheShape::new(2, 3, 4, 5);
     let data = vec![0.0; shape.len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &data).expect("the length");
     let mut out = [0.0; 5];
@@ -172,7 +172,7 @@ fn debug_shows_shapes_and_no_elements() {
     let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
     let mut buffer = vec![0.0; Screen::len(100, 8).expect("small")];
     let screen = Screen::build(&packed, &mut buffer).expect("the length");
-    let shape = CacheShape { slots: 2, capacity: 16, heads: 2, head_dim: 8 };
+    let shape = CacheShape::new(2, 16, 2, 8);
     let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
         Epilogue { bias: Some(&data), residual: Residual::Matrix(matrix), ..Epilogue::default() };

@@ -11,7 +11,7 @@ use crate::model::weights::Decoder;
 use crate::network::{FeedForward, LayerPart, Role};
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
-use simdformer_kernels::{CacheShape, attention_scratch_bound, screen};
+use simdformer_kernels::{CacheShape, CacheStorage, attention_scratch_bound, screen};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
 /// least 1 but for tokens of drafts. [`Plan::new`] checks them.
@@ -46,11 +46,17 @@ pub struct Limits {
     /// [`Session::generate_drafted`](crate::Session::generate_drafted)). Each takes a row of logits and of
     /// activations. At one hypothesis a time 8 to 32 are sensible.
     pub draft_tokens: usize,
+    /// How keys and values are kept, of sources and of targets so far. In
+    /// [`CacheStorage::F16`](simdformer_kernels::CacheStorage::F16) they take half the memory, and half the time
+    /// where reading them is what a step waits for: many sentences at a time, or long ones. Each is
+    /// rounded to 11 bits, so logits are others than in f32; all that is promised about bits holds
+    /// among sessions of one form.
+    pub cache: CacheStorage,
 }
 
 impl Limits {
     /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`, up to 4 end tokens, and no drafts.
+    /// each of `target_tokens`, up to 4 end tokens, no drafts, and keys and values in f32.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -60,6 +66,7 @@ impl Limits {
             beams: 1,
             end_tokens: 4,
             draft_tokens: 0,
+            cache: CacheStorage::F32,
         }
     }
 
@@ -227,21 +234,16 @@ impl Plan {
         let ffn = config.encoder.ffn_dim.max(decoder.ffn_dim);
         let decoder_attention = config.attention_dim(Side::Decoder);
         let inner = config.attention_dim(Side::Encoder).max(decoder_attention);
+        let (heads, head_dim) = (decoder.heads, config.head_dim(Side::Decoder));
+        let of = |slots, capacity| CacheShape {
+            storage: limits.cache,
+            ..CacheShape::new(slots, capacity, heads, head_dim)
+        };
         let caches = CachesShape {
             isa,
             layers: decoder.layers,
-            own: CacheShape {
-                slots: rows,
-                capacity: limits.target_tokens,
-                heads: decoder.heads,
-                head_dim: config.head_dim(Side::Decoder),
-            },
-            cross: CacheShape {
-                slots: limits.sentences,
-                capacity: limits.source_tokens,
-                heads: decoder.heads,
-                head_dim: config.head_dim(Side::Decoder),
-            },
+            own: of(rows, limits.target_tokens),
+            cross: of(limits.sentences, limits.source_tokens),
         };
         let (own, cross) = if decodes { caches.floats()? } else { (0, 0) };
         let scratch = attention_scratch_bound(

@@ -4,6 +4,7 @@ use super::plan::Plan;
 use crate::memory::ByteTable;
 use core::fmt;
 use core::ops::Range;
+use simdformer_kernels::CacheStorage;
 
 impl fmt::Display for Plan {
     /// The limits, then a table of bytes that add up to [`Plan::bytes`].
@@ -32,6 +33,9 @@ impl fmt::Display for Plan {
         )?;
         if limits.draft_tokens > 0 {
             writeln!(f, "{} tokens of drafts in one step", limits.draft_tokens)?;
+        }
+        if limits.cache == CacheStorage::F16 {
+            writeln!(f, "keys and values in f16")?;
         }
         let bytes = |ranges: &[&Range<usize>]| {
             ranges.iter().map(|range| range.len()).sum::<usize>() * size_of::<f32>()

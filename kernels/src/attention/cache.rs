@@ -7,8 +7,11 @@
 
 use super::error::AttentionError;
 use super::heads::Heads;
+use super::narrowed;
+use super::numbers::CacheStorage;
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
+use crate::lanes::halves::widen_f16;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::shared::SharedMut;
 use core::fmt;
@@ -19,7 +22,7 @@ use core::fmt;
 /// use simdformer_kernels::{CacheShape, Isa};
 ///
 /// // A decoder's past: 8 hypotheses of up to 128 tokens, 8 heads of 64.
-/// let shape = CacheShape { slots: 8, capacity: 128, heads: 8, head_dim: 64 };
+/// let shape = CacheShape::new(8, 128, 8, 64);
 /// // Keys and values, 64 being whole vectors of any instruction set.
 /// assert_eq!(shape.len(Isa::best())?, 2 * 8 * 128 * 8 * 64);
 /// # Ok::<(), simdformer_kernels::AttentionError>(())
@@ -34,11 +37,18 @@ pub struct CacheShape {
     pub heads: usize,
     /// Elements of one head.
     pub head_dim: usize,
+    /// How they are kept.
+    pub storage: CacheStorage,
 }
 
 impl CacheShape {
-    /// Floats that the cache takes on `isa`: capacity (for keys) and head size (for values) are rounded
-    /// up to whole vectors.
+    /// `slots` of `capacity` positions, of `heads` heads of `head_dim` floats.
+    pub const fn new(slots: usize, capacity: usize, heads: usize, head_dim: usize) -> Self {
+        Self { slots, capacity, heads, head_dim, storage: CacheStorage::F32 }
+    }
+
+    /// Floats that the cache takes on `isa`, half as many in [`CacheStorage::F16`] as numbers: capacity
+    /// (for keys) and head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
     /// The product overflows.
@@ -46,11 +56,13 @@ impl CacheShape {
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
             .and_then(|slot| slot.checked_mul(self.slots))
+            // Panels and rows are whole vectors, so the halves of a head are whole words.
+            .map(|numbers| numbers / self.storage.in_word())
             .filter(|&floats| floats <= isize::MAX as usize / 4)
             .ok_or(AttentionError::TooLarge)
     }
 
-    /// Floats from one slot to the next. The shape has been checked by `len`.
+    /// Numbers from one slot to the next. The shape has been checked by `len`.
     #[inline(always)]
     fn slot(self, isa: Isa) -> usize {
         let keys = self.capacity.next_multiple_of(isa.lanes()) * self.head_dim;
@@ -69,10 +81,16 @@ impl CacheShape {
         let values = value_row(isa.lanes(), self.head_dim) * self.capacity;
         self.keys_at(isa, slot, self.heads) + head * values
     }
+
+    /// Number `at` of those that begin at `data`.
+    #[inline(always)]
+    fn number(self, data: *const f32, at: usize) -> *const () {
+        data.wrapping_byte_add(at * (size_of::<f32>() / self.storage.in_word())).cast()
+    }
 }
 
 /// A cache to read from: layout `[slots]([heads][capacity / lanes][head_dim][lanes],
-/// [heads][capacity][head_dim rounded up])`.
+/// [heads][capacity][head_dim rounded up])`, of floats or, in [`CacheStorage::F16`], of halves.
 ///
 /// It borrows its floats: whoever keeps a cache keeps a buffer of [`CacheShape::len`] floats with the
 /// shape and the [`Isa`], and makes a [`CacheMut`] or a `Cache` of them for each call, which is a
@@ -91,7 +109,7 @@ pub struct Cache<'a> {
 /// use simdformer_kernels::{CacheMut, CacheShape, Heads, Isa};
 ///
 /// let isa = Isa::best();
-/// let shape = CacheShape { slots: 2, capacity: 16, heads: 1, head_dim: 2 };
+/// let shape = CacheShape::new(2, 16, 1, 2);
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 ///
@@ -137,8 +155,8 @@ impl<'a> Cache<'a> {
         self.isa
     }
 
-    /// Copies the key of `head` at `position` of `slot` to `out`, `[head_dim]`: for whoever wants to
-    /// look at it. The kernels read whole panels.
+    /// Copies the key of `head` at `position` of `slot`, as it is kept, to `out`, `[head_dim]`: for whoever
+    /// wants to look at it. The kernels read whole panels.
     ///
     /// # Errors
     /// A slot, position or head that the cache does not have, or `out` of another length; then
@@ -150,7 +168,7 @@ impl<'a> Cache<'a> {
         head: usize,
         out: &mut [f32],
     ) -> Result<(), AttentionError> {
-        let CacheShape { slots, capacity, heads, head_dim } = self.shape;
+        let CacheShape { slots, capacity, heads, head_dim, storage } = self.shape;
         if slot >= slots {
             return Err(AttentionError::Slot { slots, found: slot });
         }
@@ -166,19 +184,28 @@ impl<'a> Cache<'a> {
         let lanes = self.isa.lanes();
         let panel = self.shape.keys_at(self.isa, slot, head) + position / lanes * lanes * head_dim;
         for (c, out) in out.iter_mut().enumerate() {
-            *out = self.data[panel + c * lanes + position % lanes];
+            let at = panel + c * lanes + position % lanes;
+            *out = match storage {
+                CacheStorage::F32 => self.data[at],
+                CacheStorage::F16 => {
+                    // In the order of memory, not of significance.
+                    let word = self.data[at / 2].to_bits().to_ne_bytes();
+                    let [a, b] = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
+                    widen_f16(u16::from_ne_bytes([a, b]))
+                }
+            };
         }
         Ok(())
     }
 
     #[inline(always)]
-    pub(super) fn keys(&self, slot: usize, head: usize) -> *const f32 {
-        self.data.as_ptr().wrapping_add(self.shape.keys_at(self.isa, slot, head))
+    pub(super) fn keys(&self, slot: usize, head: usize) -> *const () {
+        self.shape.number(self.data.as_ptr(), self.shape.keys_at(self.isa, slot, head))
     }
 
     #[inline(always)]
-    pub(super) fn values(&self, slot: usize, head: usize) -> *const f32 {
-        self.data.as_ptr().wrapping_add(self.shape.values_at(self.isa, slot, head))
+    pub(super) fn values(&self, slot: usize, head: usize) -> *const () {
+        self.shape.number(self.data.as_ptr(), self.shape.values_at(self.isa, slot, head))
     }
 }
 
@@ -307,11 +334,12 @@ impl fmt::Debug for CacheMut<'_> {
 
 fn write_shape(
     name: &str,
-    CacheShape { slots, capacity, heads, head_dim }: CacheShape,
+    CacheShape { slots, capacity, heads, head_dim, storage }: CacheShape,
     isa: Isa,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}, {isa})")
+    let storage = if storage == CacheStorage::F16 { " in f16" } else { "" };
+    write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{storage}, {isa})")
 }
 
 enum Places<'a> {
@@ -382,9 +410,10 @@ impl Write<'_> {
         let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
         let row = value_row(S::LANES, shape.head_dim);
         let values = shape.values_at(*isa, slot, head) + position * row;
-        for (start, floats) in [(keys, panel), (values, row)] {
-            for at in (start..start + floats).step_by(LINE) {
-                s.prefetch(data.as_ptr().wrapping_add(at));
+        let line = LINE * shape.storage.in_word();
+        for (start, numbers) in [(keys, panel), (values, row)] {
+            for at in (start..start + numbers).step_by(line) {
+                s.prefetch(shape.number(data.as_ptr(), at).cast());
             }
         }
     }
@@ -409,13 +438,22 @@ impl Write<'_> {
     ) {
         let Self { shape, isa, data, key, value, .. } = self;
         let row = value_row(S::LANES, shape.head_dim);
+        let keys = shape.number(data.as_ptr(), shape.keys_at(*isa, slot, head)).cast_mut();
+        let values = shape.values_at(*isa, slot, head) + position * row;
+        let values = shape.number(data.as_ptr(), values).cast_mut();
         // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
         // buffer was checked against its shape.
         unsafe {
-            let keys = data.as_ptr().add(shape.keys_at(*isa, slot, head));
-            write_keys(s, key, head, tokens.clone(), position, keys);
-            let values = shape.values_at(*isa, slot, head) + position * row;
-            write_values(s, value, head, tokens, data.as_ptr().add(values));
+            match shape.storage {
+                CacheStorage::F32 => {
+                    write_keys(s, key, head, tokens.clone(), position, keys.cast());
+                    write_values(s, value, head, tokens, values.cast());
+                }
+                CacheStorage::F16 => {
+                    narrowed::write_keys(s, key, head, tokens.clone(), position, keys.cast());
+                    narrowed::write_values(s, value, head, tokens, values.cast());
+                }
+            }
         }
     }
 }

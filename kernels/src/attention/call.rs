@@ -7,6 +7,7 @@ use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head::Head;
 use super::heads::{Heads, HeadsMut};
+use super::numbers::{CacheStorage, Converted, Full, Half, Numbers, OneByOne};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::{self, Attend, MOST_ROWS, Past};
@@ -16,6 +17,7 @@ use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
 use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, share};
+use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more than it brings.
@@ -77,10 +79,10 @@ pub(super) struct Source {
     pub(super) query_len: usize,
     pub(super) key_len: usize,
     pub(super) padded_len: usize,
-    pub(super) keys: *const f32,
+    pub(super) keys: *const (),
     /// Of the next head: asked for early, never read.
-    pub(super) next_keys: *const f32,
-    pub(super) values: *const f32,
+    pub(super) next_keys: *const (),
+    pub(super) values: *const (),
     pub(super) value_row: usize,
 }
 
@@ -94,6 +96,7 @@ pub(super) struct Call<'a> {
     scale: f32,
     causal: bool,
     fully_masked: FullyMasked,
+    storage: CacheStorage,
     bias: Option<CheckedBias<'a>>,
     out: *mut f32,
     out_token: usize,
@@ -127,6 +130,7 @@ impl<'a> Call<'a> {
             scale: options.scale,
             causal: options.causal,
             fully_masked: options.fully_masked,
+            storage: CacheStorage::F32,
             bias,
             out_token: out.token_stride(),
             out_head: out.head_stride(),
@@ -166,6 +170,11 @@ impl<'a> Call<'a> {
     #[cfg(feature = "train")]
     pub(super) fn drop_weights(&mut self, dropout: Option<WeightDropout<'a>>) {
         self.dropout = dropout;
+    }
+
+    /// Reads keys and values of this form, in place of floats.
+    pub(super) fn read(&mut self, storage: CacheStorage) {
+        self.storage = storage;
     }
 
     /// Whether it writes them: then it is a forward of training.
@@ -297,6 +306,19 @@ impl PanelKernel for Blocks<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
+        match self.call.storage {
+            CacheStorage::F32 => self.attend::<S, Full, NV>(s),
+            CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
+                s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
+            }
+            CacheStorage::F16 => s.outlined(InForm::<_, Half<Converted>, NV>::new(self)),
+        }
+    }
+}
+
+impl InAnyForm for Blocks<'_> {
+    #[inline(always)]
+    fn attend<S: Lanes, N: Numbers, const NV: usize>(self, s: S) {
         let mut scores = Scores::new();
         for task in self.range {
             let (pair, block) = (task / self.blocks, task % self.blocks);
@@ -307,9 +329,34 @@ impl PanelKernel for Blocks<'_> {
                 continue;
             }
             let count = (source.query_len - start).min(self.block);
+            let head = self.call.head(&source, head);
             // SAFETY: the views and ranges were checked; this task alone writes these rows.
-            unsafe { self.call.head(&source, head).attend::<S, NV>(s, start, count, &mut scores) };
+            unsafe { head.attend::<S, N, NV>(s, start, count, &mut scores) };
         }
+    }
+}
+
+/// What reads keys and values of a form that is known when it runs.
+trait InAnyForm {
+    fn attend<S: Lanes, N: Numbers, const NV: usize>(self, s: S);
+}
+
+/// Such a kernel in one form, as a function of its own.
+struct InForm<K, N, const NV: usize>(K, PhantomData<N>);
+
+impl<K, N, const NV: usize> InForm<K, N, NV> {
+    #[inline(always)]
+    fn new(kernel: K) -> Self {
+        Self(kernel, PhantomData)
+    }
+}
+
+impl<K: InAnyForm, N: Numbers, const NV: usize> Kernel for InForm<K, N, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        self.0.attend::<S, N, NV>(s);
     }
 }
 
@@ -337,6 +384,19 @@ impl PanelKernel for Steps<'_> {
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
+        match self.cache.shape().storage {
+            CacheStorage::F32 => self.attend::<S, Full, NV>(s),
+            CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
+                s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
+            }
+            CacheStorage::F16 => s.outlined(InForm::<_, Half<Converted>, NV>::new(self)),
+        }
+    }
+}
+
+impl InAnyForm for Steps<'_> {
+    #[inline(always)]
+    fn attend<S: Lanes, N: Numbers, const NV: usize>(self, s: S) {
         let heads = self.call.query.heads();
         let rows = self.ancestry.lens.len();
         let mut lines = Lines::new();
@@ -371,13 +431,24 @@ impl PanelKernel for Steps<'_> {
                     match count {
                         4 => {
                             let past = self.past::<4>(slots, shared, place);
-                            s.outlined(Attend::<4, NV> { past, lines: &mut lines });
+                            s.outlined(Attend::<N, 4, NV> {
+                                past,
+                                lines: &mut lines,
+                                numbers: PhantomData,
+                            });
                         }
                         2 => {
                             let past = self.past::<2>([slots[0], slots[1]], shared, place);
-                            s.outlined(Attend::<2, NV> { past, lines: &mut lines });
+                            s.outlined(Attend::<N, 2, NV> {
+                                past,
+                                lines: &mut lines,
+                                numbers: PhantomData,
+                            });
                         }
-                        _ => self.past::<1>([slots[0]], 0, place).attend::<S, NV>(s, &mut lines),
+                        _ => {
+                            let past = self.past::<1>([slots[0]], 0, place);
+                            past.attend::<S, N, NV>(s, &mut lines);
+                        }
                     }
                 }
                 row += count;

@@ -2,8 +2,9 @@
 //! to look at them.
 
 use super::head::Head;
+use super::numbers::{Numbers, Stream, load, tile};
 use super::online_softmax::{Running, base};
-use crate::gemm::{Operands, tile};
+use crate::gemm::Rows;
 use crate::lanes::Lanes;
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
@@ -16,12 +17,12 @@ impl Head {
     /// Every pointer of the head is valid for what its field says, value rows up to `padded_len`, for
     /// the instruction set of `S`; nobody else touches the output and the weights of this row.
     #[inline(always)]
-    pub(super) unsafe fn finish<S: Lanes>(
+    pub(super) unsafe fn finish<S: Lanes, N: Numbers>(
         &self,
         s: S,
         row: usize,
         running: Running,
-        value: impl Fn(usize) -> *const f32,
+        value: impl Fn(usize) -> *const N::Number,
     ) {
         if running.is_fully_masked() {
             let mut column = 0;
@@ -31,7 +32,7 @@ impl Head {
                 unsafe {
                     if self.fully_masked == FullyMasked::Uniform {
                         for key in 0..self.padded_len {
-                            x = s.add(x, s.load(value(key).add(column)));
+                            x = s.add(x, load::<S, N>(s, value(key).add(column)));
                         }
                         x = s.div(x, s.splat(self.padded_len.max(1) as f32));
                     }
@@ -42,7 +43,7 @@ impl Head {
         }
         if !self.weights.is_null() {
             // SAFETY: the caller's contract.
-            unsafe { self.write_weights(s, row, running) };
+            unsafe { self.write_weights::<S, N>(s, row, running) };
         }
     }
 
@@ -52,7 +53,7 @@ impl Head {
     /// # Safety
     /// As [`Head::finish`].
     #[inline(always)]
-    unsafe fn write_weights<S: Lanes>(&self, s: S, row: usize, running: Running) {
+    unsafe fn write_weights<S: Lanes, N: Numbers>(&self, s: S, row: usize, running: Running) {
         let Running { maximum, sum } = running;
         let to = self.weights.wrapping_add(row * self.weights_row);
         let masked = running.is_fully_masked();
@@ -68,17 +69,13 @@ impl Head {
                 let visible = s.first(self.padded_len.saturating_sub(first));
                 x = s.select(visible, share, x);
             } else if first < limit && !masked {
-                let operands = Operands {
-                    a: self.query.wrapping_add(row * self.query_row),
-                    a_row: 0,
-                    a_step: 1,
-                    b: self.keys.wrapping_add(first / S::LANES * panel),
-                    b_step: S::LANES,
-                    b_vector: 0,
-                };
+                let query = self.query.wrapping_add(row * self.query_row);
+                let query = Rows { at: query, row: 0, step: 1 };
+                let keys = self.keys.cast::<N::Number>().wrapping_add(first / S::LANES * panel);
+                let keys = Stream { at: keys, step: S::LANES, vector: 0 };
                 let zero = [[s.splat(0.0); 1]; 1];
                 // SAFETY: the query row and the panel of key `first` exist.
-                let acc = unsafe { tile::<S, 1, 1>(s, zero, self.head_dim, operands) };
+                let acc = unsafe { tile::<S, N, _, 1, 1>(s, zero, self.head_dim, query, keys, ()) };
                 let mut score = s.mul(acc[0][0], s.splat(self.scale));
                 let visible = limit - first;
                 if !self.bias.is_null() {

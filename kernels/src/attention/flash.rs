@@ -14,11 +14,13 @@ use super::bias::hides;
 #[cfg(feature = "train")]
 use super::dropped::{DropOnce, Tile};
 use super::head::Head;
+use super::numbers::{Numbers, Stream, load};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
-use super::product::{ALONE, Stream, streamed};
-use crate::gemm::{MAX_ROWS, Operands};
+use super::product::{ALONE, streamed};
+use crate::gemm::{MAX_ROWS, Rows};
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::parallel::share;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
 /// Queries that pass over one block of keys before the next: they divide the traffic of keys and
@@ -50,8 +52,8 @@ impl Scores {
     }
 }
 
-/// [`Head::tile`] as a function of its own, made where that may be called.
-struct TileOf<'t, const MR: usize, const NV: usize> {
+/// What [`Head::tile`] works on.
+struct TileRow<'t> {
     head: &'t Head,
     block: Block,
     row: usize,
@@ -59,14 +61,27 @@ struct TileOf<'t, const MR: usize, const NV: usize> {
     scores: &'t mut Scores,
 }
 
-impl<const MR: usize, const NV: usize> Kernel for TileOf<'_, MR, NV> {
+impl<'t> TileRow<'t> {
+    #[inline(always)]
+    fn of<N, const MR: usize, const NV: usize>(self) -> TileOf<'t, N, MR, NV> {
+        TileOf { tile: self, numbers: PhantomData }
+    }
+}
+
+/// [`Head::tile`] as a function of its own, made where that may be called.
+struct TileOf<'t, N, const MR: usize, const NV: usize> {
+    tile: TileRow<'t>,
+    numbers: PhantomData<N>,
+}
+
+impl<N: Numbers, const MR: usize, const NV: usize> Kernel for TileOf<'_, N, MR, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let Self { head, block, row, running, scores } = self;
+        let TileRow { head, block, row, running, scores } = self.tile;
         // SAFETY: `Head::attend` makes it under the same contract.
-        unsafe { head.tile::<S, MR, NV>(s, block, row, running, scores) }
+        unsafe { head.tile::<S, N, MR, NV>(s, block, row, running, scores) }
     }
 }
 
@@ -78,7 +93,7 @@ impl Head {
     /// Every pointer is valid for what its field says, for the instruction set of `S`; nobody else
     /// touches the outputs and weights of these queries.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(
+    pub(super) unsafe fn attend<S: Lanes, N: Numbers, const NV: usize>(
         &self,
         s: S,
         start: usize,
@@ -87,7 +102,7 @@ impl Head {
     ) {
         let mut running = [Running::START; QUERY_BLOCK];
         let end = self.limit(start + count - 1);
-        let tallest = if self.head_dim <= QUERY_ROW { MAX_ROWS } else { 1 };
+        let tallest = if self.head_dim <= QUERY_ROW { N::TALLEST } else { 1 };
         let tiles = count.div_ceil(tallest);
         let mut key = 0;
         while key < end {
@@ -102,19 +117,24 @@ impl Head {
                 // The tallest two, which many queries are cut into, are parts of this function: a call is
                 // a hundredth of their time. The others are not: they would take several times as long
                 // to compile.
-                match local.len() {
-                    1 => s.outlined(TileOf::<1, NV> { head: self, block, row, running, scores }),
-                    2 => s.outlined(TileOf::<2, NV> { head: self, block, row, running, scores }),
-                    3 => s.outlined(TileOf::<3, NV> { head: self, block, row, running, scores }),
-                    4 => s.outlined(TileOf::<4, NV> { head: self, block, row, running, scores }),
+                let rows = local.len();
+                let tile = TileRow { head: self, block, row, running, scores };
+                if const { N::TALLEST >= 2 } && rows == 2 {
+                    s.outlined(tile.of::<N, 2, NV>());
+                } else if const { N::TALLEST >= 3 } && rows == 3 {
+                    s.outlined(tile.of::<N, 3, NV>());
+                } else if const { N::TALLEST >= 4 } && rows == 4 {
+                    s.outlined(tile.of::<N, 4, NV>());
+                } else if const { N::TALLEST >= 5 } && rows == 5 {
                     // SAFETY: the caller's contract.
-                    5 => unsafe { self.tile::<S, 5, NV>(s, block, row, running, scores) },
-                    rows => {
-                        const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
-                        debug_assert_eq!(rows, MAX_ROWS);
-                        // SAFETY: the caller's contract.
-                        unsafe { self.tile::<S, MAX_ROWS, NV>(s, block, row, running, scores) };
-                    }
+                    unsafe { self.tile::<S, N, 5, NV>(s, block, row, tile.running, tile.scores) };
+                } else if const { N::TALLEST >= 6 } && rows == 6 {
+                    const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                    // SAFETY: the caller's contract.
+                    unsafe { self.tile::<S, N, 6, NV>(s, block, row, tile.running, tile.scores) };
+                } else {
+                    debug_assert_eq!(rows, 1);
+                    s.outlined(tile.of::<N, 1, NV>());
                 }
             }
             key += block.len;
@@ -122,8 +142,8 @@ impl Head {
         for i in 0..count {
             // SAFETY: the caller's contract.
             unsafe {
-                self.finish(s, start + i, running[i], |key| {
-                    self.values.wrapping_add(key * self.value_row)
+                self.finish::<S, N>(s, start + i, running[i], |key| {
+                    self.values.cast::<N::Number>().wrapping_add(key * self.value_row)
                 });
                 if !self.sums.is_null() {
                     let kept = running[i].kept();
@@ -140,7 +160,7 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
+    unsafe fn tile<S: Lanes, N: Numbers, const MR: usize, const NV: usize>(
         &self,
         s: S,
         block: Block,
@@ -169,16 +189,16 @@ impl Head {
             // SAFETY: panels up to `vectors` exist, and the scores have room for a whole block.
             unsafe {
                 if MR == 1 && NV < 4 && vectors - v >= WIDE {
-                    self.scores::<S, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
+                    self.scores::<S, N, MR, WIDE>(s, block, place, &seen, &mut highest, scores);
                     v += WIDE;
                 } else if vectors - v >= NV {
-                    self.scores::<S, MR, NV>(s, block, place, &seen, &mut highest, scores);
+                    self.scores::<S, N, MR, NV>(s, block, place, &seen, &mut highest, scores);
                     v += NV;
                 } else if NV > 2 && vectors - v >= 2 {
-                    self.scores::<S, MR, 2>(s, block, place, &seen, &mut highest, scores);
+                    self.scores::<S, N, MR, 2>(s, block, place, &seen, &mut highest, scores);
                     v += 2;
                 } else {
-                    self.scores::<S, MR, 1>(s, block, place, &seen, &mut highest, scores);
+                    self.scores::<S, N, MR, 1>(s, block, place, &seen, &mut highest, scores);
                     v += 1;
                 }
             }
@@ -209,11 +229,11 @@ impl Head {
         // SAFETY: the caller's contract.
         unsafe {
             if !self.bias_hides {
-                let rows = Rows { block, first: row, seen: &seen, factors: &factors };
-                self.values::<S, MR, NV>(s, rows, &scores.lines);
+                let rows = Weighed { block, first: row, seen: &seen, factors: &factors };
+                self.values::<S, N, MR, NV>(s, rows, &scores.lines);
             } else {
                 for i in 0..MR {
-                    self.values_where_seen(s, block, row + i, seen[i], factors[i], {
+                    self.values_where_seen::<S, N>(s, block, row + i, seen[i], factors[i], {
                         &scores.lines.0[i * KEY_BLOCK..][..KEY_BLOCK]
                     });
                 }
@@ -271,7 +291,7 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`]; the panels exist.
     #[inline(always)]
-    unsafe fn scores<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn scores<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
         &self,
         s: S,
         block: Block,
@@ -287,18 +307,14 @@ impl Head {
         } else {
             (scores.queries.as_ptr().cast(), QUERY_ROW)
         };
-        let operands = Operands {
-            a,
-            a_row,
-            a_step: 1,
-            b: self.keys.wrapping_add((block.key / S::LANES + v) * panel),
-            b_step: S::LANES,
-            b_vector: panel,
-        };
+        let queries = Rows { at: a, row: a_row, step: 1 };
+        let first_keys = self.keys.cast::<N::Number>();
+        let at = first_keys.wrapping_add((block.key / S::LANES + v) * panel);
+        let numbers = Stream { at, step: S::LANES, vector: panel };
         let zero = [[s.splat(0.0); G]; MR];
         // What is multiplied after these keys: more of them, or values.
-        let keys = operands.b.wrapping_add(G * panel);
-        let values = self.values.wrapping_add(block.key * self.value_row);
+        let keys = at.wrapping_add(G * panel);
+        let values = self.values.cast::<N::Number>().wrapping_add(block.key * self.value_row);
         let next = match (v + G < end, MR) {
             (true, 1) => Stream::line_by_line::<S, G>(keys),
             (false, 1) => Stream::line_by_line::<S, G>(values),
@@ -306,7 +322,8 @@ impl Head {
             (false, _) => Stream { at: values, step: self.value_row, vector: S::LANES },
         };
         // SAFETY: rows and panels exist.
-        let acc = unsafe { streamed::<S, MR, G>(s, zero, self.head_dim, operands, next) };
+        let acc =
+            unsafe { streamed::<S, N, MR, G>(s, zero, self.head_dim, queries, numbers, next) };
         let scale = s.splat(self.scale);
         let masked = (v + G) * S::LANES > seen[0];
         for i in 0..MR {
@@ -382,10 +399,10 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    unsafe fn values<S: Lanes, const MR: usize, const NV: usize>(
+    unsafe fn values<S: Lanes, N: Numbers, const MR: usize, const NV: usize>(
         &self,
         s: S,
-        rows: Rows<'_, MR>,
+        rows: Weighed<'_, MR>,
         weights: &Lines,
     ) {
         let mut column = 0;
@@ -394,13 +411,13 @@ impl Head {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, MR, NV>(s, rows, column, weights);
+                    self.columns::<S, N, MR, NV>(s, rows, column, weights);
                     column += NV * S::LANES;
                 } else if NV > 2 && left >= 2 {
-                    self.columns::<S, MR, 2>(s, rows, column, weights);
+                    self.columns::<S, N, MR, 2>(s, rows, column, weights);
                     column += 2 * S::LANES;
                 } else {
-                    self.columns::<S, MR, 1>(s, rows, column, weights);
+                    self.columns::<S, N, MR, 1>(s, rows, column, weights);
                     column += S::LANES;
                 }
             }
@@ -413,14 +430,14 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    unsafe fn columns<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn columns<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
         &self,
         s: S,
-        rows: Rows<'_, MR>,
+        rows: Weighed<'_, MR>,
         column: usize,
         weights: &Lines,
     ) {
-        let Rows { block, first: row, seen, factors } = rows;
+        let Weighed { block, first: row, seen, factors } = rows;
         let mut acc = [[s.splat(0.0); G]; MR];
         if block.key > 0 {
             for i in 0..MR {
@@ -431,25 +448,25 @@ impl Head {
                 }
             }
         }
-        let operands = Operands {
-            a: weights.0.as_ptr(),
-            a_row: KEY_BLOCK,
-            a_step: 1,
-            b: self.values.wrapping_add(block.key * self.value_row + column),
-            b_step: self.value_row,
-            b_vector: S::LANES,
+        let weights = Rows { at: weights.0.as_ptr(), row: KEY_BLOCK, step: 1 };
+        let values = self.values.cast::<N::Number>();
+        let values = Stream {
+            at: values.wrapping_add(block.key * self.value_row + column),
+            step: self.value_row,
+            vector: S::LANES,
         };
         let (fewest, most) = (seen[0], seen[MR - 1]);
         // After these values come keys: of this head, or of the next for a query that is alone.
         let panel = self.head_dim * S::LANES;
-        let keys = self.keys.wrapping_add(block.next / S::LANES * panel);
+        let keys = self.keys.cast::<N::Number>().wrapping_add(block.next / S::LANES * panel);
+        let next_keys = self.next_keys.cast::<N::Number>();
         let next = match (MR, block.next >= self.key_len) {
-            (1, true) => Stream::line_by_line::<S, G>(self.next_keys.wrapping_add(column * ALONE)),
+            (1, true) => Stream::line_by_line::<S, G>(next_keys.wrapping_add(column * ALONE)),
             (1, false) => Stream::line_by_line::<S, G>(keys),
             _ => Stream { at: keys, step: S::LANES, vector: panel },
         };
         // SAFETY: weights and value rows exist for every key that is seen.
-        let mut acc = unsafe { streamed::<S, MR, G>(s, acc, fewest, operands, next) };
+        let mut acc = unsafe { streamed::<S, N, MR, G>(s, acc, fewest, weights, values, next) };
         for key in fewest..most {
             for (i, line) in acc.iter_mut().enumerate() {
                 if key >= seen[i] {
@@ -457,10 +474,10 @@ impl Head {
                 }
                 // SAFETY: as above.
                 unsafe {
-                    let weight = s.splat(*operands.a.add(i * KEY_BLOCK + key));
+                    let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
                     for (g, x) in line.iter_mut().enumerate() {
-                        let at = operands.b.add(key * self.value_row + g * S::LANES);
-                        *x = s.mul_add(weight, s.load(at), *x);
+                        let at = values.at.add(key * self.value_row + g * S::LANES);
+                        *x = s.mul_add(weight, load::<S, N>(s, at), *x);
                     }
                 }
             }
@@ -480,7 +497,7 @@ impl Head {
     /// # Safety
     /// As [`Head::attend`].
     #[inline(always)]
-    unsafe fn values_where_seen<S: Lanes>(
+    unsafe fn values_where_seen<S: Lanes, N: Numbers>(
         &self,
         s: S,
         block: Block,
@@ -501,7 +518,8 @@ impl Head {
                 for (key, &weight) in weights.iter().enumerate().take(seen) {
                     if weight != 0.0 || !hides(*bias.add(key)) {
                         let at = (block.key + key) * self.value_row + column;
-                        acc = s.mul_add(s.splat(weight), s.load(self.values.add(at)), acc);
+                        let value = load::<S, N>(s, self.values.cast::<N::Number>().add(at));
+                        acc = s.mul_add(s.splat(weight), value, acc);
                     }
                 }
                 self.store_out(s, row, column, s.mul(acc, s.splat(factors.after)));
@@ -513,7 +531,7 @@ impl Head {
 
 /// A tile of queries from `first` on, whose weights are to be multiplied with a block of values.
 #[derive(Clone, Copy)]
-struct Rows<'a, const MR: usize> {
+struct Weighed<'a, const MR: usize> {
     block: Block,
     first: usize,
     /// Keys of the block that each query sees.

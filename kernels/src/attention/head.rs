@@ -11,12 +11,13 @@ use crate::mask::FullyMasked;
 pub(super) struct Head {
     pub(super) query: *const f32,
     pub(super) query_row: usize,
-    /// `[ceil(keys / LANES)][head_dim][LANES]`; what the lanes past the last key hold is never used.
-    pub(super) keys: *const f32,
+    /// `[ceil(keys / LANES)][head_dim][LANES]` of [`Numbers`](super::numbers::Numbers) in a form that whoever
+    /// attends knows, as all keys and values here; what the lanes past the last key hold is never used.
+    pub(super) keys: *const (),
     /// Probably the keys that are needed after these: a query that is alone asks memory for them.
-    pub(super) next_keys: *const f32,
+    pub(super) next_keys: *const (),
     /// Rows of `head_dim` rounded up to whole vectors.
-    pub(super) values: *const f32,
+    pub(super) values: *const (),
     pub(super) value_row: usize,
     pub(super) out: *mut f32,
     pub(super) out_row: usize,

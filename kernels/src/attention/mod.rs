@@ -42,6 +42,8 @@ mod finish;
 mod flash;
 mod head;
 mod heads;
+mod narrowed;
+mod numbers;
 mod online_softmax;
 mod options;
 mod panels;
@@ -57,6 +59,7 @@ pub use backward::{
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use error::AttentionError;
 pub use heads::{Heads, HeadsMut, Qkv};
+pub use numbers::CacheStorage;
 pub use options::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, Weights,
 };
@@ -175,7 +178,7 @@ pub fn attention(
 /// };
 ///
 /// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
-/// let shape = CacheShape { slots: 1, capacity: 8, heads, head_dim };
+/// let shape = CacheShape::new(1, 8, heads, head_dim);
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 /// // The memory of a source of three tokens, projected once. The keys are all alike.
@@ -224,7 +227,8 @@ pub fn attention_cached(
     }
     let row = value_row(isa.lanes(), shape.head_dim);
     let mut context = output.context;
-    let call = Call::new(&query, shape.heads, options, bias, &mut context, weights);
+    let mut call = Call::new(&query, shape.heads, options, bias, &mut context, weights);
+    call.read(shape.storage);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     call.run(
@@ -273,7 +277,7 @@ pub fn attention_cached(
 /// };
 ///
 /// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
-/// let shape = CacheShape { slots: 2, capacity: 8, heads, head_dim };
+/// let shape = CacheShape::new(2, 8, heads, head_dim);
 /// let mut data = vec![0.0; shape.len(isa)?];
 /// let mut cache = CacheMut::new(isa, shape, &mut data)?;
 /// // Keys that are all alike, so that a row's context is the mean of the values it sees.

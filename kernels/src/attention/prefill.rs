@@ -256,9 +256,9 @@ impl Prefill<'_> {
             query_len: sequence.query_len,
             key_len: sequence.key_len,
             padded_len: sequence.padded_len,
-            keys: at,
-            next_keys: at,
-            values,
+            keys: at.cast(),
+            next_keys: at.cast(),
+            values: values.cast(),
             value_row,
         }
     }

@@ -2,7 +2,8 @@
 //! values is larger than the first level, so each line is asked for some steps before it is
 //! multiplied.
 
-use crate::gemm::{Lines, Operands, tile_ahead};
+use super::numbers::{Numbers, Stream, tile};
+use crate::gemm::{Rows, Tile};
 use crate::lanes::Lanes;
 
 /// Steps between asking for a line and multiplying with it: the latency of the second-level cache
@@ -19,53 +20,29 @@ pub(super) const fn distance(rows: usize) -> usize {
 /// [`distance`] of a row that is alone: 64 steps of 4 lines are 16 KiB.
 pub(super) const ALONE: usize = 32;
 
-/// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
-#[derive(Clone, Copy)]
-pub(super) struct Stream {
-    pub(super) at: *const f32,
-    pub(super) step: usize,
-    pub(super) vector: usize,
-}
-
-impl Stream {
-    /// Vectors one after the other, `NV` for each step.
-    #[inline(always)]
-    pub(super) fn line_by_line<S: Lanes, const NV: usize>(at: *const f32) -> Self {
-        Self { at, step: NV * S::LANES, vector: S::LANES }
-    }
-
-    /// What asks for `count` vectors at each step.
-    #[inline(always)]
-    fn lines(self, count: usize) -> Lines {
-        Lines { at: self.at, step: self.step, count, apart: self.vector }
-    }
-}
-
-/// As [`crate::gemm::tile`], the same bits; asks for `B` ahead of its use, and for the first steps
+/// As [`multiply`](crate::gemm::multiply), the same bits; asks for `numbers` ahead of their use, and for the first steps
 /// of `next`, any address, at the end.
 ///
 /// # Safety
-/// As [`crate::gemm::tile`].
+/// As [`multiply`](crate::gemm::multiply).
 #[inline(always)]
-pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const NV: usize>(
+pub(super) unsafe fn streamed<S: Lanes, N: Numbers, const MR: usize, const NV: usize>(
     s: S,
-    acc: [[S::F32; NV]; MR],
+    acc: Tile<S, MR, NV>,
     depth: usize,
-    operands: Operands,
-    next: Stream,
-) -> [[S::F32; NV]; MR] {
-    let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
+    rows: Rows<f32>,
+    numbers: Stream<N::Number>,
+    next: Stream<N::Number>,
+) -> Tile<S, MR, NV> {
+    let Stream { at, step, .. } = numbers;
     let ahead = distance(MR);
     let before = depth.saturating_sub(ahead);
-    let later = Stream { at: b.wrapping_add(ahead * b_step), step: b_step, vector: b_vector };
-    let rest = Operands {
-        a: a.wrapping_add(before * a_step),
-        b: b.wrapping_add(before * b_step),
-        ..operands
-    };
+    let later = N::lines::<S>(Stream { at: at.wrapping_add(ahead * step), ..numbers }, NV);
+    let rest = Stream { at: at.wrapping_add(before * step), ..numbers };
+    let rest_rows = Rows { at: rows.at.wrapping_add(before * rows.step), ..rows };
     // SAFETY: the caller's contract; `before <= depth`.
     unsafe {
-        let acc = tile_ahead(s, acc, before, operands, later.lines(NV));
-        tile_ahead(s, acc, depth - before, rest, next.lines(NV))
+        let acc = tile::<S, N, _, MR, NV>(s, acc, before, rows, numbers, later);
+        tile::<S, N, _, MR, NV>(s, acc, depth - before, rest_rows, rest, N::lines::<S>(next, NV))
     }
 }

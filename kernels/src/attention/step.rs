@@ -12,11 +12,13 @@
 use super::bias::hides;
 use super::cache::Cache;
 use super::head::Head;
+use super::numbers::{Numbers, Stream, load, tile};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::panels::value_row;
 use super::product::ALONE;
-use crate::gemm::{Floats, Lines as LinesAhead, Operands, Panels, Rows, multiply, tile_ahead};
+use crate::gemm::{Panels, Rows, multiply};
 use crate::lanes::{Kernel, LINE, Lanes};
+use core::marker::PhantomData;
 
 /// Panels scored together, where they are narrow.
 const WIDE: usize = 8;
@@ -39,18 +41,19 @@ pub(super) struct Past<'a, const R: usize> {
 }
 
 /// [`Past::attend`] as a function of its own.
-pub(super) struct Attend<'t, 'a, const R: usize, const NV: usize> {
+pub(super) struct Attend<'t, 'a, N, const R: usize, const NV: usize> {
     pub(super) past: Past<'a, R>,
     pub(super) lines: &'t mut Lines,
+    pub(super) numbers: PhantomData<N>,
 }
 
-impl<const R: usize, const NV: usize> Kernel for Attend<'_, '_, R, NV> {
+impl<N: Numbers, const R: usize, const NV: usize> Kernel for Attend<'_, '_, N, R, NV> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         // SAFETY: whoever made it vouches for the contract.
-        unsafe { self.past.attend::<S, NV>(s, self.lines) }
+        unsafe { self.past.attend::<S, N, NV>(s, self.lines) }
     }
 }
 
@@ -82,7 +85,11 @@ impl<const R: usize> Past<'_, R> {
     /// consecutive rows. `slots` have `key_len` entries each, all slots of the cache, whose positions have
     /// been written, and are the same up to `shared`, a multiple of `LANES`.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: Lanes, const NV: usize>(&self, s: S, lines: &mut Lines) {
+    pub(super) unsafe fn attend<S: Lanes, N: Numbers, const NV: usize>(
+        &self,
+        s: S,
+        lines: &mut Lines,
+    ) {
         let mut running = [Running::START; R];
         let key_len = self.heads[0].key_len;
         let mut key = 0;
@@ -90,7 +97,7 @@ impl<const R: usize> Past<'_, R> {
             let block = Block { key, len: (key_len - key).min(KEY_BLOCK), next: key };
             // SAFETY: the caller's contract.
             unsafe {
-                let highest = self.scores::<S, NV>(s, block, lines);
+                let highest = self.scores::<S, N, NV>(s, block, lines);
                 let vectors = block.len.div_ceil(S::LANES);
                 let corrections = exponentials(s, lines, vectors, highest, &mut running);
                 let last = key + block.len == key_len;
@@ -101,10 +108,16 @@ impl<const R: usize> Past<'_, R> {
                 }
                 if self.heads[0].bias_hides {
                     for i in 0..R {
-                        self.values_where_seen(s, i, block, &lines.0[i * KEY_BLOCK..], factors[i]);
+                        self.values_where_seen::<S, N>(
+                            s,
+                            i,
+                            block,
+                            &lines.0[i * KEY_BLOCK..],
+                            factors[i],
+                        );
                     }
                 } else {
-                    self.values::<S, NV>(s, block, &lines.0, factors);
+                    self.values::<S, N, NV>(s, block, &lines.0, factors);
                 }
             }
             key += block.len;
@@ -112,10 +125,9 @@ impl<const R: usize> Past<'_, R> {
         for i in 0..R {
             // SAFETY: the caller's contract; the heads have no weights to write.
             unsafe {
-                self.heads[i].finish(s, 0, running[i], |key| {
+                self.heads[i].finish::<S, N>(s, 0, running[i], |key| {
                     let row = value_row(S::LANES, self.heads[i].head_dim);
-                    let slot = self.slots[i][key] as usize;
-                    self.cache.values(slot, self.kv_head).wrapping_add(key * row)
+                    self.values_of::<N>(self.slots[i][key]).wrapping_add(key * row)
                 });
             }
         }
@@ -132,7 +144,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn scores<S: Lanes, const NV: usize>(
+    unsafe fn scores<S: Lanes, N: Numbers, const NV: usize>(
         &self,
         s: S,
         block: Block,
@@ -146,10 +158,10 @@ impl<const R: usize> Past<'_, R> {
             // SAFETY: the caller's contract.
             unsafe {
                 if together - v >= NV {
-                    self.group::<S, R, NV>(s, 0, block, v, &mut highest, lines);
+                    self.group::<S, N, R, NV>(s, 0, block, v, &mut highest, lines);
                     v += NV;
                 } else {
-                    self.group::<S, R, 1>(s, 0, block, v, &mut highest, lines);
+                    self.group::<S, N, R, 1>(s, 0, block, v, &mut highest, lines);
                     v += 1;
                 }
             }
@@ -161,16 +173,16 @@ impl<const R: usize> Past<'_, R> {
                 // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
                 unsafe {
                     if S::LANES < 16 && panels - v >= WIDE {
-                        self.group::<S, 1, WIDE>(s, i, block, v, highest, lines);
+                        self.group::<S, N, 1, WIDE>(s, i, block, v, highest, lines);
                         v += WIDE;
                     } else if panels - v >= 4 {
-                        self.group::<S, 1, 4>(s, i, block, v, highest, lines);
+                        self.group::<S, N, 1, 4>(s, i, block, v, highest, lines);
                         v += 4;
                     } else if panels - v >= 2 {
-                        self.group::<S, 1, 2>(s, i, block, v, highest, lines);
+                        self.group::<S, N, 1, 2>(s, i, block, v, highest, lines);
                         v += 2;
                     } else {
-                        self.group::<S, 1, 1>(s, i, block, v, highest, lines);
+                        self.group::<S, N, 1, 1>(s, i, block, v, highest, lines);
                         v += 1;
                     }
                 }
@@ -185,7 +197,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`]; the panels exist.
     #[inline(always)]
-    unsafe fn group<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn group<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
         &self,
         s: S,
         first_query: usize,
@@ -198,11 +210,11 @@ impl<const R: usize> Past<'_, R> {
         let mut from = [core::ptr::null(); G];
         for (g, from) in from.iter_mut().enumerate() {
             let first = (v + g) * S::LANES;
-            *from = self.panel::<S>(slots[first], block.key + first);
+            *from = self.panel::<S, N>(slots[first], block.key + first);
         }
-        let ahead = self.after_panels::<S>(first_query, block, (v + G) * S::LANES);
+        let ahead = self.after_panels::<S, N>(first_query, block, (v + G) * S::LANES);
         // SAFETY: the panels have been written.
-        let sums = unsafe { self.sums::<S, MR, G>(s, first_query, from, ahead) };
+        let sums = unsafe { self.sums::<S, N, MR, G>(s, first_query, from, ahead) };
         for (g, mut sums) in sums.into_iter().enumerate() {
             let first = (v + g) * S::LANES;
             let slots = &slots[first..slots.len().min(first + S::LANES)];
@@ -213,9 +225,9 @@ impl<const R: usize> Past<'_, R> {
                     if slot == slots[lane - 1] || slots[..lane].contains(&slot) {
                         continue;
                     }
-                    let from = [self.panel::<S>(slot, block.key + first)];
+                    let from = [self.panel::<S, N>(slot, block.key + first)];
                     // SAFETY: the panel has been written.
-                    let [others] = unsafe { self.sums::<S, MR, 1>(s, first_query, from, ahead) };
+                    let [others] = unsafe { self.sums::<S, N, MR, 1>(s, first_query, from, ahead) };
                     for (at, &found) in slots.iter().enumerate().skip(lane) {
                         if found == slot {
                             for i in 0..MR {
@@ -245,7 +257,12 @@ impl<const R: usize> Past<'_, R> {
     /// What comes from memory while the panels before position `next` of a block are multiplied for `query`:
     /// more keys, those of the next query, or the first values.
     #[inline(always)]
-    fn after_panels<S: Lanes>(&self, query: usize, block: Block, next: usize) -> *const f32 {
+    fn after_panels<S: Lanes, N: Numbers>(
+        &self,
+        query: usize,
+        block: Block,
+        next: usize,
+    ) -> *const N::Number {
         let own = self.together(block);
         let (query, next) = match next < block.len {
             true => (query, next),
@@ -253,18 +270,23 @@ impl<const R: usize> Past<'_, R> {
         };
         if query < R && next < block.len {
             let at = block.key + next;
-            return self.panel::<S>(self.slots[query][at], at);
+            return self.panel::<S, N>(self.slots[query][at], at);
         }
         let row = value_row(S::LANES, self.heads[0].head_dim);
-        let slot = self.slots[0][block.key] as usize;
-        self.cache.values(slot, self.kv_head).wrapping_add(block.key * row)
+        self.values_of::<N>(self.slots[0][block.key]).wrapping_add(block.key * row)
     }
 
     /// The panel of `position` in `slot`.
     #[inline(always)]
-    fn panel<S: Lanes>(&self, slot: u32, position: usize) -> *const f32 {
+    fn panel<S: Lanes, N: Numbers>(&self, slot: u32, position: usize) -> *const N::Number {
         let panel = position / S::LANES * self.heads[0].head_dim * S::LANES;
-        self.cache.keys(slot as usize, self.kv_head).wrapping_add(panel)
+        self.cache.keys(slot as usize, self.kv_head).cast::<N::Number>().wrapping_add(panel)
+    }
+
+    /// The values in `slot`.
+    #[inline(always)]
+    fn values_of<N: Numbers>(&self, slot: u32) -> *const N::Number {
+        self.cache.values(slot as usize, self.kv_head).cast()
     }
 
     /// One vector of sums for each panel in `from` and each of `MR` queries; asks for as much from `ahead` on, any
@@ -273,20 +295,20 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// The panels exist.
     #[inline(always)]
-    unsafe fn sums<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn sums<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
         &self,
         s: S,
         first_query: usize,
-        from: [*const f32; G],
-        ahead: *const f32,
+        from: [*const N::Number; G],
+        ahead: *const N::Number,
     ) -> [[S::F32; MR]; G] {
         let head = &self.heads[first_query];
         let queries = Rows { at: head.query, row: head.query_row, step: 1 };
         let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
         let zero = [[[s.splat(0.0)]; MR]; G];
-        let ahead = LinesAhead::running(ahead, G, S::LANES);
+        let ahead = N::running(ahead, G, S::LANES);
         // SAFETY: the query rows have `head_dim` elements, and each panel as many vectors.
-        let sums = unsafe { multiply(Floats(s), zero, head.head_dim, queries, keys, ahead) };
+        let sums = unsafe { multiply(N::form(s), zero, head.head_dim, queries, keys, ahead) };
         sums.map(|tile| tile.map(|[sum]| sum))
     }
 
@@ -295,7 +317,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn values<S: Lanes, const NV: usize>(
+    unsafe fn values<S: Lanes, N: Numbers, const NV: usize>(
         &self,
         s: S,
         block: Block,
@@ -309,10 +331,10 @@ impl<const R: usize> Past<'_, R> {
             // SAFETY: the caller's contract.
             unsafe {
                 if left >= NV {
-                    self.columns::<S, NV>(s, block, column, weights, factors);
+                    self.columns::<S, N, NV>(s, block, column, weights, factors);
                     column += NV * S::LANES;
                 } else {
-                    self.columns::<S, 1>(s, block, column, weights, factors);
+                    self.columns::<S, N, 1>(s, block, column, weights, factors);
                     column += S::LANES;
                 }
             }
@@ -324,7 +346,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn values_where_seen<S: Lanes>(
+    unsafe fn values_where_seen<S: Lanes, N: Numbers>(
         &self,
         s: S,
         i: usize,
@@ -345,8 +367,8 @@ impl<const R: usize> Past<'_, R> {
                 }
                 for (key, (&slot, &weight)) in (block.key..).zip(slots.iter().zip(weights)) {
                     if weight != 0.0 || !hides(*head.bias_at(0, key)) {
-                        let values = self.cache.values(slot as usize, self.kv_head);
-                        let value = s.load(values.wrapping_add(key * row + column));
+                        let value = self.values_of::<N>(slot).wrapping_add(key * row + column);
+                        let value = load::<S, N>(s, value);
                         acc = s.mul_add(s.splat(weight), value, acc);
                     }
                 }
@@ -359,7 +381,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn columns<S: Lanes, const G: usize>(
+    unsafe fn columns<S: Lanes, N: Numbers, const G: usize>(
         &self,
         s: S,
         block: Block,
@@ -382,11 +404,11 @@ impl<const R: usize> Past<'_, R> {
         unsafe {
             if together > 0 {
                 let part = Part { block, column, query: 0, start: 0, end: together };
-                acc = self.runs(s, acc, part, weights);
+                acc = self.runs::<S, N, R, G>(s, acc, part, weights);
             }
             for i in 0..R {
                 let part = Part { block, column, query: i, start: together, end: block.len };
-                [acc[i]] = self.runs(s, [acc[i]], part, &weights[i * KEY_BLOCK..]);
+                [acc[i]] = self.runs::<S, N, 1, G>(s, [acc[i]], part, &weights[i * KEY_BLOCK..]);
             }
         }
         for i in 0..R {
@@ -403,7 +425,7 @@ impl<const R: usize> Past<'_, R> {
     /// # Safety
     /// As [`Past::attend`].
     #[inline(always)]
-    unsafe fn runs<S: Lanes, const MR: usize, const G: usize>(
+    unsafe fn runs<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
         &self,
         s: S,
         mut acc: [[S::F32; G]; MR],
@@ -416,8 +438,7 @@ impl<const R: usize> Past<'_, R> {
         while start < end {
             let slot = slots[start];
             let at = |slot: u32, key: usize| {
-                let values = self.cache.values(slot as usize, self.kv_head);
-                values.wrapping_add((block.key + key) * row + column)
+                self.values_of::<N>(slot).wrapping_add((block.key + key) * row + column)
             };
             let mut run = run_of(&slots[start..]);
             // Values are asked for as far ahead, of the slot that they are in; behind the last ones, what
@@ -427,18 +448,14 @@ impl<const R: usize> Past<'_, R> {
                 at(later, start + ALONE)
             } else {
                 let near_end = end.saturating_sub(ALONE).max(part.start);
-                self.after_values::<S>(part, (start - near_end) * G * S::LANES)
+                self.after_values::<S, N>(part, (start - near_end) * G * S::LANES)
             };
-            let operands = Operands {
-                a: weights.as_ptr().wrapping_add(start),
-                a_row: KEY_BLOCK,
-                a_step: 1,
-                b: at(slot, start),
-                b_step: row,
-                b_vector: S::LANES,
-            };
+            let weights =
+                Rows { at: weights.as_ptr().wrapping_add(start), row: KEY_BLOCK, step: 1 };
+            let values = Stream { at: at(slot, start), step: row, vector: S::LANES };
+            let ahead = N::running(ahead, G, LINE);
             // SAFETY: these positions of the slot have been written.
-            acc = unsafe { tile_ahead(s, acc, run, operands, LinesAhead::running(ahead, G, LINE)) };
+            acc = unsafe { tile::<S, N, _, MR, G>(s, acc, run, weights, values, ahead) };
             start += run;
         }
         acc
@@ -447,19 +464,18 @@ impl<const R: usize> Past<'_, R> {
     /// What comes from memory while the last values of a part are multiplied, `offset` elements from where it
     /// begins: the first values of a query of its own, or the keys of the next head.
     #[inline(always)]
-    fn after_values<S: Lanes>(&self, part: Part, offset: usize) -> *const f32 {
+    fn after_values<S: Lanes, N: Numbers>(&self, part: Part, offset: usize) -> *const N::Number {
         let Part { block, column, query, start, .. } = part;
         let own = self.together(block);
         // The queries that share a part go on with the first one's own.
         let query = if start < own { query } else { query + 1 };
         if query < R && own < block.len {
             let row = value_row(S::LANES, self.heads[0].head_dim);
-            let values =
-                self.cache.values(self.slots[query][block.key + own] as usize, self.kv_head);
+            let values = self.values_of::<N>(self.slots[query][block.key + own]);
             return values.wrapping_add((block.key + own) * row + column + offset);
         }
         let next = self.next_slots.first().map_or(self.slots[0][block.key], |&next| next);
-        let keys = self.cache.keys(next as usize, self.next_kv_head);
+        let keys = self.cache.keys(next as usize, self.next_kv_head).cast::<N::Number>();
         keys.wrapping_add(offset + column * ALONE)
     }
 }

@@ -51,9 +51,9 @@ pub use packing::PackedMatrix;
 pub use storage::Storage;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
 
-pub(crate) use microkernel::{
-    Floats, Form, Lines, MAX_ROWS, Operands, Panels, Rows, multiply, tile, tile_ahead,
-};
+#[cfg(feature = "train")]
+pub(crate) use microkernel::Operands;
+pub(crate) use microkernel::{Ahead, Floats, Form, Lines, MAX_ROWS, Panels, Rows, Tile, multiply};
 pub(crate) use packing::Column;
 
 use crate::matrix::{Matrix, MatrixMut};

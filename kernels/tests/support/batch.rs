@@ -4,7 +4,7 @@
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
     AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
+    CacheStorage, CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
     attention_cached, attention_scratch, reference,
 };
 
@@ -51,7 +51,26 @@ pub struct Batch {
     pub weight_heads: Vec<usize>,
     /// Layout of the output.
     pub out_layout: usize,
+    /// Of a cache.
+    pub storage: CacheStorage,
 }
+
+/// The nearest number of 11 bits that is a multiple of `2^-24`, ties to even, and finite if `x` is: what a cache
+/// makes of it in [`CacheStorage::F16`].
+pub fn rounded_to_half(x: f32) -> f32 {
+    if !x.is_finite() {
+        return x;
+    }
+    let exact = f64::from(x.abs());
+    let exponent =
+        (0..).map(|e| e - 14).find(|&e| exact < f64::from(e + 1).exp2()).expect("finite");
+    let unit = f64::from(exponent - 10).exp2();
+    let nearest = (exact / unit).round_ties_even() * unit;
+    (nearest.min(65_504.0) as f32).copysign(x)
+}
+
+/// Words that are NaN as halves, and no number of a test as a float.
+pub const POISONED_HALVES: f32 = f32::from_bits(0x7e07_7e07);
 
 /// Output and weights, in memory that was full of poison.
 #[derive(Clone, Debug)]
@@ -118,6 +137,7 @@ impl Batch {
             fully_masked: FullyMasked::Zeros,
             weight_heads: Vec::new(),
             out_layout: 0,
+            storage: CacheStorage::F32,
         };
         for i in 0..batch.sequences.len() {
             let Sequence { query_start, query_len, key_start, key_len, .. } = batch.sequences[i];
@@ -200,17 +220,28 @@ impl Batch {
         output
     }
 
+    /// The same with keys and values that a cache keeps in sixteen bits, and that lose nothing there.
+    pub fn in_halves(mut self) -> Self {
+        self.storage = CacheStorage::F16;
+        for x in self.key.data.iter_mut().chain(&mut self.value.data) {
+            if !x.is_nan() {
+                *x = rounded_to_half(*x);
+            }
+        }
+        self
+    }
+
     /// Each sequence's valid keys and values in a slot of its own, last sequence first, written in
     /// two pieces; everything else in the cache is poison.
     pub fn cache(&self, isa: Isa) -> (CacheShape, Vec<f32>) {
         let longest = self.sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
+        let slots = self.sequences.len();
         let shape = CacheShape {
-            slots: self.sequences.len(),
-            capacity: longest + 3,
-            heads: self.kv_heads(),
-            head_dim: self.head_dim(),
+            storage: self.storage,
+            ..CacheShape::new(slots, longest + 3, self.kv_heads(), self.head_dim())
         };
-        let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+        let poison = if self.storage == CacheStorage::F16 { POISONED_HALVES } else { POISON };
+        let mut data = vec![poison; shape.len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("a buffer of that length");
         for (index, sequence) in self.sequences.iter().enumerate() {
             let slot = self.sequences.len() - 1 - index;

@@ -247,7 +247,7 @@ fn parts_on_an_executor(isa: Isa) -> Result<(), Failure> {
 /// Two keys in a cache, the second one in another slot: a query that sees one key gets its value, and
 /// one that finds both equally good the mean of both.
 fn a_cache(isa: Isa) -> Result<(), Failure> {
-    const SHAPE: CacheShape = CacheShape { slots: 2, capacity: 2, heads: 1, head_dim: 2 };
+    const SHAPE: CacheShape = CacheShape::new(2, 2, 1, 2);
     static KEY: [f32; 4] = [1.0, 0.0, 1.0, 0.0];
     static VALUE: [f32; 4] = [2.0, 4.0, 6.0, 8.0];
     static QUERY: [f32; 2] = [0.5, 3.0];

@@ -211,7 +211,7 @@ pub(crate) fn errors_name_what_is_wrong() {
     let expected = "a block of 2 rows from row 1 on does not fit a matrix of 2 rows";
     assert_eq!(text(matrix.block(1, 2)), expected);
     let isa = Isa::best();
-    let shape = CacheShape { slots: 1, capacity: 3, heads: 4, head_dim: 5 };
+    let shape = CacheShape::new(1, 3, 4, 5);
     let memory = vec![0.0; shape.len(isa).expect("small")];
     let cache = Cache::new(isa, shape, &memory).expect("the length");
     let expected = "head 4 was named, but the cache has 4 key-value heads";

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{Forms, FormsError};
+use simdformer::{CacheStorage, Forms, FormsError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -47,6 +47,8 @@ so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     --weights FORMS           how matrices are kept: stored (as in the checkpoint, the default), f32, bf16, f16, int8x16 or
                               int8: a quarter of the memory, and faster; with exceptions by name, as
                               int8,decoder.layers.*.feed_forward.outer=int8x16
+    --cache f32|f16           translate, summarize, transcribe: how keys and values are kept, f32 unless said otherwise;
+                              f16 is half the memory, faster for long texts and audio, and rounds them to 11 bits
     --threads N               1 unless said otherwise; the output is the same on any number
     --slots N                 texts that are run at a time, 32; windows of audio, 4
     --query QUERY             rerank: what the texts are to answer
@@ -90,6 +92,7 @@ pub(crate) struct Arguments {
     pub(crate) stream: bool,
     pub(crate) json: bool,
     pub(crate) weights: Forms,
+    pub(crate) cache: CacheStorage,
     pub(crate) threads: usize,
     pub(crate) slots: usize,
     pub(crate) summary: bool,
@@ -128,6 +131,7 @@ pub(crate) enum ArgumentError {
     NoValue(&'static str),
     Number { option: &'static str, found: String },
     Weights(FormsError),
+    Cache(String),
     NoModel,
     NoQuery,
     Task(String),
@@ -155,6 +159,7 @@ impl fmt::Display for ArgumentError {
                 write!(f, "{option}: expected a number above 0, found {found:?}")
             }
             Self::Weights(error) => write!(f, "--weights: {error}"),
+            Self::Cache(found) => write!(f, "--cache: expected f32 or f16, found {found:?}"),
             Self::NoModel => write!(f, "expected --model DIR"),
             Self::NoQuery => write!(f, "expected --query QUERY"),
             Self::Task(found) => {
@@ -192,6 +197,7 @@ pub(crate) fn parse(
         stream: false,
         json: false,
         weights: Forms::as_stored(),
+        cache: CacheStorage::F32,
         threads: 1,
         // What a decoder sees of a window of audio is as much as of fifty sentences.
         slots: if command == "transcribe" { 4 } else { 32 },
@@ -271,6 +277,14 @@ pub(crate) fn parse(
             }
             "--beams" => wanted.beams = Some(number("--beams")?),
             "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
+            "--cache" => {
+                let found = value("--cache")?.to_string_lossy().into_owned();
+                wanted.cache = match found.as_str() {
+                    "f32" => CacheStorage::F32,
+                    "f16" => CacheStorage::F16,
+                    _ => return Err(ArgumentError::Cache(found)),
+                };
+            }
             "--json" => wanted.json = true,
             _ if !generates => return Err(ArgumentError::Option { command, option: text }),
             "--from" => wanted.from = Some(value("--from")?.to_string_lossy().into_owned()),
@@ -331,6 +345,8 @@ mod tests {
                 "--weights: a form of weights must be stored, f32, bf16, f16, int8x16, int8, found \"int4\"",
             ),
             ("show --model x --weights int8", "show has no option --weights"),
+            ("embed --model x --cache f16", "embed has no option --cache"),
+            ("translate --model x --cache int8", "--cache: expected f32 or f16, found \"int8\""),
             ("translate --model x --bogus", "translate has no option --bogus"),
             ("embed --model x --json", "embed has no option --json"),
             ("translate --model x --table", "translate has no option --table"),

@@ -218,6 +218,7 @@ impl Runner<'_> {
         Limits {
             beams: options.sequences(),
             end_tokens: options.eos.len().max(1),
+            cache: self.arguments.cache,
             ..Limits::new(slots.min(encoded.len()), longest, target.min(positions).max(prefix + 1))
         }
     }

@@ -304,6 +304,7 @@ impl<'r> Runner<'r> {
         let limits = Limits {
             beams: options.sequences(),
             end_tokens: options.eos.len().max(1),
+            cache: self.arguments.cache,
             // The last token is not fed.
             ..Limits::new(windows, self.positions, positions.saturating_sub(1).max(1))
         };

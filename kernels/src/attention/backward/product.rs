@@ -1,14 +1,15 @@
 //! The GEMM tile of the gradients. As that of the forward, but for the loops: some closures of `core::array` stay
 //! calls in functions of so many tiles, and a call in the innermost loop takes every sum to memory and back.
 
-use crate::attention::product::{Stream, distance};
+use crate::attention::numbers::Stream;
+use crate::attention::product::distance;
 use crate::gemm::Operands;
 use crate::lanes::Lanes;
 
 /// `sums + A * B` of `depth` steps.
 ///
 /// # Safety
-/// As [`crate::gemm::tile`].
+/// As [`multiply`](crate::gemm::multiply).
 #[inline(always)]
 pub(super) unsafe fn tile<S: Lanes, const MR: usize, const G: usize>(
     s: S,
@@ -30,7 +31,7 @@ pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const G: usize>(
     sums: [[S::F32; G]; MR],
     depth: usize,
     operands: Operands,
-    next: Stream,
+    next: Stream<f32>,
 ) -> [[S::F32; G]; MR] {
     let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
     let ahead = distance(MR);
@@ -58,7 +59,7 @@ unsafe fn steps<S: Lanes, const MR: usize, const G: usize>(
     mut sums: [[S::F32; G]; MR],
     depth: usize,
     operands: Operands,
-    ahead: Option<Stream>,
+    ahead: Option<Stream<f32>>,
 ) -> [[S::F32; G]; MR] {
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
     let mut asked = ahead.map_or(core::ptr::null(), |ahead| ahead.at);
