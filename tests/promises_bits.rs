@@ -617,9 +617,9 @@ fn four_sessions_at_once_share_one_model() {
         let tasks = tasks(model);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let tasks = &tasks;
+                let (tasks, limits) = (&tasks, limits_for(&tasks));
                 scope.spawn(move || {
-                    let mut session = Session::new(model, limits_for(tasks)).expect("a session");
+                    let mut session = Session::new(model, limits).expect("a session");
                     for _ in 0..3 {
                         session.clear();
                         play_together(&format!("{what}, thread {thread}"), &mut session, tasks);

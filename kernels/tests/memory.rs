@@ -4,10 +4,10 @@ use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CachedSequence,
-    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, Weights, attention, attention_cached, attention_scratch, attention_step,
-    gemm,
+    Ancestry, AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CacheStorage,
+    CachedSequence, Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
+    attention_step, gemm,
 };
 
 #[cfg(unix)]
@@ -136,10 +136,11 @@ mod guard {
 
     #[test]
     fn the_cache_stays_between_guard_pages() {
-        for isa in all_isas() {
+        let storages = [CacheStorage::F32, CacheStorage::F16];
+        for (isa, storage) in all_isas().into_iter().flat_map(|isa| storages.map(|s| (isa, s))) {
             for head_dim in [1, 5, 16, 17, 64] {
                 for capacity in [1, 7, 16, 33, 260] {
-                    let shape = CacheShape::new(2, capacity, 2, head_dim);
+                    let shape = CacheShape { storage, ..CacheShape::new(2, capacity, 2, head_dim) };
                     let mut random = Random::new(10);
                     let key = Tensor::filled([capacity, 2, head_dim], 0, &mut random);
                     let value = Tensor::filled([capacity, 2, head_dim], 0, &mut random);

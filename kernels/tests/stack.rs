@@ -14,9 +14,9 @@ use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
     Ancestry, AttentionOptions, AttentionOutput, Bias, ByteMatrix, ByteRows, Cache, CacheMut,
-    CacheShape, CachedSequence, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix,
-    MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Storage, Weights,
-    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_bytes,
+    CacheShape, CacheStorage, CachedSequence, Epilogue, Executor, FullyMasked, Heads, HeadsMut,
+    Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Storage,
+    Weights, attention, attention_cached, attention_scratch, attention_step, gemm, gemm_bytes,
     gemm_unpacked,
 };
 
@@ -220,16 +220,21 @@ fn attentions() {
         };
         let floats = attention_scratch(isa, &[sequence], kv_heads, head_dim).expect("small");
         let mut scratch = vec![0.0; floats];
-        let shape = CacheShape::new(2, keys, kv_heads, head_dim);
-        let mut data = vec![0.0; shape.len(isa).expect("small")];
-        let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
-        for slot in 0..2 {
-            check(isa, "writing a cache", OTHERS, || {
-                cache.write(slot, 0, key, key).expect("a place");
-                cache.append(&[0; 300], &[7; 300], key, key).expect("places");
-            });
-        }
-        let cache = Cache::new(isa, shape, &data).expect("the length");
+        let [floats, halves] = [CacheStorage::F32, CacheStorage::F16].map(|storage| {
+            let shape = CacheShape { storage, ..CacheShape::new(2, keys, kv_heads, head_dim) };
+            let mut data = vec![0.0; shape.len(isa).expect("small")];
+            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+            for slot in 0..2 {
+                check(isa, "writing a cache", OTHERS, || {
+                    cache.write(slot, 0, key, key).expect("a place");
+                    cache.append(&[0; 300], &[7; 300], key, key).expect("places");
+                });
+            }
+            (shape, data)
+        });
+        let caches = [floats, halves];
+        let caches =
+            caches.each_ref().map(|(s, data)| Cache::new(isa, *s, data).expect("the length"));
         // As many values in one direction as in the other.
         let zero = keys.max(queries) - 1;
         for (causal, biased) in [(false, 0), (true, 0), (true, 1), (false, 2)] {
@@ -258,27 +263,31 @@ fn attentions() {
             });
             let cached =
                 CachedSequence { query_start: 0, query_len: queries, slot: 1, key_len: keys };
-            check(isa, "attention from a cache", ATTENTION, || {
-                attention_cached(
-                    query,
-                    &cache,
-                    &[cached],
-                    &options,
-                    output(&mut out, &mut weights, &query, &all),
-                    SERIAL,
-                )
-                .expect("a fit");
-            });
+            for cache in &caches {
+                check(isa, "attention from a cache", ATTENTION, || {
+                    attention_cached(
+                        query,
+                        cache,
+                        &[cached],
+                        &options,
+                        output(&mut out, &mut weights, &query, &all),
+                        SERIAL,
+                    )
+                    .expect("a fit");
+                });
+            }
         }
         let lens = vec![keys as u32; queries];
         let slots: Vec<u32> = (0..keys as u32).map(|j| j / 3 % 2).collect();
-        let out = &mut out;
-        check(isa, "a step of attention", ATTENTION, || {
-            let ancestry = Ancestry { lens: &lens, slots: &slots, stride: 0 };
-            let options = AttentionOptions::new(head_dim);
-            let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("room");
-            attention_step(query, &cache, ancestry, &options, out, SERIAL).expect("a fit");
-        });
+        for cache in &caches {
+            let out = &mut out;
+            check(isa, "a step of attention", ATTENTION, || {
+                let ancestry = Ancestry { lens: &lens, slots: &slots, stride: 0 };
+                let options = AttentionOptions::new(head_dim);
+                let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("room");
+                attention_step(query, cache, ancestry, &options, out, SERIAL).expect("a fit");
+            });
+        }
     }
 }
 

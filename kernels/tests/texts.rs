@@ -7,9 +7,9 @@ use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
 use simdformer_kernels::screen::{Product, Screen};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, Epilogue,
-    Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
-    Residual, Sequence, Team, Weights, attention, attention_scratch,
+    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CacheStorage,
+    Epilogue, Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix,
+    Parallelism, Qkv, Residual, Sequence, Team, Weights, attention, attention_scratch,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -205,6 +205,11 @@ fn debug_shows_shapes_and_no_elements() {
          residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
     );
     show(&Cache::new(isa, shape, &data).expect("room"), "Cache(2 slots of 16 x 2 x 8, scalar)");
+    let halves = CacheShape { storage: CacheStorage::F16, ..shape };
+    show(
+        &Cache::new(isa, halves, &data).expect("room"),
+        "Cache(2 slots of 16 x 2 x 8 in f16, scalar)",
+    );
     show(
         &CacheMut::new(isa, shape, &mut more).expect("room"),
         "CacheMut(2 slots of 16 x 2 x 8, scalar)",

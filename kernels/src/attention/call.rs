@@ -307,7 +307,7 @@ impl PanelKernel for Blocks<'_> {
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         match self.call.storage {
-            CacheStorage::F32 => self.attend::<S, Full, NV>(s),
+            CacheStorage::F32 => s.outlined(InForm::<_, Full, NV>::new(self)),
             CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
                 s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
             }
@@ -341,7 +341,7 @@ trait InAnyForm {
     fn attend<S: Lanes, N: Numbers, const NV: usize>(self, s: S);
 }
 
-/// Such a kernel in one form, as a function of its own.
+/// Such a kernel in one form, as a function of its own: on the stack are the scores of one form, not of all.
 struct InForm<K, N, const NV: usize>(K, PhantomData<N>);
 
 impl<K, N, const NV: usize> InForm<K, N, NV> {
@@ -385,7 +385,7 @@ impl PanelKernel for Steps<'_> {
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
         match self.cache.shape().storage {
-            CacheStorage::F32 => self.attend::<S, Full, NV>(s),
+            CacheStorage::F32 => s.outlined(InForm::<_, Full, NV>::new(self)),
             CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
                 s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
             }
