@@ -7,7 +7,7 @@ use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head::Head;
 use super::heads::{Heads, HeadsMut};
-use super::numbers::{CacheStorage, Converted, Full, Half, Numbers, OneByOne};
+use super::numbers::{CacheStorage, Converted, Full, Half, Numbers, OneByOne, Widen};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::{self, Attend, MOST_ROWS, Past};
@@ -265,7 +265,8 @@ impl<'a> Call<'a> {
         }
         let blocks = longest.div_ceil(block);
         chunked(sequences * heads * blocks, work, parallelism, &|range| {
-            isa.dispatch(Blocks { call: self, source, heads, block, blocks, range });
+            let blocks = Blocks { call: self, source, heads, block, blocks, range };
+            dispatch(isa, self.storage, blocks);
         });
     }
 
@@ -277,7 +278,7 @@ impl<'a> Call<'a> {
         let first = head * self.group * blocks;
         let range = first..first + self.group * blocks;
         let source = &|_, _| source;
-        isa.dispatch(Blocks { call: self, source, heads, block, blocks, range });
+        dispatch(isa, self.storage, Blocks { call: self, source, heads, block, blocks, range });
     }
 }
 
@@ -290,30 +291,6 @@ struct Blocks<'a> {
     block: usize,
     blocks: usize,
     range: Range<usize>,
-}
-
-impl Kernel for Blocks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        s.with_panels(self);
-    }
-}
-
-impl PanelKernel for Blocks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes, const NV: usize>(self, s: S) {
-        match self.call.storage {
-            CacheStorage::F32 => s.outlined(InForm::<_, Full, NV>::new(self)),
-            CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
-                s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
-            }
-            CacheStorage::F16 => s.outlined(InForm::<_, Half<Converted>, NV>::new(self)),
-        }
-    }
 }
 
 impl InAnyForm for Blocks<'_> {
@@ -337,26 +314,72 @@ impl InAnyForm for Blocks<'_> {
 }
 
 /// What reads keys and values of a form that is known when it runs.
-trait InAnyForm {
+pub(super) trait InAnyForm {
     fn attend<S: Lanes, N: Numbers, const NV: usize>(self, s: S);
 }
 
-/// Such a kernel in one form, as a function of its own: on the stack are the scores of one form, not of all.
-struct InForm<K, N, const NV: usize>(K, PhantomData<N>);
-
-impl<K, N, const NV: usize> InForm<K, N, NV> {
-    #[inline(always)]
-    fn new(kernel: K) -> Self {
-        Self(kernel, PhantomData)
+/// Runs `kernel` on keys and values of `storage`. Each form is entered by itself: on the stack are the scores of
+/// one, not of all.
+pub(super) fn dispatch<K: InAnyForm>(isa: Isa, storage: CacheStorage, kernel: K) {
+    match storage {
+        CacheStorage::F32 => isa.dispatch(OfFloats(kernel)),
+        CacheStorage::F16 => isa.dispatch(OfHalves(kernel)),
     }
 }
 
-impl<K: InAnyForm, N: Numbers, const NV: usize> Kernel for InForm<K, N, NV> {
+struct OfFloats<K>(K);
+
+impl<K: InAnyForm> Kernel for OfFloats<K> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        self.0.attend::<S, N, NV>(s);
+        s.with_panels(self);
+    }
+}
+
+impl<K: InAnyForm> PanelKernel for OfFloats<K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        self.0.attend::<S, Full, NV>(s);
+    }
+}
+
+struct OfHalves<K>(K);
+
+impl<K: InAnyForm> Kernel for OfHalves<K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        s.with_panels(self);
+    }
+}
+
+impl<K: InAnyForm> PanelKernel for OfHalves<K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes, const NV: usize>(self, s: S) {
+        if const { S::MAY_LACK_F16 } && !s.converts_f16() {
+            s.outlined(Widened::<_, OneByOne, NV>(self.0, PhantomData));
+        } else {
+            s.outlined(Widened::<_, Converted, NV>(self.0, PhantomData));
+        }
+    }
+}
+
+/// [`OfHalves`] that are widened in one way, as a function of its own.
+struct Widened<K, W, const NV: usize>(K, PhantomData<W>);
+
+impl<K: InAnyForm, W: Widen, const NV: usize> Kernel for Widened<K, W, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Lanes>(self, s: S) {
+        self.0.attend::<S, Half<W>, NV>(s);
     }
 }
 
@@ -368,30 +391,6 @@ pub(super) struct Steps<'a> {
     /// Rows in a unit.
     pub(super) unit: usize,
     pub(super) range: core::ops::Range<usize>,
-}
-
-impl Kernel for Steps<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        s.with_panels(self);
-    }
-}
-
-impl PanelKernel for Steps<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes, const NV: usize>(self, s: S) {
-        match self.cache.shape().storage {
-            CacheStorage::F32 => s.outlined(InForm::<_, Full, NV>::new(self)),
-            CacheStorage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
-                s.outlined(InForm::<_, Half<OneByOne>, NV>::new(self))
-            }
-            CacheStorage::F16 => s.outlined(InForm::<_, Half<Converted>, NV>::new(self)),
-        }
-    }
 }
 
 impl InAnyForm for Steps<'_> {

@@ -69,7 +69,7 @@ pub use prefill::attention_scratch;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
-use call::{Call, Source, Steps, chunked, count_tasks, estimate_work, rows_of_unit};
+use call::{Call, Source, Steps, chunked, count_tasks, dispatch, estimate_work, rows_of_unit};
 use panels::{head_floats, value_row};
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
@@ -330,7 +330,8 @@ pub fn attention_step(
     let unit = rows_of_unit(query.tokens(), query.heads(), parallelism.threads());
     let tasks = query.tokens().div_ceil(unit) * query.heads();
     chunked(tasks, work, parallelism, &|range| {
-        isa.dispatch(Steps { call: &call, cache: *cache, ancestry, unit, range });
+        let steps = Steps { call: &call, cache: *cache, ancestry, unit, range };
+        dispatch(isa, shape.storage, steps);
     });
     Ok(())
 }
