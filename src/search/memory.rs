@@ -1,6 +1,7 @@
 //! Everything a search remembers, laid out in the caller's words.
 
 use super::options::{SearchLimits, SearchOptions, Strategy};
+use super::prepare::{SCRATCHES, result_words};
 use super::processors::scratch_words;
 
 /// The numbers that decide how much memory there is and what lies where.
@@ -49,6 +50,16 @@ impl Shape {
             candidates: candidates(options.eos.len(), width / groups),
             ..Self::of_limits(limits)
         }
+    }
+
+    /// Words that the processors of one row work in.
+    pub(super) fn scratch_words(&self) -> usize {
+        scratch_words(self.vocabulary, self.target.max(self.source))
+    }
+
+    /// How often these words are there.
+    fn scratches(&self) -> usize {
+        SCRATCHES.min(self.sentences.saturating_mul(self.width))
     }
 
     /// Beams of one group.
@@ -180,8 +191,10 @@ memory! { shape;
     /// token of their drafts.
     row_start: u32 = [shape.sentences, shape.width];
 
-    /// For processors and draws.
-    scratch: u32 = [scratch_words(shape.vocabulary, shape.target.max(shape.source))];
+    /// `[row]` what has been found out about it beforehand; see [`super::prepare`].
+    prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)?];
+    /// For processors and draws of as many threads.
+    scratch: u32 = [shape.scratches(), shape.scratch_words()];
 }
 
 impl Memory<'_> {
