@@ -10,8 +10,12 @@ use super::heads::Heads;
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
+use crate::parallel::Parallelism;
 use crate::shared::SharedMut;
 use core::fmt;
+
+/// Lines of keys that are appended by one thread: some microseconds.
+const MIN_APPENDED_TO_FORK: usize = 2048;
 
 /// The dimensions of a cache of keys and values.
 ///
@@ -222,6 +226,7 @@ impl<'a> CacheMut<'a> {
             key,
             value,
             places: Places::Run { slot, position },
+            heads: (0, self.shape.heads),
         });
         Ok(())
     }
@@ -239,6 +244,23 @@ impl<'a> CacheMut<'a> {
         key: Heads<'_>,
         value: Heads<'_>,
     ) -> Result<(), AttentionError> {
+        self.append_with(slots, positions, key, value, Parallelism::Serial)
+    }
+
+    /// [`CacheMut::append`], by several threads: each writes heads of its own. It is worth it as a token's key
+    /// goes to as many lines of memory as a head has elements, which have not been touched since the
+    /// token before.
+    ///
+    /// # Errors
+    /// As [`CacheMut::append`].
+    pub fn append_with(
+        &mut self,
+        slots: &[u32],
+        positions: &[u32],
+        key: Heads<'_>,
+        value: Heads<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), AttentionError> {
         self.check_shapes(&key, &value)?;
         for found in [slots.len(), positions.len()] {
             if found != key.tokens() {
@@ -248,14 +270,17 @@ impl<'a> CacheMut<'a> {
         for (&slot, &position) in slots.iter().zip(positions) {
             self.check_place(slot as usize, position as usize, 1)?;
         }
-        self.isa.dispatch(Write {
-            shape: self.shape,
-            isa: self.isa,
-            data: SharedMut::new(self.data),
-            key,
-            value,
-            places: Places::Each { slots, positions },
-        });
+        let CacheShape { heads, head_dim, .. } = self.shape;
+        let (isa, places) = (self.isa, Places::Each { slots, positions });
+        let data = SharedMut::new(self.data);
+        let all = Write { shape: self.shape, isa, data, key, value, places, heads: (0, heads) };
+        if parallelism.threads() == 1 || slots.len() * heads * head_dim < MIN_APPENDED_TO_FORK {
+            isa.dispatch(all);
+        } else {
+            parallelism.for_each(heads, &|head| {
+                isa.dispatch(Write { heads: (head, head + 1), ..all });
+            });
+        }
         Ok(())
     }
 
@@ -314,11 +339,13 @@ fn write_shape(
     write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}, {isa})")
 }
 
+#[derive(Clone, Copy)]
 enum Places<'a> {
     Run { slot: usize, position: usize },
     Each { slots: &'a [u32], positions: &'a [u32] },
 }
 
+#[derive(Clone, Copy)]
 struct Write<'a> {
     shape: CacheShape,
     isa: Isa,
@@ -326,6 +353,8 @@ struct Write<'a> {
     key: Heads<'a>,
     value: Heads<'a>,
     places: Places<'a>,
+    /// The first head that is written, and the one after the last: no other memory is.
+    heads: (usize, usize),
 }
 
 impl Kernel for Write<'_> {
@@ -341,7 +370,7 @@ impl Kernel for Write<'_> {
             Places::Each { slots, positions } => {
                 let place = |i: usize| (slots[i] as usize, positions[i] as usize);
                 if !slots.is_empty() {
-                    self.ask(s, place(0), 0);
+                    self.ask(s, place(0), self.heads.0);
                 }
                 for i in 0..slots.len() {
                     let next = (i + 1 < slots.len()).then(|| place(i + 1));
@@ -355,7 +384,7 @@ impl Kernel for Write<'_> {
 impl Write<'_> {
     /// Writes token `token` to its slot and position. A key goes to one lane of each line of its panel,
     /// lines that were last touched a whole pass over the weights ago: those of the next head, or of
-    /// head 0 at `next`, are asked for meanwhile.
+    /// the first at `next`, are asked for meanwhile.
     #[inline(always)]
     fn put_one<S: Lanes>(
         &self,
@@ -364,11 +393,12 @@ impl Write<'_> {
         (slot, position): (usize, usize),
         next: Option<(usize, usize)>,
     ) {
-        for head in 0..self.shape.heads {
-            if head + 1 < self.shape.heads {
+        let (first, end) = self.heads;
+        for head in first..end {
+            if head + 1 < end {
                 self.ask(s, (slot, position), head + 1);
             } else if let Some(next) = next {
-                self.ask(s, next, 0);
+                self.ask(s, next, first);
             }
             self.put_head(s, slot, position, token..token + 1, head);
         }
@@ -392,7 +422,7 @@ impl Write<'_> {
     /// Writes `tokens` from `position` of `slot` on.
     #[inline(always)]
     fn put<S: Lanes>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
-        for head in 0..self.shape.heads {
+        for head in self.heads.0..self.heads.1 {
             self.put_head(s, slot, position, tokens.clone(), head);
         }
     }
@@ -410,7 +440,8 @@ impl Write<'_> {
         let Self { shape, isa, data, key, value, .. } = self;
         let row = value_row(S::LANES, shape.head_dim);
         // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
-        // buffer was checked against its shape.
+        // buffer was checked against its shape; of several tasks each has heads of its own, whose keys and
+        // values are apart in every slot.
         unsafe {
             let keys = data.as_ptr().add(shape.keys_at(*isa, slot, head));
             write_keys(s, key, head, tokens.clone(), position, keys);
