@@ -1,8 +1,18 @@
 //! Everything a search remembers, laid out in the caller's words.
 
 use super::options::{SearchLimits, SearchOptions, Strategy};
-use super::prepare::{SCRATCHES, result_words};
 use super::processors::scratch_words;
+
+/// Rows that are filtered at once, at most: each needs scratch of two words a score.
+const SCRATCHES: usize = 4;
+
+/// Words before the lists of a result.
+pub(super) const HEAD: usize = 3;
+
+/// Words of the result of a row: what it is, two numbers, the scores of the best continuations, these.
+pub(super) fn result_words(candidates: usize) -> Option<usize> {
+    candidates.checked_mul(2)?.checked_add(HEAD)
+}
 
 /// The numbers that decide how much memory there is and what lies where.
 #[derive(Clone, Copy, Debug)]

@@ -11,29 +11,18 @@ use simdformer_kernels::Parallelism;
 use super::error::SearchError;
 use super::filters::{draw, most_probable};
 use super::logits::{Shift, TopK, argmax, below_infinity, log_softmax, normalizer};
-use super::memory::{Memory, Shape};
+use super::memory::{HEAD, Memory, Shape, result_words};
 use super::options::{SearchOptions, Strategy};
 use super::pipeline::{Hooks, OnToken, Pipeline};
 use super::processors::Context;
 use super::random::uniform;
 use super::search::{ACTIVE, NONE, Progress, Search};
 
-/// Rows that are filtered at once, at most: each needs scratch of two words a score.
-pub(super) const SCRATCHES: usize = 4;
-
 /// Tasks of one step, at most.
 const TASKS: usize = 32;
 
 /// Scores of one task at least: some microseconds, enough to pay for handing it over.
 const TASK: usize = 1 << 13;
-
-/// Words before the lists of a result.
-const HEAD: usize = 3;
-
-/// Words of the result of a row: what it is, two numbers, the scores of the best continuations, these.
-pub(super) fn result_words(candidates: usize) -> Option<usize> {
-    candidates.checked_mul(2)?.checked_add(HEAD)
-}
 
 /// What a row is known to be.
 #[derive(Clone, Copy, Debug)]
