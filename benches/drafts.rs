@@ -173,7 +173,7 @@ fn trained(folder: &str, sources: &str) {
         ..model.config().search_options()
     };
     println!("rows  drafts             tok/s  of plain  steps  drafted  accepted");
-    for rows in [1, 4] {
+    for rows in [1, 2, 4] {
         let limits = Limits { draft_tokens: 32, ..Limits::new(rows, longest, 2 * longest + 1) };
         let work = |model| Work {
             session: Session::new(model, limits).expect("a session"),

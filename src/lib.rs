@@ -117,8 +117,8 @@ pub use model::{
     Requirements, WeightForm,
 };
 pub use session::{
-    Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given, Limits,
-    ModelDrafter, ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source,
+    Asked, Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given,
+    Limits, ModelDrafter, ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source,
     SourceError, StepRow, Stop, Threads, Verified, Watched,
 };
 pub use simdformer_kernels as kernels;

@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams, Plan,
-    Session, SessionError, Source, Stop, WeightForm,
+    Asked, Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams,
+    Plan, Session, SessionError, Source, Stop, WeightForm,
 };
 
 /// Each source with a drafter's help, and what it came to.
@@ -229,6 +229,95 @@ fn a_model_can_draft() {
             }
         }
     }
+}
+
+/// What is guessed for several sentences in one pass is what is guessed for each alone.
+#[test]
+fn a_model_drafts_for_several_as_for_each() {
+    let model = model(Family::Marian);
+    let options = SearchOptions { min_new_tokens: 3, ..options(&model) };
+    let (start, vocabulary) = (options.start, model.config().target_vocab);
+    let mut random = Random(77);
+    for (sentences, draft_tokens, most) in [(4, 4, 5), (4, 1, 3), (4, 0, 8), (2, 3, 2), (1, 2, 4)] {
+        let limits = Limits { draft_tokens, ..Limits::new(sentences, 9, 12) };
+        let drafter = || {
+            let session = Session::new(&model, limits).expect("a session");
+            ModelDrafter::new(session, &options, most).at_most(5)
+        };
+        let mut together = drafter();
+        let mut alone: [_; 5] = core::array::from_fn(|_| drafter());
+        let sources: Vec<Vec<u32>> = (0..5).map(|i| random.ids(3 + i, vocabulary - 1)).collect();
+        let mut targets: Vec<Vec<u32>> = vec![vec![start]; 5];
+        for _ in 0..7 {
+            let mut drafts = [[u32::MAX; 6]; 5];
+            // As many as there is room for are guessed at, and one more that may not be.
+            let count = (sentences + 1).min(5);
+            let mut asked: Vec<Asked<'_>> = drafts[..count]
+                .iter_mut()
+                .enumerate()
+                .map(|(index, draft)| Asked {
+                    context: DraftContext {
+                        index,
+                        source: &sources[index],
+                        target: &targets[index],
+                        prompt_len: 1,
+                        living: count,
+                        ..DraftContext::default()
+                    },
+                    draft: &mut draft[..6 - index],
+                    found: 99,
+                })
+                .collect();
+            together.draft_all(&mut asked);
+            let found: Vec<Vec<u32>> =
+                asked.iter().map(|asked| asked.draft[..asked.found].to_vec()).collect();
+            for (index, found) in found.iter().enumerate() {
+                let mut draft = [u32::MAX; 6];
+                let context = DraftContext {
+                    index,
+                    source: &sources[index],
+                    target: &targets[index],
+                    prompt_len: 1,
+                    living: count,
+                    ..DraftContext::default()
+                };
+                let len = alone[index].draft(&context, &mut draft[..6 - index]);
+                if index < sentences.min(4) {
+                    assert_eq!(found, &draft[..len], "{sentences} {draft_tokens} {most}");
+                } else {
+                    assert!(found.is_empty() || found == &draft[..len]);
+                }
+            }
+            // Some are right, some in part, some go another way.
+            for (target, found) in targets.iter_mut().zip(&found) {
+                target.extend(&found[..random.below(found.len() + 1)]);
+                target.push(random.ids(1, vocabulary - 1)[0]);
+            }
+        }
+    }
+}
+
+/// Of a pair the second is asked where the first knows nothing, whatever their order becomes.
+#[test]
+fn a_pair_is_asked_for_several() {
+    let targets = [[2, 30, 31, 9, 30], [2, 40, 41, 9, 40], [2, 50, 51, 52, 53]];
+    let given: [&[u32]; 3] = [&[], &[40, 41, 9, 40, 7, 8], &[]];
+    let mut pair = (Given(&given), NGrams { shortest: 1 });
+    let mut drafts = [[0; 3]; 3];
+    let mut asked: Vec<Asked<'_>> = targets
+        .iter()
+        .zip(&mut drafts)
+        .enumerate()
+        .map(|(index, (target, draft))| Asked {
+            context: DraftContext { index, target, prompt_len: 1, ..DraftContext::default() },
+            draft,
+            found: 0,
+        })
+        .collect();
+    pair.draft_all(&mut asked);
+    asked.sort_by_key(|asked| asked.context.index);
+    let found: Vec<&[u32]> = asked.iter().map(|asked| &asked.draft[..asked.found]).collect();
+    assert_eq!(found, [&[31, 9, 30][..], &[7, 8], &[]]);
 }
 
 #[test]

@@ -9,12 +9,12 @@ use crate::random_model::{Dims, Random};
 use pool::Pool;
 use simdformer::config::Family;
 use simdformer::kernels::{Executor, Isa};
-use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
+use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
 use simdformer::{Event, Limits, Model, Session, Source, Threads};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const VOCABULARY: usize = 3001;
+const VOCABULARY: usize = 5003;
 const TARGET: usize = 12;
 
 /// Wide enough that every product is cut for threads.
@@ -31,7 +31,7 @@ fn model(isa: Isa) -> Model {
 /// For each source: the tokens of its hypotheses and the bits of their scores.
 type Answers = Vec<Vec<(Vec<u32>, u64)>>;
 
-/// Greedy and beam search of nine sources, three at a time.
+/// All kinds of search of nine sources, three at a time.
 fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
     let mut random = Random(31);
     let sources: Vec<Vec<u32>> =
@@ -40,10 +40,18 @@ fn translate<'a>(model: &'a Model, threads: Threads<'a>) -> Answers {
     let limits = Limits { beams: 4, ..Limits::new(3, 20, TARGET + 2) };
     let mut session = Session::new(model, limits).expect("a session");
     session.set_threads(threads);
-    let mut answers = vec![Vec::new(); 2 * sources.len()];
-    for (index, strategy) in
-        [Strategy::Greedy, Strategy::Beam(BeamOptions::default())].into_iter().enumerate()
-    {
+    let sample = SampleOptions { top_k: Some(40), top_p: Some(0.9), ..SampleOptions::default() };
+    let sampled = BeamOptions { sample: Some(sample.clone()), ..BeamOptions::default() };
+    let strategies = [
+        Strategy::Greedy,
+        Strategy::Beam(BeamOptions::default()),
+        Strategy::Beam(BeamOptions { groups: 2, ..BeamOptions::default() }),
+        Strategy::Beam(sampled),
+        Strategy::Sample(SampleOptions::default()),
+        Strategy::Sample(sample),
+    ];
+    let mut answers = vec![Vec::new(); strategies.len() * sources.len()];
+    for (index, strategy) in strategies.into_iter().enumerate() {
         let options = SearchOptions {
             num_return_sequences: if index == 0 { 1 } else { 4 },
             strategy,

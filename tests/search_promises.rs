@@ -4,7 +4,8 @@
 
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
-use crate::toy::{Toy, hash, run, run_until};
+use crate::toy::{Toy, hash, run, run_on, run_until};
+use simdformer::kernels::{Executor, Parallelism};
 use simdformer::search::*;
 
 fn all_strategies() -> Vec<SearchOptions> {
@@ -79,6 +80,67 @@ fn a_sentence_does_not_see_the_others() {
             }
         }
         assert_eq!(together[3].hypotheses[0].0[0], 6, "the sentence's own forced token");
+    }
+}
+
+/// Threads that are started for each call.
+struct Scoped(usize);
+
+impl Executor for Scoped {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for first in 0..self.0 {
+                scope.spawn(move || (first..tasks).step_by(self.0).for_each(task));
+            }
+        });
+    }
+}
+
+/// A vocabulary of which few rows make a task, and of which one row is one.
+#[test]
+fn threads_change_nothing() {
+    let prefixes: [&[u32]; 5] = [&[], &[3], &[2, 5, 7], &[], &[9, 9]];
+    let rules = |options| SearchOptions {
+        repetition_penalty: 1.2,
+        suppress: vec![30],
+        bad_words: vec![vec![9], vec![6, 6]],
+        renormalize: true,
+        scores: true,
+        ..options
+    };
+    let plain = all_strategies();
+    let ruled = plain.clone().into_iter().map(rules);
+    for options in plain.iter().cloned().chain(ruled) {
+        for vocabulary in [1200, 9001] {
+            let sentences = |count: u32, broken: Option<u32>| -> Vec<(Toy, Request<'_>)> {
+                let sentence = |i| {
+                    let prefix = prefixes[i as usize];
+                    let forced_bos = (i == 3).then_some(6);
+                    let stream = u64::from(100 + i);
+                    let scale = if broken == Some(i) { f32::NAN } else { 1.0 };
+                    let request = Request { prefix, stream, forced_bos, ..Request::default() };
+                    (Toy { vocabulary, scale, end: 4.0, ..toy(i) }, request)
+                };
+                (0..count).map(sentence).collect()
+            };
+            let broken = sentences(3, Some(1));
+            for (sentences, stop_after) in
+                [(sentences(5, None), usize::MAX), (sentences(2, None), 3), (broken, usize::MAX)]
+            {
+                let serial = run_until(&options, &sentences, 9, stop_after);
+                assert_eq!(serial.is_err(), sentences[1].0.scale.is_nan());
+                for threads in [1, 2, 3, 7] {
+                    let executor = Scoped(threads);
+                    let threads = Parallelism::Executor(&executor);
+                    let found = run_on(threads, &options, &sentences, 9, stop_after);
+                    assert_eq!(found, serial, "{threads:?} {options:?}");
+                }
+            }
+        }
     }
 }
 

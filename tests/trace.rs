@@ -4,7 +4,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
-use simdformer::{Limits, Model, Sentence, Session, SessionError, StepRow, Threads};
+use simdformer::{Limits, Model, Sentence, Session, SessionError, StepRow, Threads, Verified};
 use std::path::Path;
 
 /// One view, copied.
@@ -215,6 +215,87 @@ fn the_weights_shown_are_those_that_made_the_context() {
                         let error = (a[i][c] + b[i][c] - x).abs();
                         assert!(error <= 1e-6 * (a[i][c].abs() + b[i][c].abs()), "{error}");
                     }
+                }
+            }
+        }
+    }
+}
+
+/// What a draft shows: where it is right, the steps; where not, no step after shows it.
+#[test]
+fn a_draft_shows_what_steps_show() {
+    let target = [1, 4, 2, 0, 3];
+    for folder in FOLDERS {
+        for isa in Isa::available() {
+            let model = model(folder, isa);
+            let vocabulary = model.config().target_vocab;
+            // A fork, so that what a token sees lies in several slots.
+            let begin = |session: &mut Session<'_>| {
+                let mut sentences = [Sentence::default(); 2];
+                session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
+                let row = session.start(sentences[1]).expect("a row");
+                session.step(&[StepRow { row, token: 6 }]).expect("stepped");
+                let fork = session.fork(row).expect("a fork");
+                session.step(&[StepRow { row, token: 9 }]).expect("stepped");
+                fork
+            };
+            let limits = Limits { draft_tokens: 4, ..limits() };
+            let mut session = Session::new(&model, limits).expect("a session");
+            let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+            let (mut steps, mut logits) = (Keep::default(), Vec::new());
+            let row = begin(&mut session);
+            let mut watched = session.watch(&mut steps, &mut scratch).expect("room");
+            for token in target {
+                logits.push(bits(watched.step(&[StepRow { row, token }]).expect("stepped")));
+            }
+            for right in 0..target.len() {
+                let mut draft: Vec<u32> = target[1..].to_vec();
+                if let Some(wrong) = draft.get_mut(right) {
+                    *wrong = (*wrong + 1) % vocabulary as u32;
+                }
+                let mut session = Session::new(&model, limits).expect("a session");
+                let row = begin(&mut session);
+                let mut keep = Keep::default();
+                let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+                let mut found = Vec::new();
+                let mut choose = |at: usize, row: &mut [f32]| {
+                    assert_eq!(at, found.len());
+                    found.push(bits(row));
+                    row.fill(f32::NAN);
+                    Ok(target.get(at + 1).copied())
+                };
+                let first = StepRow { row, token: target[0] };
+                let verified = watched.verify(first, &draft, &mut choose).expect("verified");
+                let next = target.get(right + 1).copied();
+                assert_eq!(verified, Verified { accepted: right, next });
+                assert_eq!(found, logits[..=right]);
+                let mut after = Keep::default();
+                let mut watched = session.watch(&mut after, &mut scratch).expect("room");
+                for &token in &target[right + 1..] {
+                    let step = watched.step(&[StepRow { row, token }]).expect("stepped");
+                    found.push(bits(step));
+                }
+                assert_eq!(found, logits);
+                // What was accepted is shown by the draft, the rest by the steps after it.
+                for step in &steps.0 {
+                    let of = |s: &&Seen| {
+                        let rows = s.position..s.position + s.data.len();
+                        s.stage == step.stage
+                            && s.place == step.place
+                            && rows.contains(&step.position)
+                    };
+                    let accepted = step.position <= 1 + right;
+                    let part = if accepted { &keep } else { &after };
+                    let seen = part.0.iter().find(of).expect("shown");
+                    assert_eq!((seen.sentence, seen.row), (step.sentence, step.row));
+                    assert_eq!(
+                        bits(&seen.data[step.position - seen.position][..step.columns]),
+                        bits(&step.data[0]),
+                        "{folder} {isa} {} {:?} at {}, {right} right",
+                        step.stage,
+                        step.place,
+                        step.position
+                    );
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! depends on how many threads there are; who runs a task therefore cannot change a bit of the
 //! result. No thread is started here and no pool is configured.
 
+use crate::shared::SharedMut;
 use core::fmt;
 
 /// How a kernel may spread its work.
@@ -65,6 +66,31 @@ impl Parallelism<'_> {
             Self::Team(team) => team.threads(),
             Self::Executor(executor) => executor.threads().clamp(1, executor::MOST_THREADS),
         }
+    }
+
+    /// Calls `task` once with each of `items` and its index, in any order, and returns when all are done: for
+    /// the caller's own work between kernels, cut into parts that share nothing that is written. Each
+    /// should take some microseconds at least.
+    ///
+    /// # Panics
+    /// As `task` does.
+    ///
+    /// ```
+    /// use simdformer_kernels::Parallelism;
+    ///
+    /// let mut rows = [[1.0f32, 2.0], [3.0, 4.0]];
+    /// Parallelism::Serial.for_each_mut(&mut rows, &|index, row| row[index] = 0.0);
+    /// assert_eq!(rows, [[0.0, 2.0], [3.0, 0.0]]);
+    /// ```
+    pub fn for_each_mut<T: Send>(self, items: &mut [T], task: &(dyn Fn(usize, &mut T) + Sync)) {
+        let count = items.len();
+        let items = SharedMut::new(items);
+        self.for_each(count, &|index| {
+            // SAFETY: `index` is below `count`, and each comes once.
+            if let [item] = unsafe { items.part(index, 1) } {
+                task(index, item);
+            }
+        });
     }
 
     /// Runs `task(0)` to `task(tasks - 1)`, each once, in any order, and returns when all are done.

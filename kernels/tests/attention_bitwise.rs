@@ -156,6 +156,47 @@ fn in_storage(batch: &Batch, storage: CacheStorage) -> Batch {
     }
 }
 
+/// Appended by threads, a step's keys and values lie where one puts them; of a place that is named twice the
+/// last token is kept.
+#[test]
+fn threads_append_what_one_appends() {
+    for (tokens, heads, head_dim) in [(40, 8, 16), (33, 3, 64), (2, 8, 300), (70, 2, 17), (3, 8, 4)]
+    {
+        let mut random = Random::new(tokens as u64);
+        let mut filled = || {
+            let mut tensor = Tensor::new([tokens, heads, head_dim], 0);
+            tensor.data.iter_mut().for_each(|x| *x = random.value());
+            tensor
+        };
+        let (key, value) = (filled(), filled());
+        let places =
+            |of: usize| -> Vec<u32> { (0..tokens).map(|i| (i * 7919 % 31 % of) as u32).collect() };
+        let (slots, positions) = (places(9), places(5));
+        for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
+            let shape = CacheShape { storage, ..CacheShape::new(9, 5, heads, head_dim) };
+            let append = |threads: Parallelism<'_>| {
+                let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+                let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+                cache
+                    .append_with(&slots, &positions, key.view(), value.view(), threads)
+                    .expect("places");
+                data.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            };
+            let mut data = vec![POISON; shape.len(isa).expect("a small size")];
+            let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
+            for i in 0..tokens {
+                let (key, value) = (token(&key, i), token(&value, i));
+                let place = (&[slots[i]], &[positions[i]]);
+                cache.append(place.0, place.1, key.view(), value.view()).expect("a place");
+            }
+            let expected: Vec<u32> = data.iter().map(|x| x.to_bits()).collect();
+            for crew in CREWS {
+                assert!(crew.run(append) == expected, "{isa}, {crew:?}: {tokens} tokens");
+            }
+        }
+    }
+}
+
 /// A causal prefill of `T` tokens equals `T` decode steps, row for row: with `attention_cached` over
 /// a growing length, with `attention_step`, and with prefills that continue the cache.
 #[test]

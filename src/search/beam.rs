@@ -23,10 +23,10 @@
 //! when a rule leaves almost nothing to choose from.)
 
 use super::error::SearchError;
-use super::logits::{Shift, TopK, argmax, length_norm, log_softmax, normalizer};
+use super::logits::{Shift, TopK, argmax, length_norm};
 use super::options::{BeamOptions, EarlyStopping};
-use super::pipeline::{Hooks, OnToken, Pipeline, Token};
-use super::processors::Context;
+use super::pipeline::{Hooks, OnToken, Token};
+use super::prepare::{Prepared, normalize, prepared};
 use super::search::{ACTIVE, Finish, NONE, Search};
 
 impl Search<'_> {
@@ -83,55 +83,54 @@ impl Search<'_> {
         rows: &mut [f32],
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
-        let (width, target, vocabulary) =
-            (self.shape.width, self.shape.target, self.shape.vocabulary);
-        // Rules that only ban do the same to logits: the rows need not be written. Forced tokens and
-        // later groups get log-probabilities of their own.
-        let keep_logits = self.rules_only_ban(hooks)
-            && self.forced(s, self.memory.len[s]).is_none()
-            && self.shape.groups == 1
-            && self.options.drawn().is_none();
-        let m = &mut self.memory;
-        let pipeline = Pipeline {
-            options: self.options,
-            forced_bos: (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]),
-        };
-        let (first, len) = (m.first_row[s] as usize, m.len[s] as usize);
-        let (prompt_len, max_length) = (m.prompt_len[s] as usize, m.max_len[s] as usize);
-        let (history, alive, row) = (&*m.history, &*m.alive, &*m.row);
-        let live = || (s * width..(s + 1) * width).filter(|&slot| alive[slot] == 1);
-        let scores_of = |slot: usize| {
-            let start = (row[slot] as usize - first) * vocabulary;
-            start..start + vocabulary
-        };
-        let source = &m.source[s * self.shape.source..][..m.source_len[s] as usize];
-        let context_of = |slot: usize| Context {
-            sentence: s as u32,
-            source,
-            history: &history[slot * target..][..len],
-            prompt_len,
-            max_length,
-        };
+        let keep_logits = self.keeps_logits(s, hooks);
+        let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
+        let slots = s * width..(s + 1) * width;
+        let first = self.memory.first_row[s];
         let mut satisfiable = false;
-        for slot in live() {
-            let scores = &mut rows[scores_of(slot)];
-            let normalizer = if keep_logits { normalizer(scores) } else { None };
-            if normalizer.is_none() {
-                log_softmax(scores);
+        for slot in slots.clone() {
+            if !self.is_open(slot) {
+                continue;
             }
-            let b = slot - s * width;
-            (m.row_max[b], m.row_log_sum[b]) = normalizer.unwrap_or_default();
-            pipeline.restrict(&context_of(slot), scores, m.scratch, hooks)?;
+            let start = (self.memory.row[slot] - first) as usize * vocabulary;
+            let scores = &mut rows[start..start + vocabulary];
+            let (max, log_sum) = normalize(keep_logits, scores);
+            let b = slot - slots.start;
+            (self.memory.row_max[b], self.memory.row_log_sum[b]) = (max, log_sum);
+            let (view, scratch) = self.split();
+            view.pipeline(s).restrict(&view.context(s, slot), scores, scratch, hooks)?;
             satisfiable |= hooks.allowed.is_none() || argmax(scores).is_some();
         }
-        for slot in live() {
-            let scores = &mut rows[scores_of(slot)];
-            if !satisfiable {
-                pipeline.insist(&context_of(slot), scores, hooks)?;
+        for slot in slots {
+            if !self.is_open(slot) {
+                continue;
             }
-            pipeline.shape(&context_of(slot), scores, m.scratch, hooks)?;
+            let start = (self.memory.row[slot] - first) as usize * vocabulary;
+            let scores = &mut rows[start..start + vocabulary];
+            let (view, scratch) = self.split();
+            let (context, pipeline) = (view.context(s, slot), view.pipeline(s));
+            if !satisfiable {
+                pipeline.insist(&context, scores, hooks)?;
+            }
+            pipeline.shape(&context, scores, scratch, hooks)?;
         }
         Ok(())
+    }
+
+    /// Whether a beam lives whose row has not been prepared.
+    fn is_open(&self, slot: usize) -> bool {
+        let (m, options) = (&self.memory, self.options);
+        let known = || prepared(self.prepared, self.results, &self.shape, options, m.row[slot]);
+        m.alive[slot] == 1 && matches!(known(), Prepared::Open)
+    }
+
+    /// Whether the rows of sentence `s` need not be written: rules that only ban do the same to logits as to
+    /// log-probabilities. Forced tokens and later groups get log-probabilities of their own.
+    pub(super) fn keeps_logits(&self, s: usize, hooks: &Hooks<'_>) -> bool {
+        self.rules_only_ban(hooks)
+            && self.forced(s, self.memory.len[s]).is_none()
+            && self.shape.groups == 1
+            && self.options.drawn().is_none()
     }
 
     /// Puts the best continuations of a group's beams into `candidate`, best first; returns how many.
@@ -153,17 +152,30 @@ impl Search<'_> {
         };
         for b in beams {
             let slot = s * width + b;
-            if m.alive[slot] == 1 {
-                let start = (m.row[slot] - m.first_row[s]) as usize * vocabulary;
-                let scores = &rows[start..start + vocabulary];
-                let (max, log_sum) = (m.row_max[b], m.row_log_sum[b]);
-                let shift = Shift { max, log_sum, offset: m.score[slot] };
-                if !best.scan(scores, shift, (b * vocabulary) as u32) {
-                    return Err(SearchError::NotFinite {
-                        sentence: s as u32,
-                        position: m.len[s] as usize,
-                    });
+            if m.alive[slot] == 0 {
+                continue;
+            }
+            let row = m.row[slot];
+            let start = (row - m.first_row[s]) as usize * vocabulary;
+            let finite = match prepared(self.prepared, self.results, &self.shape, self.options, row)
+            {
+                Prepared::Best(scores, ids) => {
+                    best.merge(scores, ids);
+                    true
                 }
+                Prepared::NotFinite => false,
+                known => {
+                    let (max, log_sum) = match known {
+                        Prepared::Open => (m.row_max[b], m.row_log_sum[b]),
+                        _ => (0.0, 0.0),
+                    };
+                    let shift = Shift { max, log_sum, offset: m.score[slot] };
+                    best.scan(&rows[start..start + vocabulary], shift, (b * vocabulary) as u32)
+                }
+            };
+            if !finite {
+                let position = m.len[s] as usize;
+                return Err(SearchError::NotFinite { sentence: s as u32, position });
             }
         }
         Ok(best.sort())

@@ -77,7 +77,7 @@ impl SearchOptions {
 impl<'a> Search<'a> {
     /// Whether all rules of a step only ban tokens, or force them.
     pub(super) fn rules_only_ban(&self, hooks: &Hooks<'_>) -> bool {
-        self.options.only_ban() && hooks.processors.is_empty() && hooks.allowed.is_none()
+        self.options.only_ban() && hooks.is_empty()
     }
 
     /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban:

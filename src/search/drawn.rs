@@ -49,8 +49,8 @@ impl Search<'_> {
             return Ok(0);
         }
         // The masses of the beams, as words.
-        let error = short(2 * beams, m.scratch);
-        let masses = m.scratch.get_mut(..2 * beams).ok_or(error)?;
+        let error = short(2 * beams, self.scratch);
+        let masses = self.scratch.get_mut(..2 * beams).ok_or(error)?;
         let (masses, _) = masses.as_chunks_mut::<2>();
         for b in live() {
             masses[b] = words(mass(&rows[range(b)], best - score[b]));

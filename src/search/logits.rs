@@ -330,6 +330,13 @@ impl<'m> TopK<'m> {
         true
     }
 
+    /// Offers the best of a later row, as [`Self::sort`] left them: where scores are equal, indices rise.
+    pub(super) fn merge(&mut self, scores: &[f32], indices: &[u32]) {
+        for (&score, &index) in scores.iter().zip(indices) {
+            self.offer(score, index);
+        }
+    }
+
     fn offer_each(&mut self, scores: &[f32], shift: Shift, base: u32) {
         for (index, &x) in (base..).zip(scores) {
             self.offer(shift.of(x), index);

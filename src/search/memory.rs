@@ -3,6 +3,17 @@
 use super::options::{SearchLimits, SearchOptions, Strategy};
 use super::processors::scratch_words;
 
+/// Rows that are filtered at once, at most: each needs scratch of two words a score.
+const SCRATCHES: usize = 4;
+
+/// Words before the lists of a result.
+pub(super) const HEAD: usize = 3;
+
+/// Words of the result of a row: what it is, two numbers, the scores of the best continuations, these.
+pub(super) fn result_words(candidates: usize) -> Option<usize> {
+    candidates.checked_mul(2)?.checked_add(HEAD)
+}
+
 /// The numbers that decide how much memory there is and what lies where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -49,6 +60,16 @@ impl Shape {
             candidates: candidates(options.eos.len(), width / groups),
             ..Self::of_limits(limits)
         }
+    }
+
+    /// Words that the processors of one row work in.
+    pub(super) fn scratch_words(&self) -> usize {
+        scratch_words(self.vocabulary, self.target.max(self.source))
+    }
+
+    /// How often these words are there.
+    fn scratches(&self) -> usize {
+        SCRATCHES.min(self.sentences.saturating_mul(self.width))
     }
 
     /// Beams of one group.
@@ -180,8 +201,10 @@ memory! { shape;
     /// token of their drafts.
     row_start: u32 = [shape.sentences, shape.width];
 
-    /// For processors and draws.
-    scratch: u32 = [scratch_words(shape.vocabulary, shape.target.max(shape.source))];
+    /// `[row]` what has been found out about it beforehand; see [`super::prepare`].
+    prepared: u32 = [shape.sentences, shape.width, result_words(shape.candidates)?];
+    /// For processors and draws of as many threads.
+    scratch: u32 = [shape.scratches(), shape.scratch_words()];
 }
 
 impl Memory<'_> {

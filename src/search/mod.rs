@@ -95,6 +95,7 @@ mod logits;
 mod memory;
 mod options;
 mod pipeline;
+mod prepare;
 mod processors;
 mod random;
 mod scoring;

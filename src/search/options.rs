@@ -325,6 +325,11 @@ impl SearchOptions {
         }
     }
 
+    /// Whether sequences have scores.
+    pub(super) fn scored(&self) -> bool {
+        self.scores || !matches!(self.strategy, Strategy::Greedy)
+    }
+
     /// Whether a rule of these options looks at the source.
     pub(super) fn reads_source(&self) -> bool {
         self.encoder_repetition_penalty != 1.0 || self.encoder_no_repeat_ngram.is_some()

@@ -69,6 +69,13 @@ pub struct Hooks<'h> {
     pub allowed: Option<&'h mut dyn AllowedTokens>,
 }
 
+impl Hooks<'_> {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.processors.is_empty() && self.allowed.is_none()
+    }
+}
+
 /// The processors of one row, in the order of transformers 5.23.
 pub(super) struct Pipeline<'o> {
     pub(super) options: &'o SearchOptions,

@@ -191,6 +191,11 @@ pub struct Search<'a> {
     pub(super) options: &'a SearchOptions,
     pub(super) shape: Shape,
     pub(super) memory: Memory<'a>,
+    /// For processors and draws.
+    pub(super) scratch: &'a mut [u32],
+    /// `[rows]` what has been found out about each beforehand, if anything has; see [`super::prepare`].
+    pub(super) results: &'a mut [u32],
+    pub(super) prepared: bool,
     pub(super) rows: usize,
     /// Rows of logits: one for each row, and one for each token of a draft.
     pub(super) scored_rows: usize,
@@ -233,11 +238,23 @@ impl<'a> Search<'a> {
         }
         options.validate(limits)?;
         let shape = Shape::of_options(options, limits);
-        let memory =
+        let mut memory =
             Memory::carve(&shape, memory).ok_or(SearchError::Memory { expected, found })?;
         memory.phase.fill(VACANT);
         memory.row_count.fill(0);
-        Ok(Self { options, shape, memory, rows: 0, scored_rows: 0, failed: None })
+        let scratch = core::mem::take(&mut memory.scratch);
+        let results = core::mem::take(&mut memory.prepared);
+        Ok(Self {
+            options,
+            shape,
+            memory,
+            scratch,
+            results,
+            prepared: false,
+            rows: 0,
+            scored_rows: 0,
+            failed: None,
+        })
     }
 
     /// Starts a sentence in the lowest free slot and returns the slot. Its first row is the last of
@@ -464,17 +481,12 @@ impl<'a> Search<'a> {
                 (slot, &*m.finished, m.finished_len[slot], m.finished_score[slot])
             } else {
                 let slot = s * width + rank;
-                let scored = self.scored();
+                let scored = self.options.scored();
                 let score = if scored { m.score[slot] } else { f32::NAN };
                 (slot, &*m.history, m.sequence_len[slot], score)
             };
             Hypothesis { tokens: &text[slot * target..][prompt..len as usize], score }
         })
-    }
-
-    /// Whether sequences have scores.
-    pub(super) fn scored(&self) -> bool {
-        self.options.scores || !matches!(self.options.strategy, Strategy::Greedy)
     }
 
     fn active(&self) -> usize {
@@ -491,7 +503,7 @@ impl<'a> Search<'a> {
     }
 
     fn make_rows(&mut self) {
-        (self.rows, self.scored_rows) = (0, 0);
+        (self.rows, self.scored_rows, self.prepared) = (0, 0, false);
         self.memory.draft_len.fill(0);
         for s in 0..self.shape.sentences {
             self.memory.row_count[s] = 0;

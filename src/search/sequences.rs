@@ -2,12 +2,9 @@
 
 use super::best::UNDECIDED;
 use super::error::SearchError;
-use super::filters::{draw, most_probable};
 use super::logits::{argmax, below_infinity};
-use super::options::Strategy;
-use super::pipeline::{Hooks, OnToken, Pipeline, Token};
-use super::processors::Context;
-use super::random::uniform;
+use super::pipeline::{Hooks, OnToken, Token};
+use super::prepare::{Prepared, prepared};
 use super::search::{Finish, NONE, Search};
 
 impl Search<'_> {
@@ -40,13 +37,24 @@ impl Search<'_> {
             let sequence = slot - slots.start;
             let known = best.and_then(|best| self.known(s, best[row as usize - first]));
             let scores = &mut rows[(row as usize - first) * vocabulary..][..vocabulary];
-            if row != processed && known.is_none() {
-                self.process_sequence(s, slot, scores, hooks)?;
-                processed = row;
-            }
-            let chosen = match known {
-                Some(token) => token.map(|token| (token, None)),
-                None => self.choose(s, sequence, scores)?,
+            let prepared = match known {
+                Some(token) => Prepared::Chosen(token.map(|token| (token, None))),
+                None => prepared(self.prepared, self.results, &self.shape, self.options, row),
+            };
+            let chosen = match prepared {
+                Prepared::Chosen(chosen) => chosen,
+                Prepared::NotFinite => {
+                    let position = self.memory.len[s] as usize;
+                    return Err(SearchError::NotFinite { sentence: s as u32, position });
+                }
+                prepared => {
+                    if row != processed && !matches!(prepared, Prepared::Shaped) {
+                        self.process_sequence(s, slot, scores, hooks)?;
+                        processed = row;
+                    }
+                    let (view, scratch) = self.split();
+                    view.choose(s, sequence, scores, scratch)?
+                }
             };
             let Some((token, log_p)) = chosen else {
                 self.memory.alive[slot] = 0;
@@ -102,24 +110,16 @@ impl Search<'_> {
         scores: &mut [f32],
         hooks: &mut Hooks<'_>,
     ) -> Result<(), SearchError> {
-        let m = &mut self.memory;
-        let len = m.len[s] as usize;
-        let context = Context {
-            sentence: s as u32,
-            source: &m.source[s * self.shape.source..][..m.source_len[s] as usize],
-            history: &m.history[slot * self.shape.target..][..len],
-            prompt_len: m.prompt_len[s] as usize,
-            max_length: m.max_len[s] as usize,
-        };
-        let forced_bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
-        let pipeline = Pipeline { options: self.options, forced_bos };
-        pipeline.restrict(&context, scores, m.scratch, hooks)?;
+        let (view, scratch) = self.split();
+        let (context, pipeline) = (view.context(s, slot), view.pipeline(s));
+        pipeline.restrict(&context, scores, scratch, hooks)?;
         if hooks.allowed.is_some() && argmax(scores).is_none() {
             pipeline.insist(&context, scores, hooks)?;
         }
-        pipeline.shape(&context, scores, m.scratch, hooks)?;
+        pipeline.shape(&context, scores, scratch, hooks)?;
         if !below_infinity(scores) {
-            return Err(SearchError::NotFinite { sentence: s as u32, position: len });
+            let position = context.history.len();
+            return Err(SearchError::NotFinite { sentence: s as u32, position });
         }
         Ok(())
     }
@@ -128,26 +128,5 @@ impl Search<'_> {
     /// because all are banned.
     fn known(&self, s: usize, best: u32) -> Option<Option<u32>> {
         self.forced(s, self.memory.len[s]).or_else(|| (best != UNDECIDED).then_some(Some(best)))
-    }
-
-    /// The token and its log-probability, if that is wanted; `None` if all are banned.
-    fn choose(
-        &mut self,
-        s: usize,
-        sequence: usize,
-        scores: &[f32],
-    ) -> Result<Option<(u32, Option<f32>)>, SearchError> {
-        let m = &mut self.memory;
-        if let Strategy::Sample(sample) = &self.options.strategy {
-            let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
-            let step = m.len[s] - m.prompt_len[s];
-            let uniform = uniform(sample.seed, stream, sequence as u32, step);
-            let drawn = draw(scores, uniform, m.scratch)?;
-            return Ok(drawn.map(|(token, log_p)| (token as u32, Some(log_p))));
-        }
-        if !self.scored() {
-            return Ok(argmax(scores).map(|token| (token as u32, None)));
-        }
-        Ok(most_probable(scores).map(|(token, log_p)| (token as u32, Some(log_p))))
     }
 }

@@ -1,6 +1,6 @@
 //! The decoding loop with guesses: before a step a drafter is asked, after it what was wrong is taken back.
 
-use super::drafter::{DraftContext, Drafter};
+use super::drafter::{Asked, DraftContext, Drafter};
 use super::error::SessionError;
 use super::event::{Counts, Event, Stop};
 use super::generate::{Drive, Looks, Source};
@@ -83,15 +83,19 @@ impl Drive<'_, '_, '_> {
     ) -> Result<usize, SessionError> {
         let rows = self.search.rows().len();
         let share = if rows > MOST_ROWS { 0 } else { self.draft.len() / rows };
+        if share == 0 {
+            return Ok(0);
+        }
         let config = self.session.model().config();
         let (shared, vocabulary) = (config.ties.source_target, config.target_vocab);
-        let mut drafted = 0;
-        for row in 0..rows {
-            let slot = self.search.rows().sentences[row];
+        let mut asked: [Asked<'_>; MOST_ROWS] = core::array::from_fn(|_| Asked::default());
+        let (mut count, mut places) = (0, [(0, 0, 0); MOST_ROWS]);
+        let rooms = self.draft.chunks_exact_mut(share).enumerate();
+        for (&slot, (place, room)) in self.search.rows().sentences.iter().zip(rooms) {
             let pace = &mut self.paces.as_chunks_mut().0[slot as usize];
             let mut now = Pace::of_words(*pace);
-            let room = self.search.draft_room(slot).min(share);
-            let most = if room > 0 { now.next().min(room) } else { 0 };
+            let most = self.search.draft_room(slot).min(share);
+            let most = if most > 0 { now.next().min(most) } else { 0 };
             *pace = now.words();
             if most == 0 {
                 continue;
@@ -105,10 +109,25 @@ impl Drive<'_, '_, '_> {
                 prompt_len: self.search.prompt(slot).len(),
                 living: rows,
             };
-            let draft = &mut self.draft[..most];
-            let found = drafter.draft(&context, draft).min(most);
-            let inside =
-                draft[..found].iter().take_while(|&&id| (id as usize) < vocabulary).count();
+            asked[count] = Asked { context, draft: &mut room[..most], found: 0 };
+            places[count] = (slot, index, place);
+            count += 1;
+        }
+        let asked = &mut asked[..count];
+        match asked {
+            [] => return Ok(0),
+            [one] => one.found = drafter.draft(&one.context, one.draft),
+            _ => drafter.draft_all(asked),
+        }
+        // They may be in any order: each is known by its source.
+        let found = places.map(|(_, index, _)| {
+            let asked = asked.iter().find(|asked| asked.context.index == index);
+            asked.map_or(0, |asked| asked.found.min(asked.draft.len()))
+        });
+        let mut drafted = 0;
+        for (&(slot, _, place), found) in places[..count].iter().zip(found) {
+            let draft = &self.draft[place * share..][..found];
+            let inside = draft.iter().take_while(|&&id| (id as usize) < vocabulary).count();
             let taken = self.search.draft(slot, &draft[..inside])?;
             self.draft_lens[slot as usize] = taken as u32;
             drafted += taken;

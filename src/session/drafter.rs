@@ -1,7 +1,7 @@
 //! Where drafts come from: what the caller knows, what the text repeats, or a model of the caller's.
 
 /// What is known of a sentence when its next tokens are to be guessed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct DraftContext<'c> {
     /// Index of the source in its request.
     pub index: usize,
@@ -37,6 +37,26 @@ pub trait Drafter {
     /// are, at most as many as there is room for; 0 where nothing is known. It is asked before every step
     /// that has room for a draft. An id outside the vocabulary is never right and ends the draft.
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize;
+
+    /// As [`Drafter::draft`] of several sentences of one request, of which the search asks for all of a step
+    /// at once: the number of tokens becomes [`Asked::found`]. One after the other, unless a drafter has
+    /// something that they can share. It may change their order.
+    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+        for asked in asked {
+            asked.found = self.draft(&asked.context, asked.draft);
+        }
+    }
+}
+
+/// A sentence whose next tokens are to be guessed, and what is guessed.
+#[derive(Debug, Default)]
+pub struct Asked<'d> {
+    /// What is known of it.
+    pub context: DraftContext<'d>,
+    /// Where the guess goes.
+    pub draft: &'d mut [u32],
+    /// How many tokens it has.
+    pub found: usize,
 }
 
 impl<F: FnMut(&DraftContext<'_>, &mut [u32]) -> usize> Drafter for F {
@@ -50,6 +70,16 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
         match self.0.draft(context, draft) {
             0 => self.1.draft(context, draft),
             found => found,
+        }
+    }
+
+    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+        self.0.draft_all(asked);
+        // Sorting what is equal in place keeps no order, and needs no memory.
+        asked.sort_unstable_by_key(|asked| asked.found > 0);
+        let unknown = asked.partition_point(|asked| asked.found == 0);
+        if unknown > 0 {
+            self.1.draft_all(&mut asked[..unknown]);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::model::tap::{NoTap, Tap};
 use crate::search::{Finish, Hooks, OnToken, Request, Search, SearchError, SearchOptions, Token};
 use core::cell::Cell;
 use core::ops::ControlFlow;
+use simdformer_kernels::Parallelism;
 
 /// One sentence to translate.
 ///
@@ -350,6 +351,8 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         tap: &mut T,
         wants_logits: bool,
     ) -> Result<bool, SessionError> {
+        let wants_best = self.search.wants_best(hooks) && !wants_logits;
+        let mut room = if wants_best { None } else { self.search.lend_room(hooks) };
         let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
         let row = |i| (now[i], tokens[i]);
         let sentences = self.search.rows().sentences;
@@ -374,7 +377,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         };
         let hushed = || cancelled.get();
         let on_token: OnToken<'_> = &mut on_token;
-        let advanced = if self.search.wants_best(hooks) && !wants_logits {
+        let advanced = if wants_best {
             let bans = self.search.bans();
             let banned = |row, token| bans.banned(row, token);
             let Stepped { best, logits } = match drafted {
@@ -383,10 +386,19 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             };
             self.search.advance_with(logits, Some(best), hooks, Some(on_token), &hushed)
         } else {
-            let logits = match drafted {
-                0 => self.session.step_slots(rows, row, tap)?,
-                _ => self.session.feed(rows + drafted, fed, None, tap)?.logits,
+            // What each row comes to by itself is found out while the threads are there.
+            let prepare = |threads: Parallelism<'_>, logits: &mut [f32]| {
+                if let Some(room) = &mut room {
+                    search.prepare(threads, logits, room);
+                }
             };
+            if drafted == 0 {
+                self.session.check_step(rows, &row)?;
+            }
+            let logits = self.session.feed_then(rows + drafted, fed, None, tap, prepare)?.logits;
+            if let Some(room) = room {
+                self.search.take_back(room);
+            }
             self.search.advance_with(logits, None, hooks, Some(on_token), &hushed)
         };
         match advanced {

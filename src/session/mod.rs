@@ -55,7 +55,7 @@ mod plan_table;
 mod screening;
 mod tickets;
 
-pub use drafter::{DraftContext, Drafter, Given, NGrams};
+pub use drafter::{Asked, DraftContext, Drafter, Given, NGrams};
 pub use error::{SessionError, SourceError};
 pub use event::{Counts, Event, Generated, Stop};
 pub use generate::Source;

@@ -1,7 +1,8 @@
 //! Another model that guesses: the same one with its weights in bytes, or a smaller one.
 
-use super::drafter::{DraftContext, Drafter};
+use super::drafter::{Asked, DraftContext, Drafter};
 use super::error::SessionError;
+use super::pace::MOST_ROWS;
 use super::session::Session;
 use super::slots::{Row, Sentence};
 use super::verify::DraftRow;
@@ -11,13 +12,15 @@ use crate::search::SearchOptions;
 /// [weights in bytes](crate::Forms), which reads a quarter of the memory for a token, or a smaller model. Where
 /// the two agree, f32 checks several tokens in one pass, and what comes out is f32's, bit for bit.
 ///
-/// It keeps up with as many sentences as its session was planned for; with `draft_tokens` of at least 1 in
-/// that session's limits it reads what the search decided in one pass instead of two. Sources of features,
-/// and what its session has no room for, are not guessed at. Nothing is allocated once it is made.
+/// It keeps up with as many sentences as its session was planned for, and guesses a token of each in one pass; with
+/// `draft_tokens` of at least one a sentence in that session's limits it reads what the search decided in one pass
+/// instead of two. Sources of features, and what its session has no room for, are not guessed at. Nothing is
+/// allocated once it is made.
 ///
-/// It guesses for one sentence at a time, where it was measured to pay (`cargo bench --bench drafts`: a copy of
-/// Transformer-base in bytes makes f32 1.6 times as fast on Zen 5); of several the steps of f32 are shared, and guesses
-/// for one after the other cost more than they save. [`ModelDrafter::at_most`] says otherwise.
+/// It guesses where up to two sentences live, as far as it was measured to pay (`cargo bench --bench drafts`: a copy of
+/// Transformer-base in bytes makes f32 1.6 times as fast for one on Zen 5, and on Zen 4 1.8 for one and 1.4 for two); of
+/// four the steps of f32 are shared, and to check the guesses is arithmetic that nothing saves. [`ModelDrafter::at_most`]
+/// says otherwise.
 ///
 /// ```
 /// use simdformer::search::Hooks;
@@ -84,6 +87,26 @@ struct Place {
     used: u64,
 }
 
+/// Who guesses for one of the sentences that are asked for.
+#[derive(Clone, Copy)]
+struct Speaker {
+    place: usize,
+    row: Row,
+    /// What to feed: one token, or the last two of the target, of which what follows the first is known.
+    pair: [u32; 2],
+    fed: usize,
+    /// Tokens of the target that were chosen.
+    generated: usize,
+    most: usize,
+    speaks: bool,
+}
+
+impl Speaker {
+    fn tokens(&self) -> &[u32] {
+        &self.pair[self.pair.len() - self.fed..]
+    }
+}
+
 impl<'a> ModelDrafter<'a> {
     /// Guesses with `session`, which is cleared, for a search of `options`, at most `most` tokens at a time. Four do
     /// well for a copy in bytes: each costs a step of the drafting model, also where it is wrong.
@@ -105,10 +128,10 @@ impl<'a> ModelDrafter<'a> {
         banned.sort_unstable();
         ends.sort_unstable();
         let rules = Rules { banned, ends, min_new_tokens: options.min_new_tokens };
-        Self { session, most, living: 1, rules, places, now: 0 }
+        Self { session, most, living: 2, rules, places, now: 0 }
     }
 
-    /// Guesses where up to so many sentences live, and not only for the last; the search asks nobody where
+    /// Guesses where up to so many sentences live, and not only for the last two; the search asks nobody where
     /// more than four do.
     #[must_use]
     pub const fn at_most(mut self, living: usize) -> Self {
@@ -116,7 +139,8 @@ impl<'a> ModelDrafter<'a> {
         self
     }
 
-    /// The place of this sentence: the one that has it, or else the one that was asked the longest ago.
+    /// The place of this sentence: the one that has it, or else the one that was asked the longest ago, unless
+    /// that was just now.
     fn place(&mut self, context: &DraftContext<'_>) -> Option<usize> {
         let has = |place: &Place| place.index == context.index && place.source == context.source;
         if let Some(found) = self.places.iter().position(|place| place.held.is_some() && has(place))
@@ -124,6 +148,9 @@ impl<'a> ModelDrafter<'a> {
             return Some(found);
         }
         let (found, place) = self.places.iter_mut().enumerate().min_by_key(|(_, p)| p.used)?;
+        if place.used == self.now {
+            return None;
+        }
         if let Some((sentence, _)) = place.held.take() {
             self.session.release_sentence(sentence).ok()?;
         }
@@ -140,8 +167,45 @@ impl<'a> ModelDrafter<'a> {
         Some(found)
     }
 
-    /// Guesses into `draft`, and how many it came to.
-    fn guess(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> Option<usize> {
+    /// Guesses for at most [`MOST_ROWS`] sentences, a token of each at a time.
+    fn guess(&mut self, asked: &mut [Asked<'_>]) {
+        self.now += 1;
+        let mut speakers = [None; MOST_ROWS];
+        let mut together = self.session.plan().limits().draft_tokens;
+        for (asked, speaker) in asked.iter_mut().zip(&mut speakers) {
+            asked.found = 0;
+            let most = asked.draft.len().min(self.most);
+            if most > 0 && asked.context.living <= self.living {
+                *speaker = self.listen(&asked.context, most, &mut together);
+            }
+        }
+        while speakers.iter().flatten().any(|speaker| speaker.speaks) {
+            if self.speak(asked, &mut speakers).is_err() {
+                // What was said until then may be right; next time they begin anew.
+                for speaker in speakers.iter().flatten().filter(|speaker| speaker.speaks) {
+                    self.forget(speaker.place);
+                }
+                break;
+            }
+        }
+    }
+
+    /// Gives up the sentence at `place`.
+    fn forget(&mut self, place: usize) {
+        if let Some((sentence, _)) = self.places[place].held.take() {
+            // Its row is the session's own, and lives.
+            let _ = self.session.release_sentence(sentence);
+        }
+    }
+
+    /// Brings the sentence's row up to its target, but for the last token and, where one of those that are fed
+    /// `together` is left, the one before it.
+    fn listen(
+        &mut self,
+        context: &DraftContext<'_>,
+        most: usize,
+        together: &mut usize,
+    ) -> Option<Speaker> {
         let vocabulary = self.session.model().config().target_vocab;
         let target = context.target;
         if target.len() > self.session.plan().limits().target_tokens
@@ -150,81 +214,91 @@ impl<'a> ModelDrafter<'a> {
             return None;
         }
         let place = self.place(context)?;
-        let (sentence, row) = self.places[place].held?;
-        self.now += 1;
-        let Self { session, rules, places, now, .. } = self;
-        let place = &mut places[place];
-        place.used = *now;
-        let mut count = 0;
-        if speak(session, rules, (row, &mut place.fed), context, draft, &mut count).is_err() {
-            // What was said until then may be right; next time it begins anew.
-            place.held = None;
-            session.release_sentence(sentence).ok()?;
+        let Place { fed, held, used, .. } = &mut self.places[place];
+        let (_, row) = (*held)?;
+        *used = self.now;
+        // Back to where the target went another way; its last token is fed in any case.
+        let same = fed.iter().zip(target).take_while(|(a, b)| a == b).count();
+        let right = same.min(target.len().saturating_sub(1));
+        fed.truncate(right);
+        let (&token, new) = target[right..].split_last()?;
+        let (before, pair, of_pair) = match new.split_last() {
+            Some((&first, before)) if *together > 0 => {
+                *together -= 1;
+                (before, [first, token], 2)
+            }
+            _ => (new, [token; 2], 1),
+        };
+        let mut fill = || {
+            self.session.rewind(row, right)?;
+            match before {
+                [] => Ok(()),
+                _ => self.session.prefill(row, before, None),
+            }
+        };
+        if fill().is_err() {
+            self.forget(place);
+            return None;
         }
-        Some(count)
+        self.places[place].fed.extend_from_slice(&target[right..]);
+        let generated = target.len().saturating_sub(context.prompt_len);
+        Some(Speaker { place, row, pair, fed: of_pair, generated, most, speaks: true })
     }
-}
 
-/// Feeds `row` what it lacks of the target and then its own words. `fed` is what it was fed, `count` counts the guesses.
-fn speak(
-    session: &mut Session<'_>,
-    rules: &Rules,
-    (row, fed): (Row, &mut Vec<u32>),
-    context: &DraftContext<'_>,
-    draft: &mut [u32],
-    count: &mut usize,
-) -> Result<(), SessionError> {
-    let limits = session.plan().limits();
-    let generated = context.target.len().saturating_sub(context.prompt_len);
-    // Back to where the target went another way; its last token is fed in any case.
-    let pairs = fed.iter().zip(context.target);
-    let same = pairs.take_while(|(a, b)| a == b).count();
-    let right = same.min(context.target.len().saturating_sub(1));
-    session.rewind(row, right)?;
-    fed.truncate(right);
-    let new = &context.target[right..];
-    let (together, before) = match new.split_at_checked(new.len().saturating_sub(2)) {
-        Some((before, last @ [_, _])) if limits.draft_tokens > 0 => (last, before),
-        _ => match new.split_last() {
-            Some((last, before)) => (core::slice::from_ref(last), before),
-            None => return Ok(()),
-        },
-    };
-    if !before.is_empty() {
-        session.prefill(row, before, None)?;
-    }
-    let [first, rest @ ..] = together else { return Ok(()) };
-    let (mut token, mut with) = (*first, rest);
-    fed.extend_from_slice(new);
-    for (place, guess) in (generated..).zip(draft) {
-        if fed.len() > limits.target_tokens {
-            break;
+    /// One more token of each that speaks, all in one pass.
+    fn speak(
+        &mut self,
+        asked: &mut [Asked<'_>],
+        speakers: &mut [Option<Speaker>; MOST_ROWS],
+    ) -> Result<(), SessionError> {
+        let Self { session, rules, places, .. } = self;
+        let longest = session.plan().limits().target_tokens;
+        let before = *speakers;
+        let mut rows = [DraftRow::default(); MOST_ROWS];
+        // How many tokens come before the one that is chosen after each that is fed.
+        let mut generated = [0; 2 * MOST_ROWS];
+        let (mut count, mut fed) = (0, 0);
+        for (speaker, asked) in before.iter().zip(&*asked) {
+            let Some(speaker) = speaker.as_ref().filter(|speaker| speaker.speaks) else { continue };
+            let [token, draft @ ..] = speaker.tokens() else { continue };
+            rows[count] = DraftRow { row: speaker.row, token: *token, draft };
+            count += 1;
+            generated[fed..][..=draft.len()].fill(speaker.generated + asked.found);
+            fed += 1 + draft.len();
         }
-        let banned = |_: usize, id: u32| rules.forbids(place, id);
-        let best = session.step_drafts_best(&[DraftRow { row, token, draft: with }], &banned)?;
-        let Some(&next) = best.last().filter(|&&next| next != u32::MAX) else { break };
-        *guess = next;
-        *count += 1;
-        if rules.ends.binary_search(&next).is_ok() {
-            break;
+        let banned = |i: usize, id: u32| rules.forbids(generated[i], id);
+        let best = session.step_drafts_best(&rows[..count], &banned)?;
+        let mut fed = 0;
+        for (speaker, asked) in speakers.iter_mut().zip(asked) {
+            let Some(speaker) = speaker.as_mut().filter(|speaker| speaker.speaks) else { continue };
+            fed += speaker.tokens().len();
+            speaker.speaks = false;
+            let next = best[fed - 1];
+            if next == u32::MAX {
+                continue;
+            }
+            asked.draft[asked.found] = next;
+            asked.found += 1;
+            let own = &mut places[speaker.place].fed;
+            let ends = rules.ends.binary_search(&next).is_ok();
+            if !ends && asked.found < speaker.most && own.len() < longest {
+                own.push(next);
+                speaker.pair[1] = next;
+                (speaker.fed, speaker.speaks) = (1, true);
+            }
         }
-        (token, with) = (next, &[]);
-        fed.push(next);
+        Ok(())
     }
-    // The last guess has not been read.
-    if *count > 0 && fed.len() > context.target.len() {
-        fed.pop();
-    }
-    Ok(())
 }
 
 impl Drafter for ModelDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
-        let most = draft.len().min(self.most);
-        if most == 0 || context.living > self.living {
-            0
-        } else {
-            self.guess(context, &mut draft[..most]).unwrap_or(0)
-        }
+        let mut asked = [Asked { context: *context, draft, found: 0 }];
+        self.guess(&mut asked);
+        asked[0].found
+    }
+
+    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+        asked.chunks_mut(MOST_ROWS).for_each(|asked| self.guess(asked));
     }
 }

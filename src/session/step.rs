@@ -8,10 +8,12 @@ use super::pass::PassMemory;
 use super::screening::{Banned, Stepped, undecided_logits};
 use super::session::{Session, beyond};
 use super::slots::Row;
+use crate::error::KernelError;
 use crate::model::blocks::Best;
 use crate::model::pass::{Past, TargetPass, Tokens};
 use crate::model::tap::{NoTap, Tap};
 use crate::search::UNDECIDED;
+use simdformer_kernels::Parallelism;
 
 /// One hypothesis of a step and the token it is continued with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +83,18 @@ impl Session<'_> {
         banned: Option<Banned<'_>>,
         tap: &mut T,
     ) -> Result<Stepped<'_>, SessionError> {
+        self.feed_then(count, fed, banned, tap, |_, _| ())
+    }
+
+    /// As [`Session::feed`], and `then` with the logits, while the threads are there.
+    pub(super) fn feed_then<T: Tap>(
+        &mut self,
+        count: usize,
+        fed: impl Iterator<Item = (u32, u32)>,
+        banned: Option<Banned<'_>>,
+        tap: &mut T,
+        then: impl FnOnce(Parallelism<'_>, &mut [f32]) + Send,
+    ) -> Result<Stepped<'_>, SessionError> {
         if count == 0 {
             return Ok(Stepped { best: &mut [], logits: &mut [] });
         }
@@ -146,7 +160,9 @@ impl Session<'_> {
                     decoder.logits(&run, work.x, work.rounded, logits)?;
                 }
             }
-            tap.logits(&run, pass.rows(), logits)
+            tap.logits(&run, pass.rows(), logits)?;
+            then(parallelism, logits);
+            Ok::<_, KernelError>(())
         })?;
         for &row in pass.hypotheses {
             pasts.grow(row as usize, 1);
@@ -154,7 +170,7 @@ impl Session<'_> {
         Ok(Stepped { best: best.tokens, logits })
     }
 
-    fn check_step(
+    pub(super) fn check_step(
         &self,
         count: usize,
         step: &impl Fn(usize) -> (u32, u32),

@@ -12,7 +12,7 @@ use super::screening::{Banned, Stepped};
 use super::session::{Session, beyond, check_tokens};
 use super::slots::Row;
 use super::step::StepRow;
-use crate::model::tap::NoTap;
+use crate::model::tap::{NoTap, Tap};
 use crate::search::SearchError;
 
 /// One hypothesis of a step, the token it is continued with, and a guess at those that follow.
@@ -106,9 +106,19 @@ impl Session<'_> {
         draft: &[u32],
         choose: Choose<'_>,
     ) -> Result<Verified, SessionError> {
+        self.verify_with(row, draft, choose, &mut NoTap)
+    }
+
+    pub(super) fn verify_with<T: Tap>(
+        &mut self,
+        row: StepRow,
+        draft: &[u32],
+        choose: Choose<'_>,
+        tap: &mut T,
+    ) -> Result<Verified, SessionError> {
         let StepRow { row, token } = row;
         let slot = self.check_row(row)?;
-        self.step_drafts(&[DraftRow { row, token, draft }])?;
+        self.feed_drafts(&[DraftRow { row, token, draft }], None, tap)?;
         // Until it is known what stays, nothing does.
         self.pasts()?.shrink(slot, 1 + draft.len());
         let vocabulary = self.model.config().target_vocab;
@@ -201,7 +211,7 @@ impl Session<'_> {
     /// As [`Session::step`]; more tokens in all drafts than were [planned](SessionError::BeyondPlan)
     /// (`draft_tokens`). Then nothing has changed.
     pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], SessionError> {
-        Ok(self.feed_drafts(rows, None)?.logits)
+        Ok(self.feed_drafts(rows, None, &mut NoTap)?.logits)
     }
 
     /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`] for the best token after each of them,
@@ -216,13 +226,15 @@ impl Session<'_> {
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<&[u32], SessionError> {
         let vocabulary = self.model.config().target_vocab;
-        Ok(decide(self.feed_drafts(rows, Some(banned))?, vocabulary, banned))
+        let stepped = self.feed_drafts(rows, Some(banned), &mut NoTap)?;
+        Ok(decide(stepped, vocabulary, banned))
     }
 
-    fn feed_drafts(
+    fn feed_drafts<T: Tap>(
         &mut self,
         rows: &[DraftRow<'_>],
         banned: Option<Banned<'_>>,
+        tap: &mut T,
     ) -> Result<Stepped<'_>, SessionError> {
         self.plan.check_decodes()?;
         beyond("sentences * beams", self.plan.rows, rows.len())?;
@@ -245,7 +257,7 @@ impl Session<'_> {
             let tokens = core::iter::once(token).chain(draft.iter().copied());
             tokens.map(move |token| (row.slot(), token))
         });
-        self.feed(rows.len() + drafted, fed, banned, &mut NoTap)
+        self.feed(rows.len() + drafted, fed, banned, tap)
     }
 }
 

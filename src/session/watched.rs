@@ -8,6 +8,7 @@ use super::prefill::EachLogits;
 use super::session::Session;
 use super::slots::{Row, Sentence};
 use super::step::StepRow;
+use super::verify::{Choose, Verified};
 use crate::features::Features;
 use crate::model::Answer;
 use crate::search::{Hooks, SearchOptions};
@@ -280,6 +281,29 @@ impl Watched<'_, '_> {
     /// As [`Session::step`].
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
         self.session.step_with(rows, &mut self.watch)
+    }
+
+    /// As [`Session::verify`]. The token and its draft are shown as one pass, with a row for each of them: the
+    /// rows up to the last that is accepted are those that [steps](Watched::step) would show, and those after
+    /// it are what the wrong tokens would have come to. Nothing is shown of a draft that is refused.
+    ///
+    /// # Errors
+    /// As [`Session::verify`].
+    pub fn verify(
+        &mut self,
+        row: StepRow,
+        draft: &[u32],
+        choose: Choose<'_>,
+    ) -> Result<Verified, SessionError> {
+        self.session.verify_with(row, draft, choose, &mut self.watch)
+    }
+
+    /// As [`Session::rewind`].
+    ///
+    /// # Errors
+    /// As [`Session::rewind`].
+    pub fn rewind(&mut self, row: Row, len: usize) -> Result<(), SessionError> {
+        self.session.rewind(row, len)
     }
 
     /// As [`Session::prefill`]. Logits and probabilities are shown if `each` is given.

@@ -143,8 +143,9 @@ impl Tap for Watch<'_> {
             count: |stretch: &Stretch| stretch.position + stretch.len,
             key: |stretch: &Stretch, j: usize, head: usize, out: &mut [f32]| {
                 let slot = match pass.past {
+                    // The last token of a draft sees all keys of those before it.
                     Past::Ancestry { ancestry, stride, .. } => {
-                        ancestry[stretch.start * stride + j] as usize
+                        ancestry[(stretch.start + stretch.len - 1) * stride + j] as usize
                     }
                     Past::Slot { slot, .. } => slot,
                 };

@@ -1,6 +1,7 @@
 //! A model without weights, and the loop that drives a search with it.
 
 use core::ops::ControlFlow;
+use simdformer::kernels::Parallelism;
 use simdformer::search::*;
 
 /// Bits that look random and depend on every word.
@@ -90,6 +91,17 @@ pub(crate) fn run_until(
     target: usize,
     stop_after: usize,
 ) -> Result<Vec<Outcome>> {
+    run_on(Parallelism::Serial, options, sentences, target, stop_after)
+}
+
+/// As [`run_until`], on these threads.
+pub(crate) fn run_on(
+    threads: Parallelism<'_>,
+    options: &SearchOptions,
+    sentences: &[(Toy, Request<'_>)],
+    target: usize,
+    stop_after: usize,
+) -> Result<Vec<Outcome>> {
     let vocabulary = sentences.first().map_or(1, |s| s.0.vocabulary);
     // The reference ends a target at its longest length, as options do and limits do not.
     let set_a_length = options.max_new_tokens.or(options.max_length).is_some();
@@ -126,7 +138,7 @@ pub(crate) fn run_until(
             list.push(token);
             if list.len() < stop_after { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        search.advance(&mut logits, &mut Hooks::default(), Some(&mut on_token))?;
+        search.advance_on(threads, &mut logits, &mut Hooks::default(), Some(&mut on_token))?;
     }
     let outcome = |slot: u32| Outcome {
         finish: search.finish(slot),

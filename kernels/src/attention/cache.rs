@@ -13,8 +13,12 @@ use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
 use crate::lanes::halves::widen_f16;
 use crate::lanes::{Kernel, LINE, Lanes};
+use crate::parallel::Parallelism;
 use crate::shared::SharedMut;
 use core::fmt;
+
+/// Lines of keys that are appended by one thread: some microseconds.
+const MIN_APPENDED_TO_FORK: usize = 2048;
 
 /// The dimensions of a cache of keys and values.
 ///
@@ -249,6 +253,7 @@ impl<'a> CacheMut<'a> {
             key,
             value,
             places: Places::Run { slot, position },
+            heads: (0, self.shape.heads),
         });
         Ok(())
     }
@@ -266,6 +271,23 @@ impl<'a> CacheMut<'a> {
         key: Heads<'_>,
         value: Heads<'_>,
     ) -> Result<(), AttentionError> {
+        self.append_with(slots, positions, key, value, Parallelism::Serial)
+    }
+
+    /// [`CacheMut::append`], by several threads: each writes heads of its own. It is worth it as a token's key
+    /// goes to as many lines of memory as a head has elements, which have not been touched since the
+    /// token before.
+    ///
+    /// # Errors
+    /// As [`CacheMut::append`].
+    pub fn append_with(
+        &mut self,
+        slots: &[u32],
+        positions: &[u32],
+        key: Heads<'_>,
+        value: Heads<'_>,
+        parallelism: Parallelism<'_>,
+    ) -> Result<(), AttentionError> {
         self.check_shapes(&key, &value)?;
         for found in [slots.len(), positions.len()] {
             if found != key.tokens() {
@@ -275,14 +297,17 @@ impl<'a> CacheMut<'a> {
         for (&slot, &position) in slots.iter().zip(positions) {
             self.check_place(slot as usize, position as usize, 1)?;
         }
-        self.isa.dispatch(Write {
-            shape: self.shape,
-            isa: self.isa,
-            data: SharedMut::new(self.data),
-            key,
-            value,
-            places: Places::Each { slots, positions },
-        });
+        let CacheShape { heads, head_dim, .. } = self.shape;
+        let (isa, places) = (self.isa, Places::Each { slots, positions });
+        let data = SharedMut::new(self.data);
+        let all = Write { shape: self.shape, isa, data, key, value, places, heads: (0, heads) };
+        if parallelism.threads() == 1 || slots.len() * heads * head_dim < MIN_APPENDED_TO_FORK {
+            isa.dispatch(all);
+        } else {
+            parallelism.for_each(heads, &|head| {
+                isa.dispatch(Write { heads: (head, head + 1), ..all });
+            });
+        }
         Ok(())
     }
 
@@ -342,11 +367,13 @@ fn write_shape(
     write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{storage}, {isa})")
 }
 
+#[derive(Clone, Copy)]
 enum Places<'a> {
     Run { slot: usize, position: usize },
     Each { slots: &'a [u32], positions: &'a [u32] },
 }
 
+#[derive(Clone, Copy)]
 struct Write<'a> {
     shape: CacheShape,
     isa: Isa,
@@ -354,6 +381,8 @@ struct Write<'a> {
     key: Heads<'a>,
     value: Heads<'a>,
     places: Places<'a>,
+    /// The first head that is written, and the one after the last: no other memory is.
+    heads: (usize, usize),
 }
 
 impl Kernel for Write<'_> {
@@ -369,7 +398,7 @@ impl Kernel for Write<'_> {
             Places::Each { slots, positions } => {
                 let place = |i: usize| (slots[i] as usize, positions[i] as usize);
                 if !slots.is_empty() {
-                    self.ask(s, place(0), 0);
+                    self.ask(s, place(0), self.heads.0);
                 }
                 for i in 0..slots.len() {
                     let next = (i + 1 < slots.len()).then(|| place(i + 1));
@@ -383,7 +412,7 @@ impl Kernel for Write<'_> {
 impl Write<'_> {
     /// Writes token `token` to its slot and position. A key goes to one lane of each line of its panel,
     /// lines that were last touched a whole pass over the weights ago: those of the next head, or of
-    /// head 0 at `next`, are asked for meanwhile.
+    /// the first at `next`, are asked for meanwhile.
     #[inline(always)]
     fn put_one<S: Lanes>(
         &self,
@@ -392,11 +421,12 @@ impl Write<'_> {
         (slot, position): (usize, usize),
         next: Option<(usize, usize)>,
     ) {
-        for head in 0..self.shape.heads {
-            if head + 1 < self.shape.heads {
+        let (first, end) = self.heads;
+        for head in first..end {
+            if head + 1 < end {
                 self.ask(s, (slot, position), head + 1);
             } else if let Some(next) = next {
-                self.ask(s, next, 0);
+                self.ask(s, next, first);
             }
             self.put_head(s, slot, position, token..token + 1, head);
         }
@@ -421,7 +451,7 @@ impl Write<'_> {
     /// Writes `tokens` from `position` of `slot` on.
     #[inline(always)]
     fn put<S: Lanes>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
-        for head in 0..self.shape.heads {
+        for head in self.heads.0..self.heads.1 {
             self.put_head(s, slot, position, tokens.clone(), head);
         }
     }
@@ -442,7 +472,8 @@ impl Write<'_> {
         let values = shape.values_at(*isa, slot, head) + position * row;
         let values = shape.number(data.as_ptr(), values).cast_mut();
         // SAFETY: slot, positions, tokens and shapes were checked against the cache, whose
-        // buffer was checked against its shape.
+        // buffer was checked against its shape; of several tasks each has heads of its own, whose keys and
+        // values are apart in every slot.
         unsafe {
             match shape.storage {
                 CacheStorage::F32 => {

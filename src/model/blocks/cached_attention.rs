@@ -28,7 +28,7 @@ pub(crate) fn cached_attention(
     add_and_norm(run, &block.norm, x, h, |input, residual, out| {
         run.project(&block.query_key_value, input, rounded, qkv)?;
         let Qkv { query, key, value } = Qkv::fused(qkv, shape)?;
-        cache.append(pass.slots, pass.tokens.positions, key, value)?;
+        cache.append_with(pass.slots, pass.tokens.positions, key, value, run.parallelism)?;
         attend(run, pass, layer, query, cache, HeadsMut::new(context, shape)?)?;
         run.linear(&block.output, context, rounded, (Activation::Identity, residual), out)
     })
