@@ -27,6 +27,7 @@ unsafe impl Lanes for V3 {
     const PREFETCHES: bool = true;
     const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = true;
+    type Half = Self;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -47,6 +48,10 @@ unsafe impl Lanes for V3 {
         unsafe { inside(self, kernel) }
     }
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
         self.avx._mm256_set1_ps(x)
@@ -119,6 +124,11 @@ unsafe impl Lanes for V3 {
                 _ => convert::<16>(from),
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

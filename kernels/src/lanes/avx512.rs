@@ -4,9 +4,10 @@ use super::features::compiled_for_v4;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::asm;
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+    __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch,
 };
-use pulp::x86::V4;
+use pulp::x86::{V3, V4};
 
 #[inline(always)]
 fn mask_of(count: usize) -> __mmask16 {
@@ -21,6 +22,7 @@ unsafe impl Lanes for V4 {
     const PREFETCHES: bool = true;
     const MAY_FOLLOW: bool = true;
     const MAY_LACK_F16: bool = false;
+    type Half = V3;
     type F32 = __m512;
     type Mask = __mmask16;
 
@@ -41,6 +43,10 @@ unsafe impl Lanes for V4 {
         unsafe { inside(self, kernel) }
     }
 
+    #[inline(always)]
+    fn half(self) -> V3 {
+        *self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
         self.avx512f._mm512_set1_ps(x)
@@ -84,6 +90,12 @@ unsafe impl Lanes for V4 {
         // SAFETY: the caller vouches for 32 halves.
         let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
         self.avx512f._mm512_cvtph_ps(halves)
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller vouches for 8 halves of either step.
+        let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
+        self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

@@ -28,6 +28,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const MAY_FOLLOW: bool;
     /// Whether some CPU that has this set cannot convert f16.
     const MAY_LACK_F16: bool;
+    /// Vectors of half as many lanes, or these where there are none: see [`Lanes::load_f16_half`].
+    type Half: Lanes;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.
@@ -40,6 +42,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// call does not matter. The time to compile a function grows with the square of its loops.
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
+    /// The proof for [`Lanes::Half`].
+    fn half(self) -> Self::Half;
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
     /// `LANES` floats from `from`, any alignment.
@@ -64,6 +68,12 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `2 * LANES` halves; [`Lanes::converts_f16`].
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
+    /// The first `Half::LANES` of what [`Lanes::load_f16`] reads. A CPU whose data paths are half a vector wide
+    /// takes much longer for a whole vector than for two of these.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_f16`], for reads of as many halves.
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> <Self::Half as Lanes>::F32;
     /// Whether this CPU has what `load_f16` needs.
     fn converts_f16(self) -> bool;
     /// Writes `LANES` floats, any alignment.
