@@ -146,6 +146,37 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// for writes of as many `to_stride` apart, and they do not overlap.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
 
+    /// As [`Lanes::store`], past the caches where the set can: for more than they hold. Other threads may look
+    /// for it after [`Lanes::fence`].
+    ///
+    /// # Safety
+    /// As [`Lanes::store`]; `to` is a multiple of a vector's size.
+    #[inline(always)]
+    unsafe fn store_past(self, to: *mut f32, v: Self::F32) {
+        // SAFETY: the caller's contract.
+        unsafe { self.store(to, v) }
+    }
+
+    /// [`Lanes::transpose`] with [`Lanes::store_past`].
+    ///
+    /// # Safety
+    /// As [`Lanes::transpose`]; `to` and `to_stride` are multiples of a vector's size.
+    #[inline(always)]
+    unsafe fn transpose_past(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { self.transpose(from, from_stride, to, to_stride) }
+    }
+
+    /// What was stored past the caches comes before what is stored from now on.
+    #[inline(always)]
+    fn fence(self) {}
+
     /// As [`Lanes::transpose`], of `rows` rows, at most `LANES`, and zeros in place of the others.
     ///
     /// # Safety
