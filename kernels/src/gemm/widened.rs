@@ -35,6 +35,15 @@ trait Load: Copy {
     /// # Safety
     /// `from` is valid for reads of a vector, and the CPU has what it takes.
     unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32;
+    /// `load` with no register beside the result's, if it takes one.
+    ///
+    /// # Safety
+    /// As `load`.
+    #[inline(always)]
+    unsafe fn load_alone<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::load(s, from, part) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -53,6 +62,23 @@ impl Load for Bf16 {
     unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
         // SAFETY: the caller's contract.
         unsafe { s.load_bf16(from, part) }
+    }
+    #[inline(always)]
+    unsafe fn load_alone<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_bf16_alone(from, part) }
+    }
+}
+
+/// `L` in a tile that leaves no registers.
+#[derive(Clone, Copy)]
+struct Alone<L>(PhantomData<L>);
+
+impl<L: Load> Load for Alone<L> {
+    #[inline(always)]
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { L::load_alone(s, from, part) }
     }
 }
 
@@ -319,7 +345,12 @@ impl FewRows<'_> {
             self.panels::<S, L, 3, MR, NV>(s, row, panel);
             3
         } else if const { MR == 1 || S::PREFETCHES && MR * NV < CHAINS } && most >= 2 {
-            self.panels::<S, L, 2, MR, NV>(s, row, panel);
+            // Sums, a panel's weights and an element.
+            if const { 2 * MR * NV + NV + 1 >= S::REGISTERS - 1 } {
+                self.panels::<S, Alone<L>, 2, MR, NV>(s, row, panel);
+            } else {
+                self.panels::<S, L, 2, MR, NV>(s, row, panel);
+            }
             2
         } else {
             self.panels::<S, L, 1, MR, NV>(s, row, panel);

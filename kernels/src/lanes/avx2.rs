@@ -102,6 +102,23 @@ unsafe impl Lanes for V3 {
             }
         }
     }
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn upper(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpsrld {0}, {0}, 16", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
+    }
     // The intrinsic would be a call, as the token leaves F16C out.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {

@@ -82,6 +82,19 @@ impl Kernel for Check {
         assert!((f64::from(s.reduce_add(va)) - sum).abs() <= 1e-4);
         assert_eq!(s.reduce_max(va), a[S::LANES - 1]);
 
+        for part in 0..2 {
+            let mut outs = [[f32::NAN; N]; 2];
+            let [shared, alone] = outs.each_mut();
+            // SAFETY: every array has room for the widest vector.
+            unsafe {
+                s.store(shared.as_mut_ptr(), s.load_bf16(a.as_ptr(), part));
+                s.store(alone.as_mut_ptr(), s.load_bf16_alone(a.as_ptr(), part));
+            }
+            assert_eq!(
+                outs[0].map(f32::to_bits)[..S::LANES],
+                outs[1].map(f32::to_bits)[..S::LANES]
+            );
+        }
         if s.converts_f16() {
             // A step's halves, then the next one's.
             let halves: [u16; 2 * N] = core::array::from_fn(|i| 0x3c00 + i as u16);

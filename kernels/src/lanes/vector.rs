@@ -62,6 +62,15 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> Self::F32;
+    /// [`Lanes::load_bf16`] with no other register than that of the result, for tiles that leave none.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_bf16`].
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> Self::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_bf16(from, part) }
+    }
     /// The first `LANES` of `2 * LANES` halves from `from` as f16, or, if `part` is 1, the others. Exact, but
     /// that a NaN becomes quiet.
     ///
