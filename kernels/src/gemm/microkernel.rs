@@ -376,6 +376,9 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     panels: &mut Panels<F::Weight, P>,
     part: usize,
 ) {
+    // The one that several panels share.
+    // SAFETY: the caller's contract: there is a row.
+    let alone = if const { MR == 1 } { Some(unsafe { form.broadcast(rows.at) }) } else { None };
     for (tile, at) in acc.iter_mut().zip(panels.at) {
         if const { F::HOLDS_ELEMENTS && MR < NV } {
             // SAFETY: the caller's contract.
@@ -407,8 +410,11 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
             vectors
         };
         for (i, line) in tile.iter_mut().enumerate() {
-            // SAFETY: the caller's contract.
-            let element = unsafe { form.broadcast(rows.at.add(i * rows.row)) };
+            let element = match alone {
+                Some(element) => element,
+                // SAFETY: the caller's contract.
+                None => unsafe { form.broadcast(rows.at.add(i * rows.row)) },
+            };
             for (sum, vector) in line.iter_mut().zip(vectors) {
                 *sum = form.multiply_add(element, vector, *sum);
             }

@@ -40,6 +40,7 @@ mod storage;
 #[cfg(feature = "train")]
 mod strips;
 mod unpacked;
+mod whole_panels;
 mod widened;
 
 pub use bytes::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};

@@ -172,7 +172,8 @@ impl<'a> Part<'a> {
             // SAFETY: rows of the block.
             let block = unsafe { block.block_unchecked(start, rows) };
             let buffer = &mut room[..rows * width];
-            isa.dispatch(Pack { block, columns: first + block.columns(), first, buffer });
+            let columns = first + block.columns();
+            isa.dispatch(Pack { block, columns, first, buffer, past: false });
             let to = to[storage.words(start) * width..].as_mut_ptr().cast();
             let room = &room[..rows.next_multiple_of(2) * width];
             isa.run(Round { room, storage, isa, columns: (first, count), to });

@@ -2,6 +2,7 @@
 
 use super::error::GemmError;
 use super::storage::{Halves, Storage};
+use super::whole_panels::{TOGETHER, panel_of_columns, panels_of_rows};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
@@ -10,16 +11,9 @@ use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::Range;
 
-/// Rows of contiguous columns that are asked for before they are needed.
-const ROWS_AHEAD: usize = 4;
-
-/// Panels that are copied together from rows: a KiB of each row, and no more streams to write than a CPU
-/// follows.
-const TOGETHER: usize = 4;
-
-/// Rows of a panel that are turned before the next columns of it: what two vectors of columns write to one
-/// cache line, they write while it is near.
-const TURNED: usize = 512;
+/// Floats of a packed matrix that no cache holds until it is multiplied: a CPU with little bandwidth for its
+/// cores writes them past its caches, and need not read what it overwrites.
+const UNCACHED: usize = 8 << 20;
 
 /// Floats below which a second thread costs more than it packs.
 pub(super) const MIN_PACKED_TO_FORK: usize = 1 << 16;
@@ -207,7 +201,7 @@ impl<'a> PackedMatrix<'a> {
         let panels = first / isa.panel()..end.div_ceil(isa.panel());
         let threads = parallelism.threads();
         if threads == 1 || panels.len() <= 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
-            isa.dispatch(Pack { block, columns, first, buffer });
+            isa.dispatch(Pack { block, columns, first, buffer, past: expected > UNCACHED });
             return Ok(());
         }
         let buffer = SharedMut::new(buffer);
@@ -216,7 +210,7 @@ impl<'a> PackedMatrix<'a> {
             let own = share(panels.len(), tasks, task);
             let own = panels.start + own.start..panels.start + own.end;
             // SAFETY: the buffer was checked to have all panels, and each is one task's.
-            unsafe { pack_panels(isa, block, columns, first, own, buffer) };
+            unsafe { pack_panels(isa, block, shape, first, own, (buffer, expected > UNCACHED)) };
         });
         Ok(())
     }
@@ -244,7 +238,8 @@ impl<'a> PackedMatrix<'a> {
     pub(super) fn pack_whole(isa: Isa, block: Matrix<'_>, to: &mut [f32]) {
         let columns = block.columns();
         debug_assert!(to.len() >= columns.next_multiple_of(isa.panel()) * block.rows());
-        isa.dispatch(Pack { block, columns, first: 0, buffer: to });
+        let past = to.len() > UNCACHED;
+        isa.dispatch(Pack { block, columns, first: 0, buffer: to, past });
     }
 
     /// A matrix that was packed before, by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] on the
@@ -411,12 +406,12 @@ impl fmt::Debug for PackedMatrix<'_> {
 unsafe fn pack_panels(
     isa: Isa,
     block: Matrix<'_>,
-    columns: usize,
+    (depth, columns): (usize, usize),
     first: usize,
     panels: Range<usize>,
-    buffer: SharedMut<'_>,
+    (buffer, past): (SharedMut<'_>, bool),
 ) {
-    let (depth, width) = (block.rows(), isa.panel());
+    let width = isa.panel();
     // Counted from the first column of these panels, the same block in a matrix of the others.
     let origin = panels.start * width;
     let start = first.max(origin);
@@ -428,7 +423,7 @@ unsafe fn pack_panels(
             buffer.part(origin * depth, panels.len() * width * depth),
         )
     };
-    isa.dispatch(Pack { block, columns: columns - origin, first: start - origin, buffer });
+    isa.dispatch(Pack { block, columns: columns - origin, first: start - origin, buffer, past });
 }
 
 pub(super) struct Pack<'a, 'b> {
@@ -437,6 +432,8 @@ pub(super) struct Pack<'a, 'b> {
     pub(super) columns: usize,
     pub(super) first: usize,
     pub(super) buffer: &'b mut [f32],
+    /// Whether the matrix is more than caches hold.
+    pub(super) past: bool,
 }
 
 impl Kernel for Pack<'_, '_> {
@@ -444,7 +441,7 @@ impl Kernel for Pack<'_, '_> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        let Self { block, columns, first, buffer } = self;
+        let Self { block, columns, first, buffer, past } = self;
         let depth = block.rows();
         let count = block.columns();
         if depth == 0 {
@@ -453,6 +450,10 @@ impl Kernel for Pack<'_, '_> {
         let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
         let from = block.as_ptr();
         let to = buffer.as_mut_ptr();
+        let past = const { S::MAY_FOLLOW && S::LANES == LINE }
+            && past
+            && s.follows_streams()
+            && to.addr().is_multiple_of(size_of::<[f32; LINE]>());
         // Where column `first + j` starts: then one element every PANEL floats.
         let place = |j: usize| {
             let column = first + j;
@@ -467,10 +468,17 @@ impl Kernel for Pack<'_, '_> {
                 // buffer, whose length was checked for the whole shape.
                 unsafe {
                     let (from, to) = (from.add(j * column_stride), to.add(place(j)));
-                    if row_stride == 1 {
-                        panel_of_columns(s, from, column_stride, depth, to);
-                    } else {
-                        panels_of_rows(s, from, row_stride, depth, to, panels);
+                    match (row_stride == 1, past) {
+                        (true, true) => {
+                            panel_of_columns::<S, true>(s, from, column_stride, depth, to)
+                        }
+                        (true, _) => {
+                            panel_of_columns::<S, false>(s, from, column_stride, depth, to)
+                        }
+                        (_, true) => {
+                            panels_of_rows::<S, true>(s, from, row_stride, depth, to, panels)
+                        }
+                        _ => panels_of_rows::<S, false>(s, from, row_stride, depth, to, panels),
                     }
                 }
                 j += panels * S::PANEL;
@@ -515,77 +523,15 @@ impl Kernel for Pack<'_, '_> {
             }
             j += group;
         }
+        if past {
+            s.fence();
+        }
         if first + count == columns {
             for column in columns..columns.next_multiple_of(S::PANEL) {
                 for k in 0..depth {
                     // SAFETY: padding columns are part of the packed length.
                     unsafe { *to.add(place(column - first) + k * S::PANEL) = 0.0 };
                 }
-            }
-        }
-    }
-}
-
-/// A whole panel from columns that are contiguous and `stride` apart: a vector of columns after the other, as
-/// the hardware follows so many streams, and not a panel of them.
-///
-/// # Safety
-/// `from` is valid for reads of `depth` floats at each of `PANEL` columns, `to` for writes of
-/// `depth * PANEL` floats; they do not overlap.
-#[inline(always)]
-unsafe fn panel_of_columns<S: Lanes>(
-    s: S,
-    from: *const f32,
-    stride: usize,
-    depth: usize,
-    to: *mut f32,
-) {
-    let whole = depth - depth % S::LANES;
-    for block in (0..whole).step_by(TURNED) {
-        for group in (0..S::PANEL).step_by(S::LANES) {
-            for k in (block..whole.min(block + TURNED)).step_by(S::LANES) {
-                // SAFETY: LANES columns from the group's first, LANES rows from `k`.
-                unsafe {
-                    let to = to.add(k * S::PANEL + group);
-                    s.transpose(from.add(group * stride + k), stride, to, S::PANEL);
-                }
-            }
-        }
-    }
-    for k in whole..depth {
-        for column in 0..S::PANEL {
-            // SAFETY: `k < depth`.
-            unsafe { *to.add(k * S::PANEL + column) = *from.add(column * stride + k) };
-        }
-    }
-}
-
-/// So many whole panels from rows that are contiguous and `stride` apart. The rows that come next and where
-/// they go are asked for before: no stream of the hardware's follows steps from row to row.
-///
-/// # Safety
-/// `from` is valid for reads of `panels * PANEL` floats at each of `depth` rows, `to` for writes of
-/// `panels * PANEL * depth` floats; they do not overlap.
-#[inline(always)]
-unsafe fn panels_of_rows<S: Lanes>(
-    s: S,
-    from: *const f32,
-    stride: usize,
-    depth: usize,
-    to: *mut f32,
-    panels: usize,
-) {
-    for k in 0..depth {
-        for panel in 0..panels {
-            let from = from.wrapping_add(k * stride + panel * S::PANEL);
-            let to = to.wrapping_add((panel * depth + k) * S::PANEL);
-            for line in (0..S::PANEL).step_by(LINE) {
-                s.prefetch(from.wrapping_add(ROWS_AHEAD.wrapping_mul(stride) + line));
-                s.prefetch(to.wrapping_add(ROWS_AHEAD * S::PANEL + line));
-            }
-            for group in (0..S::PANEL).step_by(S::LANES) {
-                // SAFETY: `k < depth`, `panel < panels` and `group + LANES <= PANEL`.
-                unsafe { s.store(to.add(group), s.load(from.add(group))) };
             }
         }
     }

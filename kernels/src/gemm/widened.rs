@@ -6,7 +6,7 @@
 //!   little beside what the tiles do with it, and no tile is compiled twice.
 
 use super::epilogue::Store;
-use super::microkernel::{Form, Lines, MAX_ROWS, Pages, Panels, Rows, multiply};
+use super::microkernel::{Form, Lines, MAX_ROWS, Pages, Panels, Rows, Spread, multiply};
 use super::packing::PackedMatrix;
 use super::storage::Storage;
 use crate::lanes::halves::widen_f16;
@@ -20,7 +20,7 @@ use core::ops::Range;
 const CHAINS: usize = 8;
 
 /// Words that an outer cache may hold from one call to the next. From memory two panels come faster than
-/// more, and additions do not matter.
+/// one or more, and neither additions nor conversions matter.
 const CACHED_WORDS: usize = 4 << 20;
 
 /// Words by which a tile asks for a panel early.
@@ -28,11 +28,22 @@ const AHEAD: usize = 512;
 
 /// How a vector of such weights is read.
 trait Load: Copy {
+    /// Whether [`Lanes::load_f16_half`] reads them.
+    const HALVES: bool = false;
     /// [`Form::load`] of vectors that hold two steps.
     ///
     /// # Safety
     /// `from` is valid for reads of a vector, and the CPU has what it takes.
     unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32;
+    /// `load` with no register beside the result's, if it takes one.
+    ///
+    /// # Safety
+    /// As `load`.
+    #[inline(always)]
+    unsafe fn load_alone<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::load(s, from, part) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -52,9 +63,28 @@ impl Load for Bf16 {
         // SAFETY: the caller's contract.
         unsafe { s.load_bf16(from, part) }
     }
+    #[inline(always)]
+    unsafe fn load_alone<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { s.load_bf16_alone(from, part) }
+    }
+}
+
+/// `L` in a tile that leaves no registers.
+#[derive(Clone, Copy)]
+struct Alone<L>(PhantomData<L>);
+
+impl<L: Load> Load for Alone<L> {
+    #[inline(always)]
+    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { L::load_alone(s, from, part) }
+    }
 }
 
 impl Load for F16 {
+    const HALVES: bool = true;
+
     #[inline(always)]
     unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
         // SAFETY: the caller's contract.
@@ -104,6 +134,43 @@ impl<S: Lanes, L: Load> Form for Widened<S, L> {
     #[inline(always)]
     fn multiply_add(self, element: S::F32, weights: S::F32, sum: S::F32) -> S::F32 {
         self.0.mul_add(element, weights, sum)
+    }
+}
+
+/// f32 times f16 in vectors of half the width.
+#[derive(Clone, Copy)]
+struct Halved<S>(S);
+
+impl<S: Lanes> Form for Halved<S> {
+    type Lanes = S;
+    type Element = f32;
+    type Weight = f32;
+    type Vector = <S::Half as Lanes>::F32;
+    type Sum = <S::Half as Lanes>::F32;
+    const PARTS: usize = 2;
+
+    #[inline(always)]
+    fn lanes(self) -> S {
+        self.0
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32, part: usize) -> Self::Vector {
+        // SAFETY: the caller's contract, and that of making one.
+        unsafe { self.0.load_f16_half(from, part % Self::PARTS) }
+    }
+    #[inline(always)]
+    unsafe fn broadcast(self, from: *const f32) -> Self::Vector {
+        // SAFETY: the caller's contract.
+        self.0.half().splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn multiply_add(
+        self,
+        element: Self::Vector,
+        weights: Self::Vector,
+        sum: Self::Sum,
+    ) -> Self::Sum {
+        self.0.half().mul_add(element, weights, sum)
     }
 }
 
@@ -214,12 +281,16 @@ impl<L: Load> PanelKernel for InForm<'_, L> {
         const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
         let Self(job, _) = self;
         let tiles = job.rows.len().div_ceil(tallest::<S>());
-        let words = job.weight.storage().words(job.weight.depth()) * job.weight.columns();
-        let beside = if words > CACHED_WORDS { 2 } else { 3 };
+        let beside = if job.in_cache() { 3 } else { 2 };
         let mut panel = job.panels.start;
         while panel < job.panels.end {
-            // Several of them at once are for one tile.
-            let most = if tiles > 1 { 1 } else { (job.panels.end - panel).min(beside) };
+            // Several of them at once are for one tile, or for tiles of three rows.
+            let most = match tiles {
+                1 => beside,
+                _ if job.rows.len() == 3 * tiles => 2,
+                _ => 1,
+            };
+            let most = most.min(job.panels.end - panel);
             let mut done = 1;
             for tile in 0..tiles {
                 let local = share(job.rows.len(), tiles, tile);
@@ -247,6 +318,13 @@ const fn tallest<S: Lanes>() -> usize {
 }
 
 impl FewRows<'_> {
+    /// Whether an outer cache may hold the weights from one call to the next.
+    #[inline(always)]
+    fn in_cache(&self) -> bool {
+        let weight = self.weight;
+        weight.storage().words(weight.depth()) * weight.columns() <= CACHED_WORDS
+    }
+
     /// A tile of as many panels as it takes for enough chains of additions, but no more than `most`. Returns
     /// how many.
     #[inline(always)]
@@ -259,15 +337,56 @@ impl FewRows<'_> {
     ) -> usize {
         // On x86-64. Four panels would take all of sixteen registers: what they add to and as many vectors of
         // weights. Elsewhere a vector is two registers, or four of them are a panel.
-        if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
+        if const { S::MAY_FOLLOW && L::HALVES && MR == 1 } && s.follows_streams() && self.in_cache()
+        {
+            self.halved::<S, MR, NV>(s, row, panel);
+            1
+        } else if const { S::PREFETCHES && MR * NV <= CHAINS / 4 } && most >= 3 {
             self.panels::<S, L, 3, MR, NV>(s, row, panel);
             3
-        } else if const { MR == 1 || S::PREFETCHES && MR * NV <= CHAINS / 2 } && most >= 2 {
-            self.panels::<S, L, 2, MR, NV>(s, row, panel);
+        } else if const { MR == 1 || S::PREFETCHES && MR * NV < CHAINS } && most >= 2 {
+            // Sums, a panel's weights and an element.
+            if const { 2 * MR * NV + NV + 1 >= S::REGISTERS - 1 } {
+                self.panels::<S, Alone<L>, 2, MR, NV>(s, row, panel);
+            } else {
+                self.panels::<S, L, 2, MR, NV>(s, row, panel);
+            }
             2
         } else {
             self.panels::<S, L, 1, MR, NV>(s, row, panel);
             1
+        }
+    }
+
+    /// A tile of one panel in vectors of half the width, which make twice as many chains: to what multiplies, the
+    /// halves of the vectors are two panels.
+    #[inline(always)]
+    fn halved<S: Lanes, const MR: usize, const NV: usize>(&self, s: S, row: usize, panel: usize) {
+        let Self { a, weight, store, .. } = self;
+        let at = a.as_ptr().wrapping_add(row * a.row_stride());
+        let rows = Rows { at, row: a.row_stride(), step: a.column_stride() };
+        let at = weight.address(panel, 0);
+        let ahead = Pages::of(at, S::PANEL / 2);
+        let at = [at, at.wrapping_add(S::Half::LANES / 2)];
+        let panels = Panels { at, step: S::PANEL, vector: S::LANES };
+        let half = s.half();
+        let zero = [[[half.splat(0.0); NV]; MR]; 2];
+        let mut acc = [[s.splat(0.0); NV]; MR];
+        // SAFETY: as in `panels`; the halves of a vector fit its room.
+        unsafe {
+            let [low, high] = multiply(Halved(s), zero, weight.depth(), rows, panels, ahead);
+            for i in 0..MR {
+                for v in 0..NV {
+                    let mut room = [0.0; MAX_LANES];
+                    let to = room.as_mut_ptr();
+                    half.store(to, low[i][v]);
+                    half.store(to.add(S::Half::LANES), high[i][v]);
+                    acc[i][v] = s.load(to);
+                }
+            }
+            let column = panel * S::PANEL;
+            let valid = (weight.columns() - column).min(S::PANEL);
+            store.finish::<S, MR, NV>(s, acc, row, column, valid);
         }
     }
 
@@ -298,6 +417,13 @@ impl FewRows<'_> {
                 let mut ahead = [Pages::of(at[0], words); P];
                 for (ahead, &at) in ahead.iter_mut().zip(&at) {
                     *ahead = Pages::of(at, words);
+                }
+                multiply(form, zero, weight.depth(), rows, panels, ahead)
+            } else if const { S::PREFETCHES && S::PANEL == LINE } && self.in_cache() {
+                // A line in two steps; from memory it comes no later if it is asked for twice.
+                let mut ahead = [Spread::<1, true> { at: at[0], apart: LINE }; P];
+                for (ahead, at) in ahead.iter_mut().zip(at) {
+                    ahead.at = at.wrapping_add(AHEAD);
                 }
                 multiply(form, zero, weight.depth(), rows, panels, ahead)
             } else {

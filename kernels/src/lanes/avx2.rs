@@ -27,6 +27,7 @@ unsafe impl Lanes for V3 {
     const PREFETCHES: bool = true;
     const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = true;
+    type Half = Self;
     type F32 = __m256;
     type Mask = __m256;
 
@@ -47,6 +48,10 @@ unsafe impl Lanes for V3 {
         unsafe { inside(self, kernel) }
     }
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
         self.avx._mm256_set1_ps(x)
@@ -97,6 +102,23 @@ unsafe impl Lanes for V3 {
             }
         }
     }
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn upper(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpsrld {0}, {0}, 16", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
+    }
     // The intrinsic would be a call, as the token leaves F16C out.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
@@ -119,6 +141,11 @@ unsafe impl Lanes for V3 {
                 _ => convert::<16>(from),
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

@@ -4,9 +4,10 @@ use super::features::compiled_for_v4;
 use super::vector::{Kernel, Lanes, PanelKernel, panels};
 use core::arch::asm;
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+    __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch,
 };
-use pulp::x86::V4;
+use pulp::x86::{V3, V4};
 
 #[inline(always)]
 fn mask_of(count: usize) -> __mmask16 {
@@ -21,6 +22,7 @@ unsafe impl Lanes for V4 {
     const PREFETCHES: bool = true;
     const MAY_FOLLOW: bool = true;
     const MAY_LACK_F16: bool = false;
+    type Half = V3;
     type F32 = __m512;
     type Mask = __mmask16;
 
@@ -41,6 +43,10 @@ unsafe impl Lanes for V4 {
         unsafe { inside(self, kernel) }
     }
 
+    #[inline(always)]
+    fn half(self) -> V3 {
+        *self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
         self.avx512f._mm512_set1_ps(x)
@@ -84,6 +90,12 @@ unsafe impl Lanes for V4 {
         // SAFETY: the caller vouches for 32 halves.
         let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
         self.avx512f._mm512_cvtph_ps(halves)
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller vouches for 8 halves of either step.
+        let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
+        self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {
@@ -204,13 +216,31 @@ unsafe impl Lanes for V4 {
         to: *mut f32,
         to_stride: usize,
     ) {
-        let mut r = [self.splat(0.0); 16];
-        for (i, row) in r.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for 16 rows of 16 floats.
-            *row = unsafe { self.load(from.add(i * from_stride)) };
-        }
         // SAFETY: the caller's contract.
-        unsafe { store_transposed(self, r, to, to_stride) };
+        unsafe { store_transposed::<false>(self, load_16(self, from, from_stride), to, to_stride) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_past(self, to: *mut f32, v: __m512) {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_stream_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_past(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed::<true>(self, load_16(self, from, from_stride), to, to_stride) };
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        self.sse._mm_sfence();
     }
 
     #[cfg(any(feature = "train", test))]
@@ -232,16 +262,35 @@ unsafe impl Lanes for V4 {
             *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
         }
         // SAFETY: the caller's contract.
-        unsafe { store_transposed(self, r, to, to_stride) };
+        unsafe { store_transposed::<false>(self, r, to, to_stride) };
     }
 }
 
-/// Stores the transpose of 16 rows of 16 floats.
+/// 16 rows of 16 floats.
 ///
 /// # Safety
-/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart.
+/// `from` is valid for reads of 16 floats at each of 16 rows `stride` apart.
 #[inline(always)]
-unsafe fn store_transposed(s: V4, r: [__m512; 16], to: *mut f32, to_stride: usize) {
+unsafe fn load_16(s: V4, from: *const f32, stride: usize) -> [__m512; 16] {
+    let mut r = [s.splat(0.0); 16];
+    for (i, row) in r.iter_mut().enumerate() {
+        // SAFETY: the caller's contract.
+        *row = unsafe { s.load(from.add(i * stride)) };
+    }
+    r
+}
+
+/// Stores the transpose of 16 rows of 16 floats, if `PAST` past the caches.
+///
+/// # Safety
+/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart; if `PAST`, each of them is a line.
+#[inline(always)]
+unsafe fn store_transposed<const PAST: bool>(
+    s: V4,
+    r: [__m512; 16],
+    to: *mut f32,
+    to_stride: usize,
+) {
     let f = s.avx512f;
     let zero = s.splat(0.0);
     // 4x4 transposes inside each 128-bit lane ...
@@ -269,7 +318,10 @@ unsafe fn store_transposed(s: V4, r: [__m512; 16], to: *mut f32, to_stride: usiz
         ];
         for (lane, column) in columns.into_iter().enumerate() {
             // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
-            unsafe { s.store(to.add((4 * lane + c) * to_stride), column) };
+            unsafe {
+                let to = to.add((4 * lane + c) * to_stride);
+                if PAST { s.store_past(to, column) } else { s.store(to, column) }
+            }
         }
     }
 }

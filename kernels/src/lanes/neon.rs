@@ -15,6 +15,7 @@ unsafe impl Lanes for Neon {
     const PREFETCHES: bool = false;
     const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = false;
+    type Half = Self;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
 
@@ -34,6 +35,10 @@ unsafe impl Lanes for Neon {
         unsafe { inside(self, kernel) }
     }
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> float32x4_t {
         self.neon.vdupq_n_f32(x)
@@ -76,6 +81,11 @@ unsafe impl Lanes for Neon {
                 options(pure, nomem, nostack, preserves_flags));
         }
         floats
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

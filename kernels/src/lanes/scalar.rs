@@ -31,6 +31,7 @@ unsafe impl Lanes for Scalar {
     const PREFETCHES: bool = false;
     const MAY_FOLLOW: bool = false;
     const MAY_LACK_F16: bool = false;
+    type Half = Self;
     type F32 = Eight;
     type Mask = EightBools;
 
@@ -44,6 +45,10 @@ unsafe impl Lanes for Scalar {
         kernel.run(self)
     }
 
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> Eight {
         Eight([x; 8])
@@ -73,6 +78,11 @@ unsafe impl Lanes for Scalar {
         // SAFETY: the caller vouches for sixteen halves.
         let halves = unsafe { from.cast::<[u16; 8]>().add(part).read_unaligned() };
         each(|i| widen_f16(halves[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> Eight {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
     }
     #[inline(always)]
     fn converts_f16(self) -> bool {

@@ -28,6 +28,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const MAY_FOLLOW: bool;
     /// Whether some CPU that has this set cannot convert f16.
     const MAY_LACK_F16: bool;
+    /// Vectors of half as many lanes, or these where there are none: see [`Lanes::load_f16_half`].
+    type Half: Lanes;
     /// One vector of f32.
     type F32: Copy;
     /// One truth value per lane.
@@ -40,6 +42,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// call does not matter. The time to compile a function grows with the square of its loops.
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
+    /// The proof for [`Lanes::Half`].
+    fn half(self) -> Self::Half;
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F32;
     /// `LANES` floats from `from`, any alignment.
@@ -58,12 +62,27 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` is valid for reads of `LANES` words.
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> Self::F32;
+    /// [`Lanes::load_bf16`] with no other register than that of the result, for tiles that leave none.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_bf16`].
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> Self::F32 {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_bf16(from, part) }
+    }
     /// The first `LANES` of `2 * LANES` halves from `from` as f16, or, if `part` is 1, the others. Exact, but
     /// that a NaN becomes quiet.
     ///
     /// # Safety
     /// `from` is valid for reads of `2 * LANES` halves; [`Lanes::converts_f16`].
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
+    /// The first `Half::LANES` of what [`Lanes::load_f16`] reads. A CPU whose data paths are half a vector wide
+    /// takes much longer for a whole vector than for two of these.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_f16`], for reads of as many halves.
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> <Self::Half as Lanes>::F32;
     /// Whether this CPU has what `load_f16` needs.
     fn converts_f16(self) -> bool;
     /// Writes `LANES` floats, any alignment.
@@ -135,6 +154,37 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// `from` is valid for reads of `LANES` floats at each of `LANES` rows `from_stride` apart, `to`
     /// for writes of as many `to_stride` apart, and they do not overlap.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
+
+    /// As [`Lanes::store`], past the caches where the set can: for more than they hold. Other threads may look
+    /// for it after [`Lanes::fence`].
+    ///
+    /// # Safety
+    /// As [`Lanes::store`]; `to` is a multiple of a vector's size.
+    #[inline(always)]
+    unsafe fn store_past(self, to: *mut f32, v: Self::F32) {
+        // SAFETY: the caller's contract.
+        unsafe { self.store(to, v) }
+    }
+
+    /// [`Lanes::transpose`] with [`Lanes::store_past`].
+    ///
+    /// # Safety
+    /// As [`Lanes::transpose`]; `to` and `to_stride` are multiples of a vector's size.
+    #[inline(always)]
+    unsafe fn transpose_past(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { self.transpose(from, from_stride, to, to_stride) }
+    }
+
+    /// What was stored past the caches comes before what is stored from now on.
+    #[inline(always)]
+    fn fence(self) {}
 
     /// As [`Lanes::transpose`], of `rows` rows, at most `LANES`, and zeros in place of the others.
     ///
