@@ -26,6 +26,7 @@ FORMS = {
     "int8": ["--weights", "int8"],
     "int8,output=int8": ["--weights", "int8,output=int8"],
     "int8 with keys and values in f16": ["--weights", "int8", "--cache", "f16"],
+    "int8,output=int8 with keys and values in f16": ["--weights", "int8,output=int8", "--cache", "f16"],
 }
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
