@@ -198,7 +198,7 @@ fn batch(isa: Isa, case: &Case) {
         assert!(written[index] || kept, "{isa}: memory of no sequence was written");
     }
 
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         let shared = pool().install(|| run(&sequences, Parallelism::Rayon));
         for (one, three) in out.data.iter().zip(&shared.data) {
             assert!(same_bits(*one, *three), "{isa}: {one:e} on one thread, {three:e} on three");
@@ -275,7 +275,7 @@ fn check_head(
     let scores_reach = head_dim as f64 * f64::from(options.scale) * largest_query * largest_key;
     let limit = f64::from(f32::MAX) / 4.0;
     // Past the range of f32 nothing is promised but the bits.
-    if !finite || !(scores_reach < limit && largest_value * (used as f64 + 1.0) < limit) {
+    if !(finite && scores_reach < limit && largest_value * (used as f64 + 1.0) < limit) {
         return;
     }
     let maximum = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

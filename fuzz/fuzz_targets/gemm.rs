@@ -9,10 +9,10 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::wild::WildProduct;
-use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
+use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::{
-    Activation, Epilogue, Executor, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
-    gemm, gemm_unpacked, gemm_unpacked_scratch,
+    Activation, Epilogue, Executor, Isa, PackedMatrix, Parallelism, Residual, gemm, gemm_unpacked,
+    gemm_unpacked_scratch,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -31,14 +31,6 @@ struct Case {
     threads: u8,
     seed: u64,
     wild: WildProduct,
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
-enum Add {
-    Nothing,
-    Output,
-    Matrix,
-    Gate,
 }
 
 /// Runs any numbers any number of times, on two threads.
@@ -69,17 +61,6 @@ fuzz_target!(|case: Case| {
     product(isa, &case);
 });
 
-fn view(m: &Strided) -> Matrix<'_> {
-    let data = m.data.get(m.offset..).unwrap_or_default();
-    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
-}
-
-fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
-    let data = m.data.get_mut(m.offset..).unwrap_or_default();
-    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
-        .expect("a valid view")
-}
-
 fn product(isa: Isa, case: &Case) {
     let rows = usize::from(case.rows) % 40;
     let depth = usize::from(case.depth) % 600;
@@ -98,25 +79,19 @@ fn product(isa: Isa, case: &Case) {
     };
 
     let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
-    let packed = PackedMatrix::pack(isa, view(&w), &mut buffer).expect("a buffer of that length");
+    let packed = PackedMatrix::pack(isa, w.view(), &mut buffer).expect("a buffer of that length");
     let epilogue = Epilogue {
         scale,
         bias: case.bias.then_some(&bias[..]),
         activation: if case.relu { Activation::Relu } else { Activation::Identity },
-        residual: match case.residual {
-            Add::Nothing => Residual::None,
-            Add::Output => Residual::Output,
-            Add::Matrix => Residual::Matrix(view(&r)),
-            Add::Gate => Residual::Gate,
-        },
+        residual: case.residual.residual(&r),
     };
     let mut c = before.clone();
-    gemm(view(&a), &packed, &epilogue, view_mut(&mut c), Parallelism::Serial)
-        .expect("shapes that fit");
+    gemm(a.view(), &packed, &epilogue, c.view_mut(), Parallelism::Serial).expect("shapes that fit");
     c.check_gaps();
 
     for row in 0..rows {
-        for column in 0..columns {
+        for (column, &bias) in bias.iter().enumerate() {
             let (mut sum, mut magnitude) = (0f64, 0f64);
             for k in 0..depth {
                 let term = f64::from(a.at(row, k)) * f64::from(w.at(k, column));
@@ -129,8 +104,8 @@ fn product(isa: Isa, case: &Case) {
             let mut bound = 2.0 * depth as f64 * epsilon * magnitude * f64::from(scale).abs();
             let mut largest = magnitude * f64::from(scale).abs();
             if case.bias {
-                expected += f64::from(bias[column]);
-                largest += f64::from(bias[column]).abs();
+                expected += f64::from(bias);
+                largest += f64::from(bias).abs();
             }
             if case.relu {
                 expected = expected.max(0.0);
@@ -174,10 +149,10 @@ fn product(isa: Isa, case: &Case) {
         }
     }
 
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         let mut shared = before.clone();
         pool().install(|| {
-            gemm(view(&a), &packed, &epilogue, view_mut(&mut shared), Parallelism::Rayon)
+            gemm(a.view(), &packed, &epilogue, shared.view_mut(), Parallelism::Rayon)
                 .expect("shapes that fit");
         });
         for (one, three) in c.data.iter().zip(&shared.data) {
@@ -191,8 +166,8 @@ fn product(isa: Isa, case: &Case) {
         let mut scratch = vec![GAP; floats];
         let executor = Arbitrarily(case.seed);
         let parallelism = Parallelism::Executor(&executor);
-        let to = view_mut(&mut loose);
-        gemm_unpacked(isa, view(&a), view(&w), &epilogue, to, &mut scratch, parallelism)
+        let to = loose.view_mut();
+        gemm_unpacked(isa, a.view(), w.view(), &epilogue, to, &mut scratch, parallelism)
             .expect("shapes that fit");
         for (one, other) in c.data.iter().zip(&loose.data) {
             assert!(same_bits(*one, *other), "{isa}: {one:e} packed, {other:e} not packed");
@@ -212,12 +187,12 @@ fn product(isa: Isa, case: &Case) {
         residual.rows = 1;
         let epilogue = Epilogue {
             residual: match epilogue.residual {
-                Residual::Matrix(_) => Residual::Matrix(view(&residual)),
+                Residual::Matrix(_) => Residual::Matrix(residual.view()),
                 other => other,
             },
             ..epilogue
         };
-        gemm(view(&one), &packed, &epilogue, view_mut(&mut alone), Parallelism::Serial)
+        gemm(one.view(), &packed, &epilogue, alone.view_mut(), Parallelism::Serial)
             .expect("shapes that fit");
         for column in 0..columns {
             let (batch, single) = (c.at(row, column), alone.at(0, column));

@@ -7,11 +7,11 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
+use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::reference::gemm_bytes::gemm_bytes as oracle;
 use simdformer_kernels::{
-    Activation, ByteMatrix, ByteRows, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual,
-    RowPrecision, gemm_bytes,
+    Activation, ByteMatrix, ByteRows, Epilogue, Isa, Matrix, MatrixMut, Parallelism, RowPrecision,
+    gemm_bytes,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -35,31 +35,12 @@ struct Case {
     seed: u64,
 }
 
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
-enum Add {
-    Nothing,
-    Output,
-    Matrix,
-    Gate,
-}
-
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
     let isa = if case.plain { isa.without_dot_products() } else { isa };
     product(isa, &case);
     foreign(isa, &case);
 });
-
-fn view(m: &Strided) -> Matrix<'_> {
-    let data = m.data.get(m.offset..).unwrap_or_default();
-    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
-}
-
-fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
-    let data = m.data.get_mut(m.offset..).unwrap_or_default();
-    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
-        .expect("a valid view")
-}
 
 fn precision(case: &Case) -> RowPrecision {
     if case.sixteen { RowPrecision::Sixteen } else { RowPrecision::Eight }
@@ -90,27 +71,21 @@ fn product(isa: Isa, case: &Case) {
         scale: case.scale.map_or(1.0, |scale| f32::from(scale) / 16.0),
         bias: case.bias.then_some(&bias[..]),
         activation: if case.relu { Activation::Relu } else { Activation::Identity },
-        residual: match case.residual {
-            Add::Nothing => Residual::None,
-            Add::Output => Residual::Output,
-            Add::Matrix => Residual::Matrix(view(&r)),
-            Add::Gate => Residual::Gate,
-        },
+        residual: case.residual.residual(&r),
     };
 
     let length = ByteMatrix::len(depth, columns).expect("a small matrix");
     let mut words = vec![GAP; length];
-    let weight = ByteMatrix::quantise(isa, view(&w), &mut words).expect("that length");
+    let weight = ByteMatrix::quantise(isa, w.view(), &mut words).expect("that length");
     let mut expected = vec![0.0; rows * columns];
-    oracle(view(&x), view(&w), precision, &epilogue, Some(view(&before)), &mut expected)
+    oracle(x.view(), w.view(), precision, &epilogue, Some(before.view()), &mut expected)
         .expect("shapes that fit");
     let multiply = |parallelism: Parallelism<'_>| {
         let mut room = vec![GAP; ByteRows::len(rows, depth, precision).expect("small")];
-        let read = ByteRows::quantise(isa, view(&x), precision, &mut room, parallelism)
+        let read = ByteRows::quantise(isa, x.view(), precision, &mut room, parallelism)
             .expect("that length");
         let mut c = before.clone();
-        gemm_bytes(&read, &weight, &epilogue, view_mut(&mut c), parallelism)
-            .expect("shapes that fit");
+        gemm_bytes(&read, &weight, &epilogue, c.view_mut(), parallelism).expect("shapes that fit");
         c.check_gaps();
         for row in 0..rows {
             for column in 0..columns {
@@ -124,7 +99,7 @@ fn product(isa: Isa, case: &Case) {
         }
     };
     multiply(Parallelism::Serial);
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         pool().install(|| multiply(Parallelism::Rayon));
     }
 

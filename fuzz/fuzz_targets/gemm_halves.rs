@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
+use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
 use simdformer_kernels::reference::storage::stored;
 use simdformer_kernels::{
     Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
@@ -38,40 +38,12 @@ struct Case {
     seed: u64,
 }
 
-#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
-enum Add {
-    Nothing,
-    Output,
-    Matrix,
-    Gate,
-}
-
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
     let storage = if case.f16 { Storage::F16 } else { Storage::Bf16 };
     product(isa, storage, &case);
     foreign(isa, storage, &case);
 });
-
-fn view(m: &Strided) -> Matrix<'_> {
-    let data = m.data.get(m.offset..).unwrap_or_default();
-    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
-}
-
-fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
-    let data = m.data.get_mut(m.offset..).unwrap_or_default();
-    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
-        .expect("a valid view")
-}
-
-fn residual(add: Add, r: Matrix<'_>) -> Residual<'_> {
-    match add {
-        Add::Nothing => Residual::None,
-        Add::Output => Residual::Output,
-        Add::Matrix => Residual::Matrix(r),
-        Add::Gate => Residual::Gate,
-    }
-}
 
 fn rows(case: &Case) -> usize {
     usize::from(case.rows) % if case.few { 9 } else { 110 }
@@ -163,11 +135,11 @@ fn product(isa: Isa, storage: Storage, case: &Case) {
         }
     }
     let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("a small matrix")];
-    let floats = PackedMatrix::pack(isa, view(&wide), &mut buffer).expect("that length");
+    let floats = PackedMatrix::pack(isa, wide.view(), &mut buffer).expect("that length");
     let multiply = |weight: &PackedMatrix<'_>, threads: Parallelism<'_>| {
         let mut c = before.clone();
-        let epilogue = Epilogue { residual: residual(case.residual, view(&r)), ..epilogue };
-        gemm(view(&a), weight, &epilogue, view_mut(&mut c), threads).expect("shapes that fit");
+        let epilogue = Epilogue { residual: case.residual.residual(&r), ..epilogue };
+        gemm(a.view(), weight, &epilogue, c.view_mut(), threads).expect("shapes that fit");
         c
     };
     let expected = multiply(&floats, Parallelism::Serial);
@@ -192,7 +164,7 @@ fn product(isa: Isa, storage: Storage, case: &Case) {
         assert!(pieces.iter().map(|word| word.to_bits()).eq(whole), "{isa}: cut at {cut}");
     };
     same(&pack(isa, storage, &w, cut, Parallelism::Serial).expect("numbers of the form"));
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         pool().install(|| {
             same(&pack(isa, storage, &w, cut, Parallelism::Rayon).expect("numbers of the form"));
             compare(&multiply(&halves, Parallelism::Rayon), "on three threads");
@@ -206,8 +178,8 @@ fn product(isa: Isa, storage: Storage, case: &Case) {
             Strided { offset, rows: 1, ..m.clone() }
         };
         let (mut alone, a, r) = (one(&before), one(&a), one(&r));
-        let epilogue = Epilogue { residual: residual(case.residual, view(&r)), ..epilogue };
-        gemm(view(&a), &halves, &epilogue, view_mut(&mut alone), Parallelism::Serial)
+        let epilogue = Epilogue { residual: case.residual.residual(&r), ..epilogue };
+        gemm(a.view(), &halves, &epilogue, alone.view_mut(), Parallelism::Serial)
             .expect("shapes that fit");
         for column in 0..columns {
             let (single, expected) = (alone.at(0, column), expected.at(row, column));

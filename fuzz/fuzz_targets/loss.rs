@@ -11,7 +11,7 @@ use simdformer_fuzz::{GAP, Layout, Rng, Strided, Values, pick_isa, pool};
 use simdformer_kernels::train::{
     IGNORED, LossError, RowLoss, Smoothing, SmoothingOver, cross_entropy, cross_entropy_loss,
 };
-use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
+use simdformer_kernels::{Isa, Matrix, Parallelism};
 
 #[derive(Arbitrary, Debug)]
 struct Case {
@@ -61,9 +61,9 @@ fuzz_target!(|case: Case| {
     };
     let over = if case.others { SmoothingOver::Others } else { SmoothingOver::All };
     let smoothing = Smoothing { epsilon, over };
-    for row in 0..rows {
+    for (row, &target) in targets.iter().enumerate() {
         for column in 0..columns {
-            if targets[row] == IGNORED {
+            if target == IGNORED {
                 let at = logits.index(row, column);
                 logits.data[at] = GAP;
             }
@@ -73,7 +73,7 @@ fuzz_target!(|case: Case| {
     let run = |parallelism: Parallelism<'_>| {
         let mut gradient = logits.clone();
         let mut losses = vec![UNTOUCHED; rows];
-        let view = view_mut(&mut gradient);
+        let view = gradient.view_mut();
         let result =
             cross_entropy(isa, view, &targets, smoothing, case.scale, &mut losses, parallelism);
         gradient.check_gaps();
@@ -94,18 +94,12 @@ fuzz_target!(|case: Case| {
     }
     check(isa, &case, &targets, (&gradient, &losses));
     assert!(losses.iter().zip(&again).all(|(one, other)| same(one, other)));
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         let (result, shared, others) = pool().install(|| run(Parallelism::Rayon));
         assert!(result.is_ok() && bits(&shared) == bits(&gradient));
         assert!(losses.iter().zip(&others).all(|(one, other)| same(one, other)));
     }
 });
-
-fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
-    let data = m.data.get_mut(m.offset..).unwrap_or_default();
-    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
-        .expect("a valid view")
-}
 
 fn bits(m: &Strided) -> Vec<u32> {
     m.data.iter().map(|x| x.to_bits()).collect()

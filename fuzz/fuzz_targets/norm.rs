@@ -84,17 +84,6 @@ impl Norm<'_> {
     }
 }
 
-fn view(m: &Strided) -> Matrix<'_> {
-    let data = m.data.get(m.offset..).unwrap_or_default();
-    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
-}
-
-fn view_mut(m: &mut Strided) -> MatrixMut<'_> {
-    let data = m.data.get_mut(m.offset..).unwrap_or_default();
-    MatrixMut::strided(data, m.rows, m.columns, m.row_stride, m.column_stride)
-        .expect("a valid view")
-}
-
 fn assert_same(isa: Isa, what: &str, one: &Strided, other: &Strided) {
     for row in 0..one.rows {
         for column in 0..one.columns {
@@ -136,14 +125,14 @@ fuzz_target!(|case: Case| {
     };
 
     let mut out = Strided::empty(count, columns, rows(out_layout));
-    norm.plain(isa, view(&x), view_mut(&mut out), Parallelism::Serial).expect("shapes that fit");
+    norm.plain(isa, x.view(), out.view_mut(), Parallelism::Serial).expect("shapes that fit");
     out.check_gaps();
     if case.values == Values::Moderate {
         bounded(isa, norm, &x, &out);
     }
 
     let mut same = x.clone();
-    norm.in_place(isa, view_mut(&mut same)).expect("shapes that fit");
+    norm.in_place(isa, same.view_mut()).expect("shapes that fit");
     same.check_gaps();
     assert_same(isa, "in place", &same, &out);
 
@@ -155,28 +144,26 @@ fuzz_target!(|case: Case| {
         }
     }
     let mut plain = Strided::empty(count, columns, rows(out_layout));
-    norm.plain(isa, view(&sum), view_mut(&mut plain), Parallelism::Serial)
-        .expect("shapes that fit");
+    norm.plain(isa, sum.view(), plain.view_mut(), Parallelism::Serial).expect("shapes that fit");
     let mut out_of_place = Strided::empty(count, columns, rows(out_layout));
-    norm.add(isa, view(&x), view(&residual), view_mut(&mut out_of_place)).expect("shapes that fit");
+    norm.add(isa, x.view(), residual.view(), out_of_place.view_mut()).expect("shapes that fit");
     out_of_place.check_gaps();
     assert_same(isa, "added", &out_of_place, &plain);
     let mut in_place = residual.clone();
-    norm.add_in_place(isa, view(&x), view_mut(&mut in_place)).expect("shapes that fit");
+    norm.add_in_place(isa, x.view(), in_place.view_mut()).expect("shapes that fit");
     in_place.check_gaps();
     assert_same(isa, "added in place", &in_place, &plain);
     let (mut kept, mut normed) = (residual, Strided::empty(count, columns, rows(out_layout)));
-    norm.add_into(isa, view(&x), view_mut(&mut kept), view_mut(&mut normed))
-        .expect("shapes that fit");
+    norm.add_into(isa, x.view(), kept.view_mut(), normed.view_mut()).expect("shapes that fit");
     kept.check_gaps();
     normed.check_gaps();
     assert_same(isa, "the sum", &kept, &sum);
     assert_same(isa, "of the sum", &normed, &plain);
 
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         let mut shared = Strided::empty(count, columns, rows(out_layout));
         pool().install(|| {
-            norm.plain(isa, view(&x), view_mut(&mut shared), Parallelism::Rayon)
+            norm.plain(isa, x.view(), shared.view_mut(), Parallelism::Rayon)
                 .expect("shapes that fit");
         });
         assert_same(isa, "three threads", &shared, &out);
@@ -189,14 +176,14 @@ fuzz_target!(|case: Case| {
             m.rows = 1;
         }
         let mut alone = Strided::empty(1, columns, rows(out_layout));
-        norm.plain(isa, view(&one), view_mut(&mut alone), Parallelism::Serial)
+        norm.plain(isa, one.view(), alone.view_mut(), Parallelism::Serial)
             .expect("shapes that fit");
         assert_same(isa, "a row alone", &alone, &among);
     }
 
     // Any layout: refused, and then nothing is written, or right.
     let mut any = Strided::empty(count, columns, wide);
-    if norm.plain(isa, view(&x), view_mut(&mut any), Parallelism::Serial).is_ok() {
+    if norm.plain(isa, x.view(), any.view_mut(), Parallelism::Serial).is_ok() {
         any.check_gaps();
         assert_same(isa, "any layout", &any, &out);
     } else {

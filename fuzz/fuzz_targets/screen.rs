@@ -42,11 +42,6 @@ fuzz_target!(|case: Case| {
     decides(isa, &case);
 });
 
-fn view(m: &Strided) -> Matrix<'_> {
-    let data = m.data.get(m.offset..).unwrap_or_default();
-    Matrix::strided(data, m.rows, m.columns, m.row_stride, m.column_stride).expect("a valid view")
-}
-
 fn decides(isa: Isa, case: &Case) {
     let rows = usize::from(case.rows) % 30;
     let depth = usize::from(case.depth) % 300;
@@ -83,7 +78,7 @@ fn decides(isa: Isa, case: &Case) {
     let mut logits = vec![GAP; rows * columns];
     let c = MatrixMut::new(&mut logits, rows, columns).expect("a fit");
     let epilogue = Epilogue { bias, ..Epilogue::default() };
-    gemm(view(&x), &packed, &epilogue, c, Parallelism::Serial).expect("a fit");
+    gemm(x.view(), &packed, &epilogue, c, Parallelism::Serial).expect("a fit");
 
     let banned = |row: usize, column: u32| {
         case.banned > 0 && (column as usize + row).is_multiple_of(usize::from(case.banned))
@@ -98,14 +93,14 @@ fn decides(isa: Isa, case: &Case) {
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
         let mut room = vec![GAP; scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
-        largest(&product, view(&x), &banned, outputs, &mut room, parallelism).expect("a fit");
+        largest(&product, x.view(), &banned, outputs, &mut room, parallelism).expect("a fit");
         (found, values)
     };
     let check = |(found, values): (Vec<u32>, Vec<f32>)| {
         check_largest(isa, &logits, columns, &banned, (&found, &values));
     };
     check(decide(Parallelism::Serial));
-    if case.threads % 8 == 0 {
+    if case.threads.is_multiple_of(8) {
         check(pool().install(|| decide(Parallelism::Rayon)));
     }
 }

@@ -7,8 +7,8 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use simdformer_kernels::Isa;
 use simdformer_kernels::screen::UNDECIDED;
+use simdformer_kernels::{Isa, Matrix, MatrixMut, Residual};
 use std::sync::OnceLock;
 
 pub mod wild;
@@ -132,6 +132,26 @@ impl Strided {
         self.data[self.index(row, column)]
     }
 
+    /// The elements as a matrix.
+    ///
+    /// # Panics
+    /// Never: the memory was made for these strides.
+    pub fn view(&self) -> Matrix<'_> {
+        let data = self.data.get(self.offset..).unwrap_or_default();
+        Matrix::strided(data, self.rows, self.columns, self.row_stride, self.column_stride)
+            .expect("a valid view")
+    }
+
+    /// The elements as a matrix to write to.
+    ///
+    /// # Panics
+    /// Never: the memory was made for these strides.
+    pub fn view_mut(&mut self) -> MatrixMut<'_> {
+        let data = self.data.get_mut(self.offset..).unwrap_or_default();
+        MatrixMut::strided(data, self.rows, self.columns, self.row_stride, self.column_stride)
+            .expect("a valid view")
+    }
+
     /// Fails when memory between the elements no longer holds [`GAP`].
     ///
     /// # Panics
@@ -147,6 +167,31 @@ impl Strided {
             if !element[index] {
                 assert_eq!(value.to_bits(), GAP.to_bits(), "memory outside the view was written");
             }
+        }
+    }
+}
+
+/// What a product is added to.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Add {
+    /// Nothing: the output is overwritten.
+    Nothing,
+    /// What the output holds.
+    Output,
+    /// Another matrix.
+    Matrix,
+    /// What the output holds is multiplied.
+    Gate,
+}
+
+impl Add {
+    /// The kernel's name for it; `other` is the other matrix.
+    pub fn residual(self, other: &Strided) -> Residual<'_> {
+        match self {
+            Self::Nothing => Residual::None,
+            Self::Output => Residual::Output,
+            Self::Matrix => Residual::Matrix(other.view()),
+            Self::Gate => Residual::Gate,
         }
     }
 }
