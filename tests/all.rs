@@ -14,6 +14,8 @@ mod naive_options;
 mod random_model;
 #[path = "support/refusals.rs"]
 mod refusals;
+#[path = "support/scoped.rs"]
+mod scoped;
 #[path = "support/soak.rs"]
 mod soak;
 #[path = "support/tiny_marian.rs"]

@@ -4,8 +4,9 @@
 
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
+use crate::scoped::Scoped;
 use crate::toy::{Toy, hash, run, run_on, run_until};
-use simdformer::kernels::{Executor, Parallelism};
+use simdformer::kernels::Parallelism;
 use simdformer::search::*;
 
 fn all_strategies() -> Vec<SearchOptions> {
@@ -80,23 +81,6 @@ fn a_sentence_does_not_see_the_others() {
             }
         }
         assert_eq!(together[3].hypotheses[0].0[0], 6, "the sentence's own forced token");
-    }
-}
-
-/// Threads that are started for each call.
-struct Scoped(usize);
-
-impl Executor for Scoped {
-    fn threads(&self) -> usize {
-        self.0
-    }
-
-    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        std::thread::scope(|scope| {
-            for first in 0..self.0 {
-                scope.spawn(move || (first..tasks).step_by(self.0).for_each(task));
-            }
-        });
     }
 }
 

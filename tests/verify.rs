@@ -2,10 +2,11 @@
 //! logits are those of decoding step by step.
 
 use crate::random_model::{Dims, Random, decoding};
+use crate::scoped::Scoped;
 use safetensors::SafeTensors;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
-use simdformer::kernels::{Executor, Isa};
+use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
     DraftRow, Event, Features, Limits, Model, Row, Sentence, Session, SessionError, Source,
@@ -296,23 +297,6 @@ fn an_error_at_each_place_is_found_at_this_place() {
             assert_eq!(found, expected, "{family:?}");
             assert_eq!(passes, expected.0.len() - at, "{family:?}: an error at {at}");
         }
-    }
-}
-
-/// Threads that are started for each kernel.
-struct Scoped(usize);
-
-impl Executor for Scoped {
-    fn threads(&self) -> usize {
-        self.0
-    }
-
-    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        std::thread::scope(|scope| {
-            for first in 0..self.0 {
-                scope.spawn(move || (first..tasks).step_by(self.0).for_each(task));
-            }
-        });
     }
 }
 

@@ -1,0 +1,20 @@
+//! An executor without a pool.
+
+use simdformer::kernels::Executor;
+
+/// That many threads, started for each kernel.
+pub(crate) struct Scoped(pub(crate) usize);
+
+impl Executor for Scoped {
+    fn threads(&self) -> usize {
+        self.0
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for first in 0..self.0 {
+                scope.spawn(move || (first..tasks).step_by(self.0).for_each(task));
+            }
+        });
+    }
+}
