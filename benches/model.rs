@@ -38,10 +38,10 @@ fn main() {
         .unwrap_or(1);
     let cache = match arguments.iter().position(|argument| argument == "--cache") {
         None => CacheStorage::F32,
-        Some(at) => match arguments.get(at + 1).map(String::as_str) {
-            Some("f16") => CacheStorage::F16,
-            other => panic!("--cache: expected f16, found {other:?}"),
-        },
+        Some(at) => arguments
+            .get(at + 1)
+            .and_then(|name| CacheStorage::from_name(name))
+            .expect("--cache f32 or f16"),
     };
     let forms = arguments.iter().position(|argument| argument == "--weights");
     let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());

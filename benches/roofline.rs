@@ -32,7 +32,8 @@
 //! `fma_peak`; rows in 16 bits count as two of bytes. It goes without AMX and I8MM: on CPUs that have one,
 //! `gemm_bytes/amx` or `gemm_bytes/i8mm` (and `-16`) is the same product with it, and its limit `matrix_peak`,
 //! products of small matrices of bytes in registers.
-//! `gemm/bf16` and `gemm/f16` have weights of two bytes, and the bandwidth at half of the footprint.
+//! `gemm/bf16` and `gemm/f16` have weights of two bytes, `attention/decode-f16` and `attention/step-f16` keys and
+//! values, and the bandwidth at half of the footprint.
 
 use std::process::ExitCode;
 use support::measure::{self, measure};

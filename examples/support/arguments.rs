@@ -336,11 +336,8 @@ impl Arguments {
             "--isa" => self.isa = given.parse("a name")?,
             "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
             "--cache" => {
-                self.cache = match given.value.to_str() {
-                    Some("f32") => CacheStorage::F32,
-                    Some("f16") => CacheStorage::F16,
-                    _ => return Err(given.wrong("f32 or f16")),
-                };
+                let form = given.value.to_str().and_then(CacheStorage::from_name);
+                self.cache = form.ok_or_else(|| given.wrong("f32 or f16"))?;
             }
             "--save-packed" => self.save_packed = Some(given.value.into()),
             "--packed" => self.packed = Some(given.value.into()),

@@ -14,7 +14,7 @@ use core::ops::Range;
 use simdformer_kernels::{CacheShape, CacheStorage, attention_scratch_bound, screen};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
-/// least 1 but for tokens of drafts. [`Plan::new`] checks them.
+/// least 1 but for tokens of drafts; and how what they leave behind is kept. [`Plan::new`] checks them.
 ///
 /// ```
 /// use simdformer::Limits;

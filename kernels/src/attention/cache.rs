@@ -7,7 +7,6 @@
 
 use super::error::AttentionError;
 use super::heads::Heads;
-use super::narrowed;
 use super::numbers::CacheStorage;
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
@@ -477,12 +476,12 @@ impl Write<'_> {
         unsafe {
             match shape.storage {
                 CacheStorage::F32 => {
-                    write_keys(s, key, head, tokens.clone(), position, keys.cast());
-                    write_values(s, value, head, tokens, values.cast());
+                    write_keys::<S, f32>(s, key, head, tokens.clone(), position, keys.cast());
+                    write_values::<S, f32>(s, value, head, tokens, values.cast());
                 }
                 CacheStorage::F16 => {
-                    narrowed::write_keys(s, key, head, tokens.clone(), position, keys.cast());
-                    narrowed::write_values(s, value, head, tokens, values.cast());
+                    write_keys::<S, u16>(s, key, head, tokens.clone(), position, keys.cast());
+                    write_values::<S, u16>(s, value, head, tokens, values.cast());
                 }
             }
         }

@@ -24,7 +24,8 @@
 //! the queries of one tile lie there. Nothing is allocated.
 //!
 //! Error: with `u = 2^-24`, each output is within
-//! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value.
+//! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value; on a cache of
+//! [`CacheStorage::F16`] of that for the keys and values as it keeps them.
 //!
 //! Source: Vaswani et al. 2017, equation 1; the online softmax is Milakov and Gimelshein 2018, its
 //! use in attention Rabe and Staats 2021 and Dao et al. 2022.
@@ -42,7 +43,6 @@ mod finish;
 mod flash;
 mod head;
 mod heads;
-mod narrowed;
 mod numbers;
 mod online_softmax;
 mod options;

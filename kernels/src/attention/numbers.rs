@@ -6,7 +6,7 @@
 //! a call enters the kernels.
 
 use crate::gemm::{Ahead, Floats, Form, Lines, Panels, Rows, Tile, multiply};
-use crate::lanes::halves::{narrow_f16, widen_f16};
+use crate::lanes::halves::{load_f16_one_by_one, narrow_f16};
 use crate::lanes::{LINE, Lanes, MAX_LANES};
 use core::marker::PhantomData;
 
@@ -17,8 +17,8 @@ use core::marker::PhantomData;
 ///
 /// What is written to `F16` is rounded to the nearest number of 11 bits (ties to even), a multiple of
 /// `2^-24` below `2^-14`; what is finite and larger than 65,504 becomes that, so no key that is
-/// finite in f32 becomes infinite. The rounding changes results: keys and values move by up to `2^-11` of
-/// their size. It does so alike on every instruction set, in any batch and on any number of
+/// finite in f32 becomes infinite. The rounding changes results: up to there keys and values move by up to
+/// `2^-11` of their size, or `2^-25` where that is more. It does so alike on every instruction set, in any batch and on any number of
 /// threads: a result is, bit for bit, that of an `F32` cache into which the rounded numbers were written.
 ///
 /// ```
@@ -39,6 +39,22 @@ pub enum CacheStorage {
 }
 
 impl CacheStorage {
+    /// The form of that name, `f32` or `f16`: for command lines.
+    ///
+    /// ```
+    /// use simdformer_kernels::CacheStorage;
+    ///
+    /// assert_eq!(CacheStorage::from_name("f16"), Some(CacheStorage::F16));
+    /// assert_eq!(CacheStorage::from_name("int8"), None);
+    /// ```
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "f32" => Some(Self::F32),
+            "f16" => Some(Self::F16),
+            _ => None,
+        }
+    }
+
     /// Numbers in a word of four bytes.
     #[inline(always)]
     pub(super) const fn in_word(self) -> usize {
@@ -51,11 +67,88 @@ impl CacheStorage {
 
 /// The nearest f16, but of finite numbers a finite one.
 #[inline(always)]
-pub(super) fn narrow(x: f32) -> u16 {
+fn narrow(x: f32) -> u16 {
     const LARGEST: u16 = 0x7bff;
     let half = narrow_f16(x);
     let became_infinite = half & 0x7fff == LARGEST + 1 && x.is_finite();
     half - u16::from(became_infinite)
+}
+
+/// A number as it is kept, and how floats become some. Implementations are `#[inline(always)]`.
+pub(super) trait Number: Copy {
+    const ZERO: Self;
+    /// One of `x`.
+    fn of(x: f32) -> Self;
+    /// A vector of them: of `count <= LANES` floats from `from`, and zeros.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `count` floats, `to` for writes of `LANES` numbers.
+    unsafe fn put<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self);
+    /// `LANES` vectors, one after the other, from `LANES` rows `stride` apart, of which each becomes a column.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `LANES` floats in each row, `to` for writes of `LANES * LANES` numbers.
+    unsafe fn put_turned<S: Lanes>(s: S, from: *const f32, stride: usize, to: *mut Self);
+}
+
+impl Number for f32 {
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn of(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    unsafe fn put<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        // SAFETY: the caller's contract; `load_first` stops at `count`.
+        unsafe { s.store(to, s.load_first(from, count)) };
+    }
+    #[inline(always)]
+    unsafe fn put_turned<S: Lanes>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+        // SAFETY: the caller's contract.
+        unsafe { s.transpose(from, stride, to, S::LANES) };
+    }
+}
+
+/// Rounded in integers, which compilers make vectors of on every instruction set; a step writes one token of
+/// each hypothesis, an encoder what little it keeps of much work.
+impl Number for u16 {
+    const ZERO: Self = 0;
+
+    #[inline(always)]
+    fn of(x: f32) -> Self {
+        narrow(x)
+    }
+    #[inline(always)]
+    unsafe fn put<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        let mut floats = [0.0; MAX_LANES];
+        // SAFETY: the caller's contract; `load_first` stops at `count`, and there is room for any vector.
+        unsafe {
+            s.store(floats.as_mut_ptr(), s.load_first(from, count));
+            narrow_all(floats.as_ptr(), S::LANES, to);
+        }
+    }
+    #[inline(always)]
+    unsafe fn put_turned<S: Lanes>(s: S, from: *const f32, stride: usize, to: *mut Self) {
+        let mut square = [0.0; MAX_LANES * MAX_LANES];
+        // SAFETY: the caller's contract, and room for the square of any vector.
+        unsafe {
+            s.transpose(from, stride, square.as_mut_ptr(), S::LANES);
+            narrow_all(square.as_ptr(), S::LANES * S::LANES, to);
+        }
+    }
+}
+
+/// `count` floats from `from` as halves.
+///
+/// # Safety
+/// `from` is valid for reads of `count` floats, and `to` for writes of as many halves.
+#[inline(always)]
+unsafe fn narrow_all(from: *const f32, count: usize, to: *mut u16) {
+    for i in 0..count {
+        // SAFETY: the caller's contract.
+        unsafe { *to.add(i) = narrow(*from.add(i)) };
+    }
 }
 
 /// An operand in memory: `NV` vectors `vector` elements apart, at steps `step` elements apart.
@@ -84,7 +177,7 @@ impl<T> Stream<T> {
 /// A form of keys and values. Implementations are `#[inline(always)]`.
 pub(super) trait Numbers: Copy {
     /// A number as it is kept.
-    type Number: Copy;
+    type Number: Number;
     /// How a tile reads them.
     type Form<S: Lanes>: Form<Lanes = S, Element = f32, Weight = Self::Number, Vector = S::F32, Sum = S::F32>;
     /// What asks for those that come.
@@ -174,7 +267,7 @@ impl Widen for Converted {
 
     #[inline(always)]
     unsafe fn widen<S: Lanes>(s: S, from: *const u16) -> S::F32 {
-        // SAFETY: the caller's contract; of part 0 no more is read.
+        // SAFETY: the caller's contract.
         unsafe { s.load_f16(from.cast(), 0) }
     }
 }
@@ -188,13 +281,8 @@ impl Widen for OneByOne {
 
     #[inline(always)]
     unsafe fn widen<S: Lanes>(s: S, from: *const u16) -> S::F32 {
-        let mut room = [0.0; MAX_LANES];
-        for (lane, to) in room.iter_mut().enumerate().take(S::LANES) {
-            // SAFETY: the caller's contract.
-            *to = widen_f16(unsafe { *from.add(lane) });
-        }
-        // SAFETY: room for any vector.
-        unsafe { s.load(room.as_ptr()) }
+        // SAFETY: the caller's contract.
+        unsafe { load_f16_one_by_one(s, from) }
     }
 }
 
@@ -283,6 +371,7 @@ impl<W: Widen> Numbers for Half<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::halves::widen_f16;
 
     #[test]
     fn what_is_finite_stays_finite() {

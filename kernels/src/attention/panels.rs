@@ -1,8 +1,9 @@
 //! The two layouts that attention computes on: keys in panels of one vector of tokens,
 //! `[tokens / LANES][head_dim][LANES]`, which makes them a packed operand of the GEMM tile, and
-//! values in rows of whole vectors.
+//! values in rows of whole vectors; of floats, or of whatever form of [`Number`] a cache keeps.
 
 use super::heads::Heads;
+use super::numbers::Number;
 use crate::lanes::{Lanes, MAX_LANES};
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. A size that overflows, which
@@ -36,13 +37,13 @@ pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Optio
 /// The tokens and the head exist in `key`; `to` is valid for the panels of
 /// `position + tokens.len()` positions, and nobody else touches those positions.
 #[inline(always)]
-pub(super) unsafe fn write_keys<S: Lanes>(
+pub(super) unsafe fn write_keys<S: Lanes, N: Number>(
     s: S,
     key: &Heads<'_>,
     head: usize,
     tokens: core::ops::Range<usize>,
     position: usize,
-    to: *mut f32,
+    to: *mut N,
 ) {
     let head_dim = key.head_dim();
     let stride = key.token_stride();
@@ -58,18 +59,26 @@ pub(super) unsafe fn write_keys<S: Lanes>(
                 while i + S::LANES <= head_dim {
                     let next = S::LANES.wrapping_mul(stride).wrapping_add(i);
                     ask_ahead(s, from.wrapping_add(next), stride, S::LANES);
-                    s.transpose(from.add(i), stride, panel.add(i * S::LANES), S::LANES);
+                    N::put_turned(s, from.add(i), stride, panel.add(i * S::LANES));
                     i += S::LANES;
                 }
                 for i in i..head_dim {
                     for lane in 0..S::LANES {
-                        *panel.add(i * S::LANES + lane) = *key.at(token + lane, head).add(i);
+                        let x = *key.at(token + lane, head).add(i);
+                        *panel.add(i * S::LANES + lane) = N::of(x);
                     }
                 }
                 token += S::LANES;
             } else {
-                for i in 0..head_dim {
-                    *panel.add(i * S::LANES + at % S::LANES) = *from.add(i);
+                let mut vector = [N::ZERO; MAX_LANES];
+                let mut i = 0;
+                while i < head_dim {
+                    let count = (head_dim - i).min(S::LANES);
+                    N::put(s, from.add(i), count, vector.as_mut_ptr());
+                    for (c, &number) in vector.iter().enumerate().take(count) {
+                        *panel.add((i + c) * S::LANES + at % S::LANES) = number;
+                    }
+                    i += S::LANES;
                 }
                 token += 1;
             }
@@ -147,12 +156,12 @@ fn ask_ahead<S: Lanes>(s: S, at: *const f32, stride: usize, rows: usize) {
 /// The tokens and the head exist in `value`; `to` is valid for as many rows, and nobody else
 /// touches them.
 #[inline(always)]
-pub(super) unsafe fn write_values<S: Lanes>(
+pub(super) unsafe fn write_values<S: Lanes, N: Number>(
     s: S,
     value: &Heads<'_>,
     head: usize,
     tokens: core::ops::Range<usize>,
-    to: *mut f32,
+    to: *mut N,
 ) {
     let head_dim = value.head_dim();
     let row = value_row(S::LANES, head_dim);
@@ -163,11 +172,8 @@ pub(super) unsafe fn write_values<S: Lanes>(
         while i < head_dim {
             let next = AHEAD.wrapping_mul(value.token_stride()).wrapping_add(i);
             ask_ahead(s, from.wrapping_add(next), 0, 1);
-            // SAFETY: `load_first` stops at `head_dim`; the row has whole vectors.
-            unsafe {
-                let count = (head_dim - i).min(S::LANES);
-                s.store(to.add(i), s.load_first(from.add(i), count));
-            }
+            // SAFETY: the count stops at `head_dim`; the row has whole vectors.
+            unsafe { N::put(s, from.add(i), (head_dim - i).min(S::LANES), to.add(i)) };
             i += S::LANES;
         }
     }

@@ -9,7 +9,7 @@ use super::epilogue::Store;
 use super::microkernel::{Form, Lines, MAX_ROWS, Pages, Panels, Rows, Spread, multiply};
 use super::packing::PackedMatrix;
 use super::storage::Storage;
-use crate::lanes::halves::widen_f16;
+use crate::lanes::halves::load_f16_one_by_one;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, PanelKernel};
 use crate::matrix::Matrix;
 use crate::parallel::share;
@@ -95,13 +95,8 @@ impl Load for F16 {
 impl Load for PlainF16 {
     #[inline(always)]
     unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
-        let mut room = [0.0; MAX_LANES];
-        for (lane, to) in room.iter_mut().enumerate().take(S::LANES) {
-            // SAFETY: a vector has `2 * LANES` halves.
-            *to = widen_f16(unsafe { *from.cast::<u16>().add(part * S::LANES + lane) });
-        }
-        // SAFETY: room for any vector.
-        unsafe { s.load(room.as_ptr()) }
+        // SAFETY: a vector has `2 * LANES` halves.
+        unsafe { load_f16_one_by_one(s, from.cast::<u16>().add(part * S::LANES)) }
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// that a NaN becomes quiet.
     ///
     /// # Safety
-    /// `from` is valid for reads of `2 * LANES` halves; [`Lanes::converts_f16`].
+    /// `from` is valid for reads of those `LANES` halves, whatever the others are; [`Lanes::converts_f16`].
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
     /// The first `Half::LANES` of what [`Lanes::load_f16`] reads. A CPU whose data paths are half a vector wide
     /// takes much longer for a whole vector than for two of these.

@@ -4,8 +4,8 @@
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
     AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CacheStorage, CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights, attention,
-    attention_cached, attention_scratch, reference,
+    CacheStorage, CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Storage, Weights,
+    attention, attention_cached, attention_scratch, reference,
 };
 
 /// An additive bias that owns its values.
@@ -55,18 +55,10 @@ pub struct Batch {
     pub storage: CacheStorage,
 }
 
-/// The nearest number of 11 bits that is a multiple of `2^-24`, ties to even, and finite if `x` is: what a cache
-/// makes of it in [`CacheStorage::F16`].
+/// What a cache makes of it in [`CacheStorage::F16`]: of what is finite the nearest finite number.
 pub fn rounded_to_half(x: f32) -> f32 {
-    if !x.is_finite() {
-        return x;
-    }
-    let exact = f64::from(x.abs());
-    let exponent =
-        (0..).map(|e| e - 14).find(|&e| exact < f64::from(e + 1).exp2()).expect("finite");
-    let unit = f64::from(exponent - 10).exp2();
-    let nearest = (exact / unit).round_ties_even() * unit;
-    (nearest.min(65_504.0) as f32).copysign(x)
+    let nearest = reference::storage::stored(Storage::F16, x);
+    if x.is_finite() { nearest.clamp(-65_504.0, 65_504.0) } else { nearest }
 }
 
 /// Words that are NaN as halves, and no number of a test as a float.

@@ -279,11 +279,8 @@ pub(crate) fn parse(
             "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--cache" => {
                 let found = value("--cache")?.to_string_lossy().into_owned();
-                wanted.cache = match found.as_str() {
-                    "f32" => CacheStorage::F32,
-                    "f16" => CacheStorage::F16,
-                    _ => return Err(ArgumentError::Cache(found)),
-                };
+                wanted.cache =
+                    CacheStorage::from_name(&found).ok_or(ArgumentError::Cache(found))?;
             }
             "--json" => wanted.json = true,
             _ if !generates => return Err(ArgumentError::Option { command, option: text }),
