@@ -4,8 +4,8 @@
 //! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`; `--cache f16` keys and values.
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
-//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), and `--encode` for the
-//! encoder alone. With `--sentences DIR` it measures `support/sentences.rs` instead.
+//! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), `--encode` for the
+//! encoder alone, `--decode 32x1` for 32 sentences of one hypothesis each alone. With `--sentences DIR` it measures `support/sentences.rs` instead.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -216,7 +216,9 @@ fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
             tokens as f64 / seconds
         );
     };
-    for (batch, len) in [(1, 32), (8, 128)] {
+    let only = std::env::args().skip_while(|argument| argument != "--decode").nth(1);
+    let encodes = if only.is_some() { &[][..] } else { &[(1, 32), (8, 128)] };
+    for &(batch, len) in encodes {
         let sources = sources(batch, len);
         let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
         let mut session = Session::new(model, Limits::new(batch, len, 2)).expect("a session");
@@ -234,6 +236,9 @@ fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
         return;
     }
     for (batch, beams, scores) in DECODES {
+        if only.as_ref().is_some_and(|only| *only != format!("{batch}x{beams}")) {
+            continue;
+        }
         let mut work = Decode::new(model, batch, (beams, scores), cache, kind.clone());
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.

@@ -76,7 +76,6 @@ fn narrow(x: f32) -> u16 {
 
 /// A number as it is kept, and how floats become some. Implementations are `#[inline(always)]`.
 pub(super) trait Number: Copy {
-    const ZERO: Self;
     /// One of `x`.
     fn of(x: f32) -> Self;
     /// A vector of them: of `count <= LANES` floats from `from`, and zeros.
@@ -84,6 +83,11 @@ pub(super) trait Number: Copy {
     /// # Safety
     /// `from` is valid for reads of `count` floats, `to` for writes of `LANES` numbers.
     unsafe fn put<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self);
+    /// `count` floats from `from`, to places `LANES` apart.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `count` floats, `to` for writes at those places.
+    unsafe fn put_apart<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self);
     /// `LANES` vectors, one after the other, from `LANES` rows `stride` apart, of which each becomes a column.
     ///
     /// # Safety
@@ -92,8 +96,6 @@ pub(super) trait Number: Copy {
 }
 
 impl Number for f32 {
-    const ZERO: Self = 0.0;
-
     #[inline(always)]
     fn of(x: f32) -> Self {
         x
@@ -102,6 +104,13 @@ impl Number for f32 {
     unsafe fn put<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self) {
         // SAFETY: the caller's contract; `load_first` stops at `count`.
         unsafe { s.store(to, s.load_first(from, count)) };
+    }
+    #[inline(always)]
+    unsafe fn put_apart<S: Lanes>(_: S, from: *const f32, count: usize, to: *mut Self) {
+        for i in 0..count {
+            // SAFETY: the caller's contract.
+            unsafe { *to.add(i * S::LANES) = *from.add(i) };
+        }
     }
     #[inline(always)]
     unsafe fn put_turned<S: Lanes>(s: S, from: *const f32, stride: usize, to: *mut Self) {
@@ -113,8 +122,6 @@ impl Number for f32 {
 /// Rounded in integers, which compilers make vectors of on every instruction set; a step writes one token of
 /// each hypothesis, an encoder what little it keeps of much work.
 impl Number for u16 {
-    const ZERO: Self = 0;
-
     #[inline(always)]
     fn of(x: f32) -> Self {
         narrow(x)
@@ -126,6 +133,19 @@ impl Number for u16 {
         unsafe {
             s.store(floats.as_mut_ptr(), s.load_first(from, count));
             narrow_all(floats.as_ptr(), S::LANES, to);
+        }
+    }
+    #[inline(always)]
+    unsafe fn put_apart<S: Lanes>(s: S, from: *const f32, count: usize, to: *mut Self) {
+        let mut halves = [0; MAX_LANES];
+        for i in (0..count).step_by(S::LANES) {
+            let part = (count - i).min(S::LANES);
+            // SAFETY: the caller's contract, and room for any vector.
+            unsafe { Self::put(s, from.add(i), part, halves.as_mut_ptr()) };
+            for (lane, &half) in halves.iter().enumerate().take(part) {
+                // SAFETY: the caller's contract.
+                unsafe { *to.add((i + lane) * S::LANES) = half };
+            }
         }
     }
     #[inline(always)]

@@ -70,16 +70,7 @@ pub(super) unsafe fn write_keys<S: Lanes, N: Number>(
                 }
                 token += S::LANES;
             } else {
-                let mut vector = [N::ZERO; MAX_LANES];
-                let mut i = 0;
-                while i < head_dim {
-                    let count = (head_dim - i).min(S::LANES);
-                    N::put(s, from.add(i), count, vector.as_mut_ptr());
-                    for (c, &number) in vector.iter().enumerate().take(count) {
-                        *panel.add((i + c) * S::LANES + at % S::LANES) = number;
-                    }
-                    i += S::LANES;
-                }
+                N::put_apart(s, from, head_dim, panel.add(at % S::LANES));
                 token += 1;
             }
         }
