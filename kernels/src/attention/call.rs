@@ -399,61 +399,64 @@ impl InAnyForm for Steps<'_> {
         let heads = self.call.query.heads();
         let rows = self.ancestry.lens.len();
         let mut lines = Lines::new();
-        for task in self.range.clone() {
-            let (unit, head) = (task / heads, task % heads);
+        let mut task = self.range.start;
+        while task < self.range.end {
+            let (unit, first) = (task / heads, task % heads);
+            let count = (heads - first).min(self.range.end - task);
             let end = rows.min((unit + 1) * self.unit);
             let mut row = unit * self.unit;
             while row < end {
-                // As many rows as have a beginning in common.
-                let mut slots = [self.slots(row); MOST_ROWS];
-                let mut count = 1;
-                while count < MOST_ROWS && row + count < end {
-                    let next = self.slots(row + count);
-                    if next.len() != slots[0].len() || next.first() != slots[0].first() {
-                        break;
-                    }
-                    slots[count] = next;
-                    count += 1;
-                }
-                let mut shared = step::shared::<S>(&slots[..count]);
-                if count == 3 {
-                    count = 2;
-                    shared = step::shared::<S>(&slots[..count]);
-                }
-                if shared == 0 {
-                    count = 1;
-                }
-                let place = (row, head, end);
-                // SAFETY: slots and lengths were checked against the cache; this task alone writes
-                // these rows and this head.
-                unsafe {
-                    match count {
-                        4 => {
-                            let past = self.past::<4>(slots, shared, place);
-                            s.outlined(Attend::<N, 4, NV> {
-                                past,
-                                lines: &mut lines,
-                                numbers: PhantomData,
-                            });
-                        }
-                        2 => {
-                            let past = self.past::<2>([slots[0], slots[1]], shared, place);
-                            s.outlined(Attend::<N, 2, NV> {
-                                past,
-                                lines: &mut lines,
-                                numbers: PhantomData,
-                            });
-                        }
-                        _ => {
-                            let past = self.past::<1>([slots[0]], 0, place);
-                            past.attend::<S, N, NV>(s, &mut lines);
+                let group = self.group::<S>(row, end);
+                // A row's heads one after the other: so they lie in memory.
+                for head in first..first + count {
+                    let next = if head + 1 < first + count {
+                        (row, head + 1)
+                    } else if row + group.rows < end {
+                        (row + group.rows, first)
+                    } else {
+                        (end, 0)
+                    };
+                    // SAFETY: slots and lengths were checked against the cache; this task alone writes
+                    // these rows and this head.
+                    unsafe {
+                        match group.rows {
+                            4 => {
+                                let past = self.past::<4>(&group, (row, head), next);
+                                s.outlined(Attend::<N, 4, NV> {
+                                    past,
+                                    lines: &mut lines,
+                                    numbers: PhantomData,
+                                });
+                            }
+                            2 => {
+                                let past = self.past::<2>(&group, (row, head), next);
+                                s.outlined(Attend::<N, 2, NV> {
+                                    past,
+                                    lines: &mut lines,
+                                    numbers: PhantomData,
+                                });
+                            }
+                            _ => {
+                                let past = self.past::<1>(&group, (row, head), next);
+                                past.attend::<S, N, NV>(s, &mut lines);
+                            }
                         }
                     }
                 }
-                row += count;
+                row += group.rows;
             }
+            task += count;
         }
     }
+}
+
+/// Rows that pass over what they have in common together: 1, 2 or 4.
+struct Group<'a> {
+    rows: usize,
+    /// The slots of the past of each.
+    slots: [&'a [u32]; MOST_ROWS],
+    /// Keys whose slots all of them share, in whole panels.
+    shared: usize,
 }
 
 impl<'a> Steps<'a> {
@@ -463,28 +466,44 @@ impl<'a> Steps<'a> {
         self.ancestry.past(row).unwrap_or(&[])
     }
 
-    /// One head of `R` rows from `row`, in a unit that ends at `end`.
+    /// As many rows as have a beginning in common, from `row` on and before `end`.
+    #[inline(always)]
+    fn group<S: Lanes>(&self, row: usize, end: usize) -> Group<'a> {
+        let mut slots = [self.slots(row); MOST_ROWS];
+        let mut rows = 1;
+        while rows < MOST_ROWS && row + rows < end {
+            let next = self.slots(row + rows);
+            if next.len() != slots[0].len() || next.first() != slots[0].first() {
+                break;
+            }
+            slots[rows] = next;
+            rows += 1;
+        }
+        if rows == 3 {
+            rows = 2;
+        }
+        let shared = step::shared::<S>(&slots[..rows]);
+        match (rows, shared) {
+            (1, _) | (_, 0) => Group { rows: 1, slots, shared: 0 },
+            _ => Group { rows, slots, shared },
+        }
+    }
+
+    /// One head of the `R` rows of a group from `row` on; after it comes `next`, a row and a head.
     #[inline(always)]
     fn past<const R: usize>(
         &self,
-        slots: [&'a [u32]; R],
-        shared: usize,
-        (row, head, end): (usize, usize, usize),
+        group: &Group<'a>,
+        (row, head): (usize, usize),
+        next: (usize, usize),
     ) -> Past<'a, R> {
-        let (heads, rows) = (self.call.query.heads(), self.ancestry.lens.len());
-        let next = if row + R < end {
-            (row + R, head)
-        } else if head + 1 < heads {
-            ((end - 1) / self.unit * self.unit, head + 1)
-        } else {
-            (end, 0)
-        };
+        let rows = self.ancestry.lens.len();
         let head_of = |i: usize| {
             let source = Source {
                 query_start: row + i,
                 query_len: 1,
-                key_len: slots[i].len(),
-                padded_len: slots[i].len(),
+                key_len: group.slots[i].len(),
+                padded_len: group.slots[i].len(),
                 keys: core::ptr::null(),
                 next_keys: core::ptr::null(),
                 values: core::ptr::null(),
@@ -496,8 +515,8 @@ impl<'a> Steps<'a> {
             heads: core::array::from_fn(head_of),
             cache: self.cache,
             kv_head: head / self.call.group,
-            slots,
-            shared,
+            slots: core::array::from_fn(|i| group.slots[i]),
+            shared: group.shared,
             next_kv_head: next.1 / self.call.group,
             next_slots: if next.0 < rows { self.slots(next.0) } else { &[] },
         }
