@@ -272,13 +272,13 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
         }),
     });
     for storage in [CacheStorage::F32, CacheStorage::F16] {
-        for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (8, 4, 128)] {
+        for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (512, 1, 32), (8, 4, 128)] {
             let shape = heads::Shape::new(batch, queries, keys);
             let bytes = shape.key_value_bytes();
             let build = move |under| move |isa| heads::cached(isa, storage, shape, under);
             groups.push(on_a_cache(options, "decode", storage, shape, bytes, build));
         }
-        for (batch, beams, keys) in [(1, 4, 128), (8, 4, 128)] {
+        for (batch, beams, keys) in [(512, 1, 32), (1, 4, 128), (8, 4, 128)] {
             let shape = heads::Shape::new(batch, beams, keys);
             let bytes = heads::step_bytes(shape);
             let build = move |under| move |isa| heads::step(isa, storage, shape, under);
