@@ -107,8 +107,8 @@ pub(super) fn run(
         return Ok(());
     }
 
-    let written = |stride: usize, shared: SharedMut<'_>| Place { start: shared.as_ptr(), stride };
-    let read = |m: &Matrix<'_>| Place { start: m.as_ptr().cast_mut(), stride: m.row_stride() };
+    let written = |stride, shared: SharedMut<'_>| Place::new(shared.as_ptr(), stride, rows);
+    let read = |m: &Matrix<'_>| Place::new(m.as_ptr().cast_mut(), m.row_stride(), rows);
     let to = written(out.row_stride(), out.shared());
     let (add, x, residual, sum) = match &mut operands {
         Operands::Plain(x) => (false, read(x), to, to),
@@ -123,10 +123,7 @@ pub(super) fn run(
     let places = Shareable([x, residual, sum, to]);
     for_rows(parallelism, rows, columns, &|range| {
         let Shareable(places) = &places;
-        let [x, residual, sum, out] = places.map(|place| Place {
-            start: place.start.wrapping_add(range.start * place.stride),
-            stride: place.stride,
-        });
+        let [x, residual, sum, out] = places.map(|place| place.from(range.start));
         let rows = range.len();
         match (norm, add) {
             (Norm::Layer(norm), true) if norm.bias.is_some() => {

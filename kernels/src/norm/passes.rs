@@ -7,8 +7,8 @@
 
 use super::parameters::LayerNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step, reduce,
-    store,
+    COMFORTABLE, LearnedRow, Next, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step,
+    reduce, store,
 };
 use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
@@ -67,12 +67,12 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
-        let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.rows(row + R));
+        let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.next(row + R));
         // SAFETY: the caller's contract; the sum has been written.
         unsafe {
             let moments =
                 moments::<S, ADD, R>(s, norm.weight.len(), norm.eps, [x, residual, sum], ahead);
-            self.finish::<S, R>(s, row, moments, self.out.rows(row + R));
+            self.finish::<S, R>(s, row, moments, self.out.next(row + R));
         }
     }
 
@@ -93,14 +93,14 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
             unsafe {
                 if row < self.rows {
                     let rows = [self.x.rows(row), self.residual.rows(row), self.sum.rows(row)];
-                    mean = means::<S, ADD, 1>(s, len, rows, self.x.rows(row + 1));
+                    mean = means::<S, ADD, 1>(s, len, rows, self.x.next(row + 1));
                 }
                 if let Some(moments) = before {
-                    self.finish::<S, 1>(s, row - 1, moments, other.rows(row + 1));
+                    self.finish::<S, 1>(s, row - 1, moments, other.next(row + 1));
                 }
                 if row < self.rows {
                     let x = if ADD { self.sum } else { self.x }.rows(row);
-                    let ahead = self.out.rows(row + 1);
+                    let ahead = self.out.next(row + 1);
                     before = Some(moments_about::<S, 1>(s, len, norm.eps, x, mean, ahead));
                 }
             }
@@ -117,7 +117,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
         s: S,
         row: usize,
         (standard, comfortable): (Standard<R>, [bool; R]),
-        ahead: [*mut f32; R],
+        ahead: [Next; R],
     ) {
         let norm = &self.norm;
         let x = if ADD { self.sum } else { self.x }.rows(row);
@@ -156,7 +156,7 @@ pub(super) unsafe fn moments<S: Lanes, const ADD: bool, const R: usize>(
     len: usize,
     eps: f32,
     rows: [[*mut f32; R]; 3],
-    ahead: [[*mut f32; R]; 2],
+    ahead: [[Next; R]; 2],
 ) -> (Standard<R>, [bool; R]) {
     let [x, _, sum] = rows;
     // SAFETY: the caller's contract; the sum has been written.
@@ -175,7 +175,7 @@ unsafe fn means<S: Lanes, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> [f32; R] {
     let inverse = 1.0 / len as f32;
     // SAFETY: the caller's contract.
@@ -197,7 +197,7 @@ unsafe fn moments_about<S: Lanes, const R: usize>(
     eps: f32,
     x: [*mut f32; R],
     mean: [f32; R],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> (Standard<R>, [bool; R]) {
     let inverse = 1.0 / len as f32;
     // SAFETY: the caller's contract.
@@ -229,7 +229,7 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
     x: [*mut f32; R],
     residual: [*mut f32; R],
     sum: [*mut f32; R],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
     let mut first = [0.0; R];
@@ -240,15 +240,15 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
         origin[row] = s.splat(first[row]);
     }
     let mut parts = [[zero; MOST_PARTS]; R];
-    let rows = [x, residual, sum, ahead];
+    let rows = [x, residual, sum];
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            differences::<S, ADD, R, 1>(s, len, rows, origin, 0, &mut parts);
+            differences::<S, ADD, R, 1>(s, len, rows, ahead, origin, 0, &mut parts);
         } else {
             let mut group = 0;
             while group < MAX_LANES / S::LANES {
-                differences::<S, ADD, R, 2>(s, len, rows, origin, group, &mut parts);
+                differences::<S, ADD, R, 2>(s, len, rows, ahead, origin, group, &mut parts);
                 group += 2;
             }
         }
@@ -264,7 +264,8 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
 unsafe fn differences<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
     s: S,
     len: usize,
-    [x, residual, sum, ahead]: [[*mut f32; R]; 4],
+    [x, residual, sum]: [[*mut f32; R]; 3],
+    ahead: [Next; R],
     origin: [S::F32; R],
     group: usize,
     parts: &mut [[S::F32; MOST_PARTS]; R],
@@ -334,7 +335,7 @@ unsafe fn deviations<S: Lanes, const R: usize>(
     len: usize,
     x: [*mut f32; R],
     mean: [f32; R],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> ([f32; R], [f32; R]) {
     let zero = s.splat(0.0);
     let mut means = [zero; R];
@@ -345,10 +346,10 @@ unsafe fn deviations<S: Lanes, const R: usize>(
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            moments_of_part::<S, R>(s, len, [x, ahead], means, 0, &mut parts);
+            moments_of_part::<S, R>(s, len, x, ahead, means, 0, &mut parts);
         } else {
             for part in 0..MAX_LANES / S::LANES {
-                moments_of_part::<S, R>(s, len, [x, ahead], means, part, &mut parts);
+                moments_of_part::<S, R>(s, len, x, ahead, means, part, &mut parts);
             }
         }
     }
@@ -363,7 +364,8 @@ unsafe fn deviations<S: Lanes, const R: usize>(
 unsafe fn moments_of_part<S: Lanes, const R: usize>(
     s: S,
     len: usize,
-    [x, ahead]: [[*mut f32; R]; 2],
+    x: [*mut f32; R],
+    ahead: [Next; R],
     means: [S::F32; R],
     group: usize,
     parts: &mut [[[S::F32; MOST_PARTS]; R]; 2],
@@ -452,7 +454,7 @@ unsafe fn finish<S: Lanes, const R: usize, const BIAS: bool>(
     x: [*mut f32; R],
     out: [*mut f32; R],
     standard: Standard<R>,
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) {
     let Standard { mean, scale, shift } = standard;
     let len = norm.weight.len();

@@ -4,8 +4,8 @@
 
 use super::parameters::RmsNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step, reduce,
-    store,
+    COMFORTABLE, LearnedRow, Next, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step,
+    reduce, store,
 };
 use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
@@ -59,11 +59,11 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
         // SAFETY: the caller's contract.
         let (scale, comfortable) = unsafe {
             let rows = [x, residual, sum];
-            root::<S, ADD, R>(s, norm.weight.len(), norm.eps, rows, self.x.rows(row + R))
+            root::<S, ADD, R>(s, norm.weight.len(), norm.eps, rows, self.x.next(row + R))
         };
         let x = if ADD { sum } else { x };
         let out = self.out.rows(row);
-        let ahead = if ADD { self.residual.rows(row + R) } else { self.out.rows(row + R) };
+        let ahead = if ADD { self.residual.next(row + R) } else { self.out.next(row + R) };
         // SAFETY: the caller's contract; the sum has been written.
         unsafe {
             if comfortable == [true; R] {
@@ -93,7 +93,7 @@ pub(super) unsafe fn root<S: Lanes, const ADD: bool, const R: usize>(
     len: usize,
     eps: f32,
     rows: [[*mut f32; R]; 3],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> ([f32; R], [bool; R]) {
     let [x, residual, sum] = rows;
     // SAFETY: the caller's contract.
@@ -121,18 +121,18 @@ unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
     x: [*mut f32; R],
     residual: [*mut f32; R],
     sum: [*mut f32; R],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) -> [f32; R] {
     let mut parts = [[s.splat(0.0); MOST_PARTS]; R];
-    let rows = [x, residual, sum, ahead];
+    let rows = [x, residual, sum];
     // SAFETY: the caller's contract.
     unsafe {
         if S::LANES == MAX_LANES {
-            squares_of_parts::<S, ADD, R, 1>(s, len, rows, 0, &mut parts);
+            squares_of_parts::<S, ADD, R, 1>(s, len, rows, ahead, 0, &mut parts);
         } else {
             let mut group = 0;
             while group < MAX_LANES / S::LANES {
-                squares_of_parts::<S, ADD, R, 2>(s, len, rows, group, &mut parts);
+                squares_of_parts::<S, ADD, R, 2>(s, len, rows, ahead, group, &mut parts);
                 group += 2;
             }
         }
@@ -148,7 +148,8 @@ unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
 unsafe fn squares_of_parts<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
     s: S,
     len: usize,
-    [x, residual, sum, ahead]: [[*mut f32; R]; 4],
+    [x, residual, sum]: [[*mut f32; R]; 3],
+    ahead: [Next; R],
     group: usize,
     parts: &mut [[S::F32; MOST_PARTS]; R],
 ) {
@@ -217,7 +218,7 @@ unsafe fn finish<S: Lanes, const R: usize>(
     x: [*mut f32; R],
     out: [*mut f32; R],
     scale: [f32; R],
-    ahead: [*mut f32; R],
+    ahead: [Next; R],
 ) {
     let len = norm.weight.len();
     let weight = norm.weight.as_ptr();

@@ -15,14 +15,44 @@ pub(super) const PAIRED: usize = 256;
 /// Variances or mean squares, plus eps, that f32 handles: outside, squares may have overflowed or vanished.
 pub(super) const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
+/// Floats of a matrix of which the caches hold little when it is read: of such a one a CPU that
+/// [follows streams](Lanes::follows_streams) is told of pages only.
+const FAR: usize = 4 << 20;
+
 /// Rows in memory: where they start and how far apart they are.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) start: *mut f32,
     pub(super) stride: usize,
+    /// Whether there are [`FAR`] floats of them.
+    far: bool,
+}
+
+/// A row that comes next, any address.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    at: *const f32,
+    far: bool,
 }
 
 impl Place {
+    /// Rows from `start` on, of a matrix of `rows` rows.
+    pub(super) fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
+        Self { start, stride, far: rows.saturating_mul(stride) >= FAR }
+    }
+
+    /// The rows from `row` on.
+    #[inline(always)]
+    pub(super) fn from(self, row: usize) -> Self {
+        Self { start: self.start.wrapping_add(row.wrapping_mul(self.stride)), ..self }
+    }
+
+    /// `R` rows from `row` on, to be asked for.
+    #[inline(always)]
+    pub(super) fn next<const R: usize>(self, row: usize) -> [Next; R] {
+        self.rows(row).map(|at| Next { at, far: self.far })
+    }
+
     /// Where `R` rows from `row` on start.
     #[inline(always)]
     pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
@@ -30,11 +60,20 @@ impl Place {
     }
 }
 
-/// Asks for the cache lines of `UNROLL` vectors at `from + i`.
+/// Floats from one request to the next, and by which they are early, where a CPU is told of pages.
+const PAGES: (usize, usize) = (128, 4 << 10);
+
+/// Asks for the cache lines of `UNROLL` vectors at element `i` of `row`.
 #[inline(always)]
-pub(super) fn prefetch_step<S: Lanes>(s: S, from: *const f32, i: usize) {
+pub(super) fn prefetch_step<S: Lanes>(s: S, row: Next, i: usize) {
+    if const { S::MAY_FOLLOW } && row.far && s.follows_streams() {
+        if i.is_multiple_of(PAGES.0) {
+            s.prefetch_outer(row.at.wrapping_add(i + PAGES.1));
+        }
+        return;
+    }
     for line in 0..UNROLL * S::LANES / LINE {
-        s.prefetch(from.wrapping_add(i + line * LINE));
+        s.prefetch(row.at.wrapping_add(i + line * LINE));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The output of a norm from the standard scores that it kept.
 
-use super::views::{Shareable, below, read, written};
+use super::views::{Shareable, read, written};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
@@ -53,7 +53,7 @@ pub(super) fn run(
     // SAFETY: both views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
     for_rows(parallelism, rows, columns, &|range| {
-        let [standard, out] = places.places().map(|place| below(place, range.start));
+        let [standard, out] = places.places().map(|place| place.from(range.start));
         isa.dispatch(AgainRows { weight, bias, rows: range.len(), standard, out });
     });
     Ok(())

@@ -157,7 +157,7 @@ pub(super) fn run(
     }
     let bias = d_bias.is_some();
     let d_bias = d_bias.map_or(core::ptr::null_mut(), <[f32]>::as_mut_ptr);
-    let row = |start| Place { start, stride: 0 };
+    let row = |start| Place::new(start, 0, 1);
     // SAFETY: everything is borrowed as long as this call; tasks write columns of their own.
     let places =
         unsafe { Shareable::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };

@@ -1,7 +1,7 @@
 //! A norm that keeps its standard scores and one over the standard deviation of each row: the passes of
 //! the plain norm, of which the last writes two results.
 
-use super::views::{Shareable, below, one_each, read, written};
+use super::views::{Shareable, one_each, read, written};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
@@ -9,7 +9,7 @@ use crate::norm::call::Norm;
 use crate::norm::error::NormError;
 use crate::norm::passes::{self, Standard, moments};
 use crate::norm::rms_passes::{self, root};
-use crate::norm::vectors::{PAIRED, Place, UNROLL, learned, load, prefetch_step, store};
+use crate::norm::vectors::{Next, PAIRED, Place, UNROLL, learned, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 
@@ -60,7 +60,7 @@ impl<const CENTRED: bool, const BIAS: bool> KeptRows<'_, CENTRED, BIAS> {
         let (len, eps) = (self.weight.len(), self.eps);
         let (x, standard) = (self.x.rows::<R>(row), self.standard.rows::<R>(row));
         let out = self.out.rows::<R>(row);
-        let ahead = [self.x.rows(row + R), self.standard.rows(row + R)];
+        let ahead = [self.x.next(row + R), self.standard.next(row + R)];
         // SAFETY: the caller's contract; nothing is added.
         let (terms, comfortable) = unsafe {
             if CENTRED {
@@ -70,7 +70,7 @@ impl<const CENTRED: bool, const BIAS: bool> KeptRows<'_, CENTRED, BIAS> {
                 (Standard { mean: [0.0; R], scale, shift: [0.0; R] }, comfortable)
             }
         };
-        let ahead = self.out.rows::<R>(row + R);
+        let ahead = self.out.next::<R>(row + R);
         for i in 0..R {
             // SAFETY: the caller's contract.
             unsafe {
@@ -104,7 +104,7 @@ impl<const CENTRED: bool, const BIAS: bool> KeptRows<'_, CENTRED, BIAS> {
         standard: *mut f32,
         out: *mut f32,
         terms: Standard<1>,
-        ahead: *const f32,
+        ahead: Next,
     ) {
         let len = self.weight.len();
         let weight = self.weight.as_ptr();
@@ -165,12 +165,12 @@ pub(super) fn run(
         scale.fill(0.0);
         return Ok(());
     }
-    let scale = Place { start: scale.as_mut_ptr(), stride: 1 };
+    let scale = Place::new(scale.as_mut_ptr(), 1, 1);
     let [x, standard, out] = places;
     // SAFETY: all views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new([x, standard, out, scale]) };
     for_rows(parallelism, rows, columns, &|range| {
-        let [x, standard, out, scale] = places.places().map(|place| below(place, range.start));
+        let [x, standard, out, scale] = places.places().map(|place| place.from(range.start));
         let (rows, scale, eps) = (range.len(), scale.start, norm.eps());
         let (weight, bias) = norm.learned();
         macro_rules! run {

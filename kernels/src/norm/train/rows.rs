@@ -1,12 +1,12 @@
 //! The gradient of a norm's input: of each row, two sums along it, then the result.
 
-use super::views::{Shareable, below, one_each, read, written};
+use super::views::{Shareable, one_each, read, written};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, MOST_VECTORS, VIRTUAL, sum_of_lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
 use crate::norm::error::NormError;
-use crate::norm::vectors::{PAIRED, Place, UNROLL, load, prefetch_step, store};
+use crate::norm::vectors::{Next, PAIRED, Place, UNROLL, load, prefetch_step, store};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
 use crate::train::Write;
@@ -53,11 +53,11 @@ impl<const CENTRED: bool, const ADD: bool> GradientRows<'_, CENTRED, ADD> {
     #[inline(always)]
     unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
         let (standard, d_out) = (self.standard.rows::<R>(row), self.d_out.rows::<R>(row));
-        let ahead = [self.standard.rows(row + R), self.d_out.rows(row + R)];
+        let ahead = [self.standard.next(row + R), self.d_out.next(row + R)];
         // SAFETY: the caller's contract.
         let sums = unsafe { sums::<S, CENTRED, R>(s, self.weight, standard, d_out, ahead) };
         let inverse = 1.0 / self.weight.len() as f32;
-        let (d_x, ahead) = (self.d_x.rows::<R>(row), self.d_x.rows::<R>(row + R));
+        let (d_x, ahead) = (self.d_x.rows::<R>(row), self.d_x.next::<R>(row + R));
         for i in 0..R {
             let [mean, along] = [sums[i][0] * inverse, sums[i][1] * inverse];
             // SAFETY: the caller's contract.
@@ -78,7 +78,7 @@ impl<const CENTRED: bool, const ADD: bool> GradientRows<'_, CENTRED, ADD> {
         s: S,
         [standard, d_out, d_x]: [*mut f32; 3],
         terms: [f32; 3],
-        ahead: *const f32,
+        ahead: Next,
     ) {
         let len = self.weight.len();
         let weight = self.weight.as_ptr();
@@ -126,7 +126,7 @@ unsafe fn sums<S: Lanes, const CENTRED: bool, const R: usize>(
     weight: &[f32],
     standard: [*mut f32; R],
     d_out: [*mut f32; R],
-    ahead: [[*mut f32; R]; 2],
+    ahead: [[Next; R]; 2],
 ) -> [[f32; 2]; R] {
     let len = weight.len();
     let weight = weight.as_ptr();
@@ -208,11 +208,11 @@ pub(super) fn run(
         return Ok(());
     }
     let (weight, _) = norm.learned();
-    let scale = Place { start: scale.as_ptr().cast_mut(), stride: 1 };
+    let scale = Place::new(scale.as_ptr().cast_mut(), 1, 1);
     // SAFETY: all views live as long as this call; tasks write rows of their own, and no scale.
     let places = unsafe { Shareable::new([standard, from, to, scale]) };
     for_rows(parallelism, rows, columns, &|range| {
-        let [standard, d_out, d_x, scale] = places.places().map(|place| below(place, range.start));
+        let [standard, d_out, d_x, scale] = places.places().map(|place| place.from(range.start));
         let (rows, scale) = (range.len(), scale.start.cast_const());
         macro_rules! run {
             ($centred:literal, $add:literal) => {

@@ -8,14 +8,14 @@ use crate::rows::UnitColumns;
 /// A matrix that is read, of so many rows and columns.
 pub(super) fn read(m: &Matrix<'_>, shape: [usize; 2]) -> Result<Place, NormError> {
     fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
-    Ok(Place { start: m.as_ptr().cast_mut(), stride: m.row_stride() })
+    Ok(Place::new(m.as_ptr().cast_mut(), m.row_stride(), m.rows()))
 }
 
 /// A matrix that is written, of so many rows and columns.
 pub(super) fn written(m: &mut MatrixMut<'_>, shape: [usize; 2]) -> Result<Place, NormError> {
     fit(m.wide_columns(), shape, [m.rows(), m.columns()])?;
-    let stride = m.row_stride();
-    Ok(Place { start: m.shared().as_ptr(), stride })
+    let (rows, stride) = (m.rows(), m.row_stride());
+    Ok(Place::new(m.shared().as_ptr(), stride, rows))
 }
 
 fn fit(wide: Option<usize>, expected: [usize; 2], found: [usize; 2]) -> Result<(), NormError> {
@@ -33,11 +33,6 @@ pub(super) fn one_each(rows: usize, scale: &[f32]) -> Result<(), NormError> {
     } else {
         Err(NormError::Scales { expected: rows, found: scale.len() })
     }
-}
-
-/// `place` from its row `row` on.
-pub(super) fn below(place: Place, row: usize) -> Place {
-    Place { start: place.start.wrapping_add(row * place.stride), ..place }
 }
 
 /// Places handed to several tasks, each of which writes its own rows or columns.
