@@ -14,7 +14,7 @@
 //!   few steps later, [`Spread`] for the block after this one, a pair or an array for all of its
 //!   parts. [`Pages`] and [`Places`] are for CPUs that [follow](Lanes::follows_streams) what is read.
 
-use crate::lanes::{LINE, Lanes};
+use crate::lanes::{LINE, Lanes, PAGES_AHEAD};
 
 /// Rows of the tallest tile.
 pub(crate) const MAX_ROWS: usize = 6;
@@ -161,9 +161,6 @@ impl Ahead for Lines {
         self.at = self.at.wrapping_add(self.step);
     }
 }
-
-/// Floats by which a CPU that follows streams is told of pages: 16 KiB.
-const PAGES_AHEAD: usize = 4 << 10;
 
 /// What is read in order, where the CPU [follows](Lanes::follows_streams) that: a line now and then, into the
 /// second-level cache, so that it knows the pages that come and has begun with them before they are read.

@@ -47,7 +47,7 @@ pub(crate) mod vnni;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod widening;
 
-pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PanelKernel};
+pub(crate) use vector::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL, PAGES_AHEAD, PanelKernel};
 pub(crate) use virtual_lanes::{MOST_PARTS, sum_of_parts};
 #[cfg(feature = "train")]
 pub(crate) use virtual_lanes::{MOST_VECTORS, VIRTUAL, sum_of_lanes};

@@ -6,6 +6,9 @@ pub(crate) const MAX_LANES: usize = 16;
 /// Floats in a cache line.
 pub(crate) const LINE: usize = 16;
 
+/// Floats by which a CPU that [follows streams](Lanes::follows_streams) is told of pages: 16 KiB.
+pub(crate) const PAGES_AHEAD: usize = 4 << 10;
+
 /// Most columns in a packed panel of any instruction set.
 pub(crate) const MAX_PANEL: usize = 64;
 

@@ -1,7 +1,7 @@
 //! What the passes over rows share: where rows are, one vector of them, and the tree in which sums are
 //! added.
 
-use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
+use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MOST_PARTS, PAGES_AHEAD, sum_of_parts};
 
 /// Vectors in flight in a reduction.
 pub(super) const UNROLL: usize = 4;
@@ -60,15 +60,15 @@ impl Place {
     }
 }
 
-/// Floats from one request to the next, and by which they are early, where a CPU is told of pages.
-const PAGES: (usize, usize) = (128, 4 << 10);
+/// Floats from one request to the next, where a CPU is told of pages.
+const PAGES_APART: usize = 128;
 
 /// Asks for the cache lines of `UNROLL` vectors at element `i` of `row`.
 #[inline(always)]
 pub(super) fn prefetch_step<S: Lanes>(s: S, row: Next, i: usize) {
     if const { S::MAY_FOLLOW } && row.far && s.follows_streams() {
-        if i.is_multiple_of(PAGES.0) {
-            s.prefetch_outer(row.at.wrapping_add(i + PAGES.1));
+        if i.is_multiple_of(PAGES_APART) {
+            s.prefetch_outer(row.at.wrapping_add(i + PAGES_AHEAD));
         }
         return;
     }
