@@ -5,7 +5,8 @@
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), `--encode` for the
-//! encoder alone, `--decode 32x1` for 32 sentences of one hypothesis each alone. With `--sentences DIR` it measures `support/sentences.rs` instead.
+//! encoder alone, `--decode 32x1` for 32 sentences of one hypothesis each alone. With `--sentences DIR` it measures
+//! `support/sentences.rs` instead.
 #![allow(unsafe_code, reason = "the counting allocator")]
 
 #[path = "../examples/support/counting.rs"]
@@ -235,10 +236,11 @@ fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
     if std::env::args().any(|argument| argument == "--encode") {
         return;
     }
-    for (batch, beams, scores) in DECODES {
-        if only.as_ref().is_some_and(|only| *only != format!("{batch}x{beams}")) {
-            continue;
-        }
+    let wanted = |&(batch, beams, _): &(usize, usize, bool)| {
+        only.as_ref().is_none_or(|only| *only == format!("{batch}x{beams}"))
+    };
+    assert!(DECODES.iter().any(wanted), "--decode: {only:?} is none of {DECODES:?}");
+    for (batch, beams, scores) in DECODES.into_iter().filter(wanted) {
         let mut work = Decode::new(model, batch, (beams, scores), cache, kind.clone());
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.

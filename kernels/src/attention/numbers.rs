@@ -18,8 +18,9 @@ use core::marker::PhantomData;
 /// What is written to `F16` is rounded to the nearest number of 11 bits (ties to even), a multiple of
 /// `2^-24` below `2^-14`; what is finite and larger than 65,504 becomes that, so no key that is
 /// finite in f32 becomes infinite. The rounding changes results: up to there keys and values move by up to
-/// `2^-11` of their size, or `2^-25` where that is more. It does so alike on every instruction set, in any batch and on any number of
-/// threads: a result is, bit for bit, that of an `F32` cache into which the rounded numbers were written.
+/// `2^-11` of their size, or `2^-25` where that is more. It does so alike on every instruction set, in any batch
+/// and on any number of threads: a result is, bit for bit, that of an `F32` cache into which the
+/// rounded numbers were written.
 ///
 /// ```
 /// use simdformer_kernels::{CacheShape, CacheStorage, Isa};
