@@ -1,7 +1,8 @@
 //! Tokens per second of the whole model: Transformer-base with random weights (512 wide, 8 heads,
 //! 6 + 6 layers, 2048, vocabulary 32,000), source 32, exactly 64 new tokens.
 //!
-//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`; `--cache f16` keys and values.
+//! `--weights FORMS` keeps the matrices in other forms than f32, such as `int8`; `--cache f32`
+//! and `--cache f16` say how keys and values are kept.
 //!
 //! `--json` prints one line a measurement instead of criterion's report, in the format of
 //! `benches/peers/peers.py`, for `benches/peers/compare_model.py`; `--threads N` (default 1), `--encode` for the
@@ -38,11 +39,11 @@ fn main() {
         .and_then(|at| arguments.get(at + 1)?.parse().ok())
         .unwrap_or(1);
     let cache = match arguments.iter().position(|argument| argument == "--cache") {
-        None => CacheStorage::F32,
-        Some(at) => arguments
-            .get(at + 1)
-            .and_then(|name| CacheStorage::from_name(name))
-            .expect("--cache f32 or f16"),
+        None => None,
+        Some(at) => {
+            let name = arguments.get(at + 1);
+            Some(name.and_then(|name| CacheStorage::from_name(name)).expect("--cache f32 or f16"))
+        }
     };
     let forms = arguments.iter().position(|argument| argument == "--weights");
     let forms = forms.map_or("f32", |at| arguments.get(at + 1).expect("a form").as_str());
@@ -112,7 +113,7 @@ fn encode(criterion: &mut Criterion, model: &Model) {
     group.finish();
 }
 
-fn decode(criterion: &mut Criterion, model: &Model, cache: CacheStorage) {
+fn decode(criterion: &mut Criterion, model: &Model, cache: Option<CacheStorage>) {
     let mut group = criterion.benchmark_group("model/decode");
     for (batch, beams, scores) in DECODES {
         let mut work = Decode::new(model, batch, (beams, scores), cache, Threads::Serial);
@@ -154,7 +155,7 @@ impl<'m> Decode<'m> {
         model: &'m Model,
         batch: usize,
         (beams, scores): (usize, bool),
-        cache: CacheStorage,
+        cache: Option<CacheStorage>,
         threads: Threads<'m>,
     ) -> Self {
         let limits = Limits { beams, cache, ..Limits::new(batch, SOURCE, TARGET + 1) };
@@ -201,7 +202,7 @@ fn measure(mut work: impl FnMut()) -> (f64, u64) {
     (seconds[2], allocations)
 }
 
-fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
+fn lines(model: &Model, forms: &str, cache: Option<CacheStorage>, threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
     let say = |what: &str,
@@ -245,7 +246,11 @@ fn lines(model: &Model, forms: &str, cache: CacheStorage, threads: usize) {
         let bytes = work.session.plan().bytes();
         // The vector of sources that `run` makes is the one allocation that is ours.
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
-        let kept = if cache == CacheStorage::F16 { " with keys and values in f16" } else { "" };
+        let kept = match cache {
+            None => "",
+            Some(CacheStorage::F16) => " with keys and values in f16",
+            Some(_) => " with keys and values in f32",
+        };
         let what = format!("decode {forms}{kept}, {}", strategy_name(beams, scores));
         let shape = [batch, SOURCE, TARGET];
         say(&what, &shape, seconds, batch * TARGET, allocations - 1, bytes);

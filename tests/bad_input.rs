@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     beams: 2,
     end_tokens: 2,
     draft_tokens: 2,
-    cache: simdformer::CacheStorage::F32,
+    cache: None,
 };
 
 fn model() -> Model {

@@ -8,8 +8,8 @@ use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
 use simdformer::{
-    Event, Form, Forms, FormsError, Limits, Model, ModelError, PackedError, Sentence, Session,
-    Source, WeightForm,
+    CacheStorage, Event, Form, Forms, FormsError, Limits, Model, ModelError, PackedError, Plan,
+    Sentence, Session, Source, WeightForm,
 };
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,19 @@ fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
 
 /// The hidden states of a source, and the logits of a target where there is a decoder.
 fn outcome(model: &Model, source: &[u32], target: &[u32]) -> (Vec<f32>, Vec<f32>) {
+    outcome_of(model, None, source, target)
+}
+
+/// The same, with keys and values kept in `cache`.
+fn outcome_of(
+    model: &Model,
+    cache: Option<CacheStorage>,
+    source: &[u32],
+    target: &[u32],
+) -> (Vec<f32>, Vec<f32>) {
     let decodes = model.config().decoder.is_some();
-    let limits = Limits::new(1, source.len(), if decodes { target.len() } else { 0 });
+    let target_tokens = if decodes { target.len() } else { 0 };
+    let limits = Limits { cache, ..Limits::new(1, source.len(), target_tokens) };
     let mut session = Session::new(model, limits).expect("a session");
     let memory = session.memory(&[source]).expect("a memory").to_vec();
     let mut logits = Vec::new();
@@ -167,6 +178,39 @@ fn the_demo_model_says_the_same_in_bytes() {
     {
         let same = translate(forms).iter().zip(&expected).filter(|(a, b)| a == b).count();
         assert!(same >= least, "{forms}: {same} of 400");
+    }
+}
+
+/// Where nothing is said of keys and values, they are in f16 in a model whose decoder attends in `int8`, and in f32 in
+/// every other: those bits, and that memory.
+#[test]
+fn keys_and_values_go_with_the_weights() {
+    let dims = Dims::small(Family::Marian);
+    let checkpoint = dims.checkpoint(5);
+    let (source, target) = ([5, 9, 3, 8, 1, 7, 2], [4, 6, 2, 9, 3]);
+    let [f32, f16] = [CacheStorage::F32, CacheStorage::F16];
+    for (forms, expected) in [
+        ("int8", f16),
+        ("int8,output=int8", f16),
+        ("int8,encoder=f32,decoder.layers.*.feed_forward=int8x16", f16),
+        ("stored", f32),
+        ("f16", f32),
+        ("int8x16", f32),
+        ("f32,decoder=int8,decoder.layers.1.cross_attention.query=f32", f32),
+    ] {
+        let model = load(&checkpoint, Isa::best(), forms);
+        assert_eq!(model.cache_storage(), expected, "{forms}");
+        let unsaid = bits(&outcome(&model, &source, &target).1);
+        for cache in [f32, f16] {
+            let said = bits(&outcome_of(&model, Some(cache), &source, &target).1);
+            assert_eq!(said == unsaid, cache == expected, "{forms}, {cache:?}");
+        }
+        let plan =
+            |cache| Plan::new(&model, Limits { cache, ..Limits::new(3, 50, 50) }).expect("a plan");
+        assert_eq!(plan(None).bytes(), plan(Some(expected)).bytes(), "{forms}");
+        assert!(plan(Some(f16)).bytes() < plan(Some(f32)).bytes(), "{forms}");
+        let says = plan(None).to_string().contains("keys and values in f16");
+        assert_eq!(says, expected == f16, "{forms}");
     }
 }
 

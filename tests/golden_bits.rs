@@ -164,7 +164,7 @@ fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Ca
         return encoders(&mut session, &sources, head).0;
     };
     let most = longest.min(decoder.max_positions.unwrap_or(70)).min(70);
-    let limits = Limits { beams: 4, cache, ..Limits::new(count, longest, most) };
+    let limits = Limits { beams: 4, cache: Some(cache), ..Limits::new(count, longest, most) };
     let mut session = Session::new(model, limits).expect("a session");
     let mut digest = encoders(&mut session, &sources, head);
     logits(&mut session, &sources, &mut digest);

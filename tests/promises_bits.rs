@@ -36,7 +36,7 @@ thread_local! {
 }
 
 fn room_for(sentences: usize, source_tokens: usize, target_tokens: usize) -> Limits {
-    Limits { cache: CACHE.get(), ..Limits::new(sentences, source_tokens, target_tokens) }
+    Limits { cache: Some(CACHE.get()), ..Limits::new(sentences, source_tokens, target_tokens) }
 }
 
 /// Runs `check` for every kind of model on every instruction set.

@@ -308,7 +308,7 @@ impl Case {
         let limits = Limits {
             beams: BEAMS,
             draft_tokens: DRAFT,
-            cache: self.cache,
+            cache: Some(self.cache),
             ..Limits::new(SENTENCES, 14, TARGET)
         };
         let session = Session::new(Arc::clone(&self.model), limits).expect("a session");

@@ -25,8 +25,8 @@ FORMS = {
     "f32": ["--weights", "f32"],
     "int8": ["--weights", "int8"],
     "int8,output=int8": ["--weights", "int8,output=int8"],
-    "int8 with keys and values in f16": ["--weights", "int8", "--cache", "f16"],
-    "int8,output=int8 with keys and values in f16": ["--weights", "int8,output=int8", "--cache", "f16"],
+    "int8 with keys and values in f32": ["--weights", "int8", "--cache", "f32"],
+    "int8,output=int8 with keys and values in f32": ["--weights", "int8,output=int8", "--cache", "f32"],
 }
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -125,7 +125,8 @@ def translation(a):
     table = [
         f"{datetime.date.today()}: Transformer-base, random weights; tokens per second, medians of {a.rounds} "
         "rounds. Weights are in the form that is named; `int8` leaves the output as it is, since greedy search finds its "
-        "largest element from bytes anyway, `int8,output=int8` does not. What CTranslate2 encodes is followed by a step of "
+        "largest element from bytes anyway, `int8,output=int8` does not; both keep keys and values in f16 unless the row says "
+        "f32. What CTranslate2 encodes is followed by a step of "
         "decoding, which it cannot do without. Memory is our workspace, planned and never exceeded, beside the model's weights; allocations are "
         "those of a whole run.",
         "",

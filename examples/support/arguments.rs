@@ -32,14 +32,14 @@ by length^penalty in beam search.
     --weights FORMS             how matrices are kept: stored (as in the checkpoint, the default), f32, bf16,
                                 f16, int8x16, int8; with exceptions by name, as
                                 int8,output=int8,decoder.layers.*.feed_forward.outer=int8x16
-    --cache f32|f16             (f32) how keys and values are kept: sooner in f16 where they are many, and
-                                rounded to 11 bits
+    --cache f32|f16             how keys and values are kept: sooner in f16 where they are many, and rounded to
+                                11 bits; f16 where the decoder attends in int8 (--weights), f32 otherwise
     --save-packed FILE          keep the weights as they lie in memory, for this instruction set
     --packed FILE               read them from there instead of the checkpoint's files
     --compare-weights           no answers: what each form does to this model, on the lines' targets or what
-                                greedy search says, fed to all of them, and to f32 and int8 with keys and
-                                values in f16; and the smallest table of forms (on --cache) that chooses
-                                as f32 does at
+                                greedy search says, fed to all of them, f32 and int8 with keys and values
+                                in f32 and in f16; and the smallest table of forms that chooses as f32
+                                does at
     --agreement X               (0.995) of all positions
     --repeat N                  run the batch N times and report the medians of the seconds
     --logits FILE               write safetensors: encoder.{i} [len, d_model] and, for lines with
@@ -105,7 +105,7 @@ pub(crate) struct Arguments {
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
     pub(crate) weights: Option<Forms>,
-    pub(crate) cache: CacheStorage,
+    pub(crate) cache: Option<CacheStorage>,
     pub(crate) save_packed: Option<PathBuf>,
     pub(crate) packed: Option<PathBuf>,
     pub(crate) compare_weights: bool,
@@ -337,7 +337,7 @@ impl Arguments {
             "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
             "--cache" => {
                 let form = given.value.to_str().and_then(CacheStorage::from_name);
-                self.cache = form.ok_or_else(|| given.wrong("f32 or f16"))?;
+                self.cache = Some(form.ok_or_else(|| given.wrong("f32 or f16"))?);
             }
             "--save-packed" => self.save_packed = Some(given.value.into()),
             "--packed" => self.packed = Some(given.value.into()),

@@ -42,6 +42,7 @@ pub(crate) struct Comparison<'c> {
 /// What a model says at each position of all targets.
 struct Said {
     bytes: usize,
+    cache: CacheStorage,
     /// The most likely token.
     best: Vec<u32>,
     /// The log-probability of the target's token.
@@ -74,7 +75,7 @@ impl Comparison<'_> {
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
         let mut seen = Inside { gated, ..Inside::default() };
-        let before = self.say(&f32, CacheStorage::F32, Some(&mut seen))?;
+        let before = self.say(&f32, Some(CacheStorage::F32), Some(&mut seen))?;
         drop(f32);
         if before.best.is_empty() {
             return Err("--compare-weights: no line has a token to compare".into());
@@ -99,22 +100,19 @@ impl Comparison<'_> {
             Ok(agreement.same)
         };
         row("f32", &before, &mut out)?;
-        let (kept, f16) = (self.limits.cache, CacheStorage::F16);
-        let mut rows = vec![("f32", f16)];
-        rows.extend(["bf16", "f16", "int8x16", "int8"].map(|forms| (forms, kept)));
-        if kept != f16 {
-            rows.push(("int8", f16));
-        }
+        let (kept, f32, f16) = (self.limits.cache, CacheStorage::F32, CacheStorage::F16);
+        let mut rows = vec![("f32", Some(f16))];
+        rows.extend(["bf16", "f16", "int8x16"].map(|forms| (forms, kept)));
+        rows.extend([f32, f16].map(|cache| ("int8", Some(cache))));
         rows.push(("int8,output=int8", kept));
         for (forms, cache) in rows {
-            let name = match cache {
-                CacheStorage::F16 => format!("{forms}, cache f16"),
-                _ => forms.to_owned(),
-            };
             match self.said(&forms.parse()?, cache) {
-                Ok(said) => drop(row(&name, &said, &mut out)?),
+                Ok(said) if said.cache == CacheStorage::F16 => {
+                    row(&format!("{forms}, cache f16"), &said, &mut out)?;
+                }
+                Ok(said) => drop(row(forms, &said, &mut out)?),
                 // A weight beyond the range of f16, say.
-                Err(failure) => writeln!(out, "{name:<26} {}", failure.error)?,
+                Err(failure) => writeln!(out, "{forms:<26} {}", failure.error)?,
             }
         }
 
@@ -144,13 +142,13 @@ impl Comparison<'_> {
         Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
     }
 
-    fn said(&self, forms: &Forms, cache: CacheStorage) -> Result<Said, Failure> {
+    fn said(&self, forms: &Forms, cache: Option<CacheStorage>) -> Result<Said, Failure> {
         self.say(&self.model(forms)?, cache, None)
     }
 
     /// Lets greedy search say the targets that were not given.
     fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
-        let limits = Limits { cache: CacheStorage::F32, ..self.limits };
+        let limits = Limits { cache: Some(CacheStorage::F32), ..self.limits };
         let mut session = Session::new(model, limits)?;
         session.set_threads(self.threads.clone());
         for index in 0..self.targets.len() {
@@ -174,13 +172,18 @@ impl Comparison<'_> {
     fn say(
         &self,
         model: &Model,
-        cache: CacheStorage,
+        cache: Option<CacheStorage>,
         mut seen: Option<&mut Inside>,
     ) -> Result<Said, Failure> {
         let mut session = Session::new(model, Limits { cache, ..self.limits })?;
         session.set_threads(self.threads.clone());
         let mut scratch = vec![0.0; session.plan().trace_floats()];
-        let mut said = Said { bytes: model.bytes(), best: Vec::new(), log_probability: Vec::new() };
+        let mut said = Said {
+            bytes: model.bytes(),
+            cache: cache.unwrap_or_else(|| model.cache_storage()),
+            best: Vec::new(),
+            log_probability: Vec::new(),
+        };
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = target.as_ref().filter(|target| !target.is_empty()) else {
                 continue;

@@ -46,17 +46,18 @@ pub struct Limits {
     /// [`Session::generate_drafted`](crate::Session::generate_drafted)). Each takes a row of logits and of
     /// activations. At one hypothesis a time 8 to 32 are sensible.
     pub draft_tokens: usize,
-    /// How keys and values are kept, of sources and of targets so far. In
+    /// How keys and values are kept, of sources and of targets so far; `None` for what goes with the model's
+    /// weights, [`Model::cache_storage`]: f16 where the decoder attends in `int8`, else f32. In
     /// [`CacheStorage::F16`](simdformer_kernels::CacheStorage::F16) they take half the memory, and half the time
     /// where reading them is what a step waits for: many sentences at a time, or long ones. Each is
     /// rounded to 11 bits, so logits are others than in f32; all that is promised about bits holds
-    /// among sessions of one form.
-    pub cache: CacheStorage,
+    /// among sessions that keep them alike.
+    pub cache: Option<CacheStorage>,
 }
 
 impl Limits {
     /// `sentences` sentences of `source_tokens` at a time, all encoded in one call, one hypothesis
-    /// each of `target_tokens`, up to 4 end tokens, no drafts, and keys and values in f32.
+    /// each of `target_tokens`, up to 4 end tokens, no drafts, and keys and values as goes with the weights.
     pub const fn new(sentences: usize, source_tokens: usize, target_tokens: usize) -> Self {
         Self {
             sentences,
@@ -66,7 +67,7 @@ impl Limits {
             beams: 1,
             end_tokens: 4,
             draft_tokens: 0,
-            cache: CacheStorage::F32,
+            cache: None,
         }
     }
 
@@ -235,8 +236,9 @@ impl Plan {
         let decoder_attention = config.attention_dim(Side::Decoder);
         let inner = config.attention_dim(Side::Encoder).max(decoder_attention);
         let (heads, head_dim) = (decoder.heads, config.head_dim(Side::Decoder));
+        let storage = limits.cache.unwrap_or_else(|| model.cache_storage());
         let of = |slots, capacity| CacheShape {
-            storage: limits.cache,
+            storage,
             ..CacheShape::new(slots, capacity, heads, head_dim)
         };
         let caches = CachesShape {

@@ -34,7 +34,7 @@ impl fmt::Display for Plan {
         if limits.draft_tokens > 0 {
             writeln!(f, "{} tokens of drafts in one step", limits.draft_tokens)?;
         }
-        if limits.cache == CacheStorage::F16 {
+        if self.decodes && self.caches.own.storage == CacheStorage::F16 {
             writeln!(f, "keys and values in f16")?;
         }
         let bytes = |ranges: &[&Range<usize>]| {

@@ -47,8 +47,9 @@ so. `ffmpeg -i FILE -ac 1 -ar 16000 -f wav - | simdformer transcribe --model DIR
     --weights FORMS           how matrices are kept: stored (as in the checkpoint, the default), f32, bf16, f16, int8x16 or
                               int8: a quarter of the memory, and faster; with exceptions by name, as
                               int8,decoder.layers.*.feed_forward.outer=int8x16
-    --cache f32|f16           translate, summarize, transcribe: how keys and values are kept, f32 unless said otherwise;
-                              f16 is half the memory, faster for long texts and audio, and rounds them to 11 bits
+    --cache f32|f16           translate, summarize, transcribe: how keys and values are kept; f16 is half the memory,
+                              faster for long texts and audio, and rounds them to 11 bits; unless said otherwise it
+                              goes with --weights int8, and f32 with all others
     --threads N               1 unless said otherwise; the output is the same on any number
     --slots N                 texts that are run at a time, 32; windows of audio, 4
     --query QUERY             rerank: what the texts are to answer
@@ -92,7 +93,7 @@ pub(crate) struct Arguments {
     pub(crate) stream: bool,
     pub(crate) json: bool,
     pub(crate) weights: Forms,
-    pub(crate) cache: CacheStorage,
+    pub(crate) cache: Option<CacheStorage>,
     pub(crate) threads: usize,
     pub(crate) slots: usize,
     pub(crate) summary: bool,
@@ -197,7 +198,7 @@ pub(crate) fn parse(
         stream: false,
         json: false,
         weights: Forms::as_stored(),
-        cache: CacheStorage::F32,
+        cache: None,
         threads: 1,
         // What a decoder sees of a window of audio is as much as of fifty sentences.
         slots: if command == "transcribe" { 4 } else { 32 },
@@ -279,8 +280,8 @@ pub(crate) fn parse(
             "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--cache" => {
                 let found = value("--cache")?.to_string_lossy().into_owned();
-                wanted.cache =
-                    CacheStorage::from_name(&found).ok_or(ArgumentError::Cache(found))?;
+                let storage = CacheStorage::from_name(&found);
+                wanted.cache = Some(storage.ok_or(ArgumentError::Cache(found))?);
             }
             "--json" => wanted.json = true,
             _ if !generates => return Err(ArgumentError::Option { command, option: text }),
