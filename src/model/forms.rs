@@ -10,7 +10,7 @@ use core::str::FromStr;
 /// |---|---|---|
 /// | `f32` | 4 | f32 |
 /// | `bf16`, `f16` | 2 | of the same numbers widened, in f32: where a checkpoint is stored so, not a bit changes |
-/// | `int8` | 1 | of bytes, rows rounded to eight bits: exact sums of what was rounded |
+/// | `int8` | 1 | of bytes, rows rounded to eight bits: exact sums of what was rounded; where all of a decoder's attention is so, its keys and values [are kept](crate::Limits::cache) in f16 |
 /// | `int8x16` | 1 | of bytes, rows rounded to sixteen bits: only the weights are rounded, for about twice the work |
 ///
 /// The scales of `int8` and `int8x16` are one a column of weights and one a row of what is multiplied
