@@ -406,7 +406,7 @@ impl InAnyForm for Steps<'_> {
             let end = rows.min((unit + 1) * self.unit);
             let mut row = unit * self.unit;
             while row < end {
-                let group = self.group::<S>(row, end);
+                let group = self.group::<S, N>(row, end);
                 // A row's heads one after the other: so they lie in memory.
                 for head in first..first + count {
                     let next = if head + 1 < first + count {
@@ -420,7 +420,7 @@ impl InAnyForm for Steps<'_> {
                     // these rows and this head.
                     unsafe {
                         match group.rows {
-                            4 => {
+                            4 if const { together::<S, N>() >= 4 } => {
                                 let past = self.past::<4>(&group, (row, head), next);
                                 s.outlined(Attend::<N, 4, NV> {
                                     past,
@@ -428,7 +428,7 @@ impl InAnyForm for Steps<'_> {
                                     numbers: PhantomData,
                                 });
                             }
-                            2 => {
+                            2 if const { together::<S, N>() >= 2 } => {
                                 let past = self.past::<2>(&group, (row, head), next);
                                 s.outlined(Attend::<N, 2, NV> {
                                     past,
@@ -450,6 +450,11 @@ impl InAnyForm for Steps<'_> {
     }
 }
 
+/// Most rows that pass over what they have in common together: one where reading it is not what takes the time.
+const fn together<S: Lanes, N: Numbers>() -> usize {
+    if !S::PREFETCHES || N::TALLEST < MOST_ROWS { 1 } else { MOST_ROWS }
+}
+
 /// Rows that pass over what they have in common together: 1, 2 or 4.
 struct Group<'a> {
     rows: usize,
@@ -468,10 +473,10 @@ impl<'a> Steps<'a> {
 
     /// As many rows as have a beginning in common, from `row` on and before `end`.
     #[inline(always)]
-    fn group<S: Lanes>(&self, row: usize, end: usize) -> Group<'a> {
+    fn group<S: Lanes, N: Numbers>(&self, row: usize, end: usize) -> Group<'a> {
         let mut slots = [self.slots(row); MOST_ROWS];
         let mut rows = 1;
-        while rows < MOST_ROWS && row + rows < end {
+        while rows < const { together::<S, N>() } && row + rows < end {
             let next = self.slots(row + rows);
             if next.len() != slots[0].len() || next.first() != slots[0].first() {
                 break;

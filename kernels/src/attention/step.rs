@@ -16,7 +16,7 @@ use super::numbers::{Numbers, Stream, load, tile};
 use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
 use super::panels::value_row;
 use super::product::ALONE;
-use crate::gemm::{Panels, Rows, multiply};
+use crate::gemm::{Panels, Rows, Tile, multiply};
 use crate::lanes::{Kernel, LINE, Lanes};
 use core::marker::PhantomData;
 
@@ -231,8 +231,8 @@ impl<const R: usize> Past<'_, R> {
                     for (at, &found) in slots.iter().enumerate().skip(lane) {
                         if found == slot {
                             for i in 0..MR {
-                                let before = s.select(s.first(at + 1), others[i], sums[i]);
-                                sums[i] = s.select(s.first(at), sums[i], before);
+                                let before = s.select(s.first(at + 1), others[i][0], sums[i][0]);
+                                sums[i][0] = s.select(s.first(at), sums[i][0], before);
                             }
                         }
                     }
@@ -240,7 +240,7 @@ impl<const R: usize> Past<'_, R> {
             }
             for i in 0..MR {
                 let head = &self.heads[first_query + i];
-                let mut x = s.mul(sums[i], s.splat(head.scale));
+                let mut x = s.mul(sums[i][0], s.splat(head.scale));
                 if !head.bias.is_null() {
                     // SAFETY: the query, number 0, sees all of its past.
                     x = unsafe { head.add_bias(s, x, (0, block.key + first), slots.len()) };
@@ -301,15 +301,14 @@ impl<const R: usize> Past<'_, R> {
         first_query: usize,
         from: [*const N::Number; G],
         ahead: *const N::Number,
-    ) -> [[S::F32; MR]; G] {
+    ) -> [Tile<S, MR, 1>; G] {
         let head = &self.heads[first_query];
         let queries = Rows { at: head.query, row: head.query_row, step: 1 };
         let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
         let zero = [[[s.splat(0.0)]; MR]; G];
         let ahead = N::running(ahead, G, S::LANES);
         // SAFETY: the query rows have `head_dim` elements, and each panel as many vectors.
-        let sums = unsafe { multiply(N::form(s), zero, head.head_dim, queries, keys, ahead) };
-        sums.map(|tile| tile.map(|[sum]| sum))
+        unsafe { multiply(N::form(s), zero, head.head_dim, queries, keys, ahead) }
     }
 
     /// `out = (out * before + weights * values) * after` of one block.

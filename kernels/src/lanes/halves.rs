@@ -68,12 +68,23 @@ pub(crate) fn widen_f16(half: u16) -> f32 {
 #[inline(always)]
 pub(crate) unsafe fn load_f16_one_by_one<S: Lanes>(s: S, from: *const u16) -> S::F32 {
     let mut room = [0.0; MAX_LANES];
-    for (lane, to) in room.iter_mut().enumerate().take(S::LANES) {
+    // SAFETY: the caller's contract, and room for any vector.
+    unsafe {
+        widen_row(from, &mut room[..S::LANES]);
+        s.load(room.as_ptr())
+    }
+}
+
+/// A function of its own: every tile would otherwise hold it, once for each vector that it loads.
+///
+/// # Safety
+/// `from` is valid for reads of as many halves as there are floats in `to`.
+#[inline(never)]
+unsafe fn widen_row(from: *const u16, to: &mut [f32]) {
+    for (lane, to) in to.iter_mut().enumerate() {
         // SAFETY: the caller's contract.
         *to = widen_f16(unsafe { *from.add(lane) });
     }
-    // SAFETY: room for any vector.
-    unsafe { s.load(room.as_ptr()) }
 }
 
 #[cfg(test)]

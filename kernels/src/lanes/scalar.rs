@@ -14,13 +14,16 @@ pub(crate) struct Eight([f32; 8]);
 #[derive(Clone, Copy)]
 pub(crate) struct EightBools([bool; 8]);
 
+/// Written out: as a loop, each addition of the scalar set is one that the compiler has to unroll first, which
+/// was a fifth of the time that the crate takes to compile.
+#[inline(always)]
+fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
+    [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
+}
+
 #[inline(always)]
 fn each(f: impl Fn(usize) -> f32) -> Eight {
-    let mut out = [0.0; 8];
-    for (i, lane) in out.iter_mut().enumerate() {
-        *lane = f(i);
-    }
-    Eight(out)
+    Eight(lanes(f))
 }
 
 // SAFETY: 8 lanes, panels of 8; partial accesses go lane by lane.
@@ -175,27 +178,16 @@ unsafe impl Lanes for Scalar {
 
     #[inline(always)]
     fn less(self, a: Eight, b: Eight) -> EightBools {
-        let mut out = [false; 8];
-        for (i, lane) in out.iter_mut().enumerate() {
-            *lane = a.0[i] < b.0[i];
-        }
-        EightBools(out)
+        EightBools(lanes(|i| a.0[i] < b.0[i]))
     }
     #[inline(always)]
     fn not_less(self, a: Eight, b: Eight) -> EightBools {
-        let mut out = self.less(a, b);
-        for lane in &mut out.0 {
-            *lane = !*lane;
-        }
-        out
+        let less = self.less(a, b);
+        EightBools(lanes(|i| !less.0[i]))
     }
     #[inline(always)]
     fn first(self, count: usize) -> EightBools {
-        let mut out = [false; 8];
-        for (i, lane) in out.iter_mut().enumerate() {
-            *lane = i < count;
-        }
-        EightBools(out)
+        EightBools(lanes(|i| i < count))
     }
     #[inline(always)]
     fn select(self, mask: EightBools, yes: Eight, no: Eight) -> Eight {

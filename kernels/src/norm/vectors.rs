@@ -50,13 +50,21 @@ impl Place {
     /// `R` rows from `row` on, to be asked for.
     #[inline(always)]
     pub(super) fn next<const R: usize>(self, row: usize) -> [Next; R] {
-        self.rows(row).map(|at| Next { at, far: self.far })
+        let mut next = [Next { at: self.start, far: self.far }; R];
+        for i in 0..R {
+            next[i].at = self.start.wrapping_add((row + i).wrapping_mul(self.stride));
+        }
+        next
     }
 
     /// Where `R` rows from `row` on start.
     #[inline(always)]
     pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
-        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
+        let mut rows = [self.start; R];
+        for i in 0..R {
+            rows[i] = self.start.wrapping_add((row + i).wrapping_mul(self.stride));
+        }
+        rows
     }
 }
 
