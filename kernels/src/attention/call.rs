@@ -450,7 +450,8 @@ impl InAnyForm for Steps<'_> {
     }
 }
 
-/// Most rows that pass over what they have in common together: one where reading it is not what takes the time.
+/// Most rows that pass over what they have in common together: one where computing takes longer than reading, which
+/// is so on sets that have nothing to prefetch for, and of numbers that are widened one by one.
 const fn together<S: Lanes, N: Numbers>() -> usize {
     if !S::PREFETCHES || N::TALLEST < MOST_ROWS { 1 } else { MOST_ROWS }
 }

@@ -50,21 +50,13 @@ impl Place {
     /// `R` rows from `row` on, to be asked for.
     #[inline(always)]
     pub(super) fn next<const R: usize>(self, row: usize) -> [Next; R] {
-        let mut next = [Next { at: self.start, far: self.far }; R];
-        for i in 0..R {
-            next[i].at = self.start.wrapping_add((row + i).wrapping_mul(self.stride));
-        }
-        next
+        self.rows(row).map(|at| Next { at, far: self.far })
     }
 
     /// Where `R` rows from `row` on start.
     #[inline(always)]
     pub(super) fn rows<const R: usize>(self, row: usize) -> [*mut f32; R] {
-        let mut rows = [self.start; R];
-        for i in 0..R {
-            rows[i] = self.start.wrapping_add((row + i).wrapping_mul(self.stride));
-        }
-        rows
+        core::array::from_fn(|i| self.start.wrapping_add((row + i).wrapping_mul(self.stride)))
     }
 }
 
