@@ -1,9 +1,12 @@
 //! The gradient of a weight, `dW = dY^T X`, and of a bias, the sums of the columns of `dY`.
 //!
 //! It is the same tile as everywhere: its rows are outputs, its panel is 64 inputs, and its steps are the
-//! rows of the batch. What differs is that both operands are new in every call, so both are copied, a leaf
+//! rows of the batch. What differs is that both operands are new in every call. What has to be copied is, a leaf
 //! at a time: `X` into panels, `dY` into strips of six columns (see `strips.rs`). An element that is copied
 //! takes a fifth of a nanosecond and is then used as often as the other operand has columns.
+//!
+//! For few outputs that would be a tenth of the work or more, and `X` is read where it lies, a few whole lines of each
+//! row, unless its rows share a few sets of the caches.
 //!
 //! A leaf of some 500 rows is exactly what the packed product takes as one block of `k`: a panel of it
 //! fits in a second-level cache beside the strips that pass over it, and the sums never wait. After a leaf
@@ -34,6 +37,9 @@ const PANEL_AHEAD: usize = 8;
 
 /// Rows of a multiple of so many floats share a few sets of the caches.
 const FEW_SETS: usize = 512;
+
+/// Most outputs for which `X` is not copied: more of them pass over a panel sooner where its rows lie side by side.
+const FEW_OUTPUTS: usize = 512;
 
 /// Panels that a task copies, as rows are copied a KiB at a time.
 const PANELS_COPIED: usize = 4;
@@ -199,6 +205,8 @@ struct Leaf<'a> {
     d_y: Matrix<'a>,
     x: Matrix<'a>,
     panels: usize,
+    /// Of these, the first ones are read where they lie in `X`.
+    in_place: usize,
     strips: usize,
     /// Blocks of strips, as even as they can be.
     blocks: usize,
@@ -223,11 +231,15 @@ impl<'a> Leaf<'a> {
         let rows = d_y.rows();
         let panels = x.columns().div_ceil(isa.panel());
         let strips = d_y.columns().div_ceil(strips::WIDTH);
+        // The last panel is copied if it is not whole: zeros come after it.
+        let reads = d_y.columns() <= FEW_OUTPUTS && spreads(&x);
+        let in_place = if reads { x.columns() / isa.panel() } else { 0 };
         Self {
             isa,
             d_y,
             x,
             panels,
+            in_place,
             strips,
             blocks: strips.div_ceil(strips::BLOCK),
             panel_floats: panels * isa.panel() * rows,
@@ -243,14 +255,18 @@ impl<'a> Leaf<'a> {
     /// which stays in its cache; several have one for each block, as any of them multiplies it.
     fn run(&self, parallelism: Parallelism<'_>) {
         if parallelism.threads() == 1 {
-            self.copy_panels(0..self.panels);
+            self.copy_panels(self.in_place..self.panels);
             // SAFETY: nobody else is at work.
             (0..self.blocks).for_each(|block| unsafe { self.run_block(block) });
             return;
         }
-        let groups = self.panels.div_ceil(PANELS_COPIED);
+        let copied = self.panels - self.in_place;
+        let groups = copied.div_ceil(PANELS_COPIED);
         parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
-            None => self.copy_panels(share(self.panels, groups, task)),
+            None => {
+                let panels = share(copied, groups, task);
+                self.copy_panels(self.in_place + panels.start..self.in_place + panels.end);
+            }
             // SAFETY: each block has places of its own, and is copied by one task.
             Some(block) => unsafe {
                 let strips = self.strips_of(block);
@@ -305,6 +321,9 @@ impl<'a> Leaf<'a> {
 
     /// Copies panels of `X` to their places.
     fn copy_panels(&self, panels: Range<usize>) {
+        if panels.is_empty() {
+            return;
+        }
         let (rows, width, first) =
             (self.x.rows(), self.isa.panel(), panels.start * self.isa.panel());
         let count = (self.x.columns() - first).min(panels.len() * width);
@@ -339,11 +358,29 @@ impl<'a> Leaf<'a> {
         self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
     }
 
-    /// Whether the first panel's tiles read `dY` where it is. Rows that are a power of two apart share a few sets of
-    /// the caches, which would have lost the lines of one strip when the next one wants them.
+    /// Whether the first panel's tiles read `dY` where it is.
     fn reads_strips(&self) -> bool {
-        self.d_y.column_stride() == 1 && !self.d_y.row_stride().is_multiple_of(FEW_SETS)
+        spreads(&self.d_y)
     }
+
+    /// A panel, and the floats from one of its rows to the next.
+    #[inline(always)]
+    fn panel<S: Lanes>(&self, panel: usize) -> (*const f32, usize) {
+        let column = panel * S::PANEL;
+        match panel < self.in_place {
+            true => (self.x.as_ptr().wrapping_add(column), self.x.row_stride()),
+            false => {
+                let start = self.scratch.as_ptr().cast_const();
+                (start.wrapping_add(column * self.x.rows()), S::PANEL)
+            }
+        }
+    }
+}
+
+/// Whether contiguous rows lie so that a few columns of them stay in the caches: those that are a power of two apart
+/// share a few sets, which have lost the lines of one pass when the next one wants them.
+fn spreads(matrix: &Matrix<'_>) -> bool {
+    matrix.column_stride() == 1 && !matrix.row_stride().is_multiple_of(FEW_SETS)
 }
 
 /// A block of strips times a panel.
@@ -420,14 +457,14 @@ impl Product<'_> {
             true => (d_y, leaf.d_y.row_stride()),
             false => (strip.cast_const(), strips::WIDTH),
         };
-        let b = start.cast_const().wrapping_add(column * rows);
-        let operands = Operands { a, a_row: 1, a_step, b, b_step: S::PANEL, b_vector: S::LANES };
+        let (b, b_step) = leaf.panel::<S>(panel);
+        let operands = Operands { a, a_row: 1, a_step, b, b_step, b_vector: S::LANES };
         let mut totals = [0.0; strips::WIDTH + strips::AFTER];
         // SAFETY: the strip has columns behind it and a place in the scratch, and is asked once for each row.
         let mut copy = unsafe { Copying::<COPIES>::new(d_y, a_step, strip, &mut totals) };
         leaf.store.prefetch::<S, MAX_ROWS>(s, row, column);
         let zero = [[s.splat(0.0); NV]; MAX_ROWS];
-        let ahead = (asked.with_strip::<S>(index, b), copy);
+        let ahead = (asked.with_strip::<S>(index, b, b_step), copy);
         // SAFETY: the operands have their rows and columns, zeros where `dY` and `X` have none; the output has the
         // rows and columns that are stored, and they are this task's own.
         unsafe {
@@ -452,36 +489,40 @@ impl Product<'_> {
 struct Asked {
     /// The panel that comes next; after the last one the first.
     next: *const f32,
+    /// Floats from one of its rows to the next.
+    step: usize,
     rows: usize,
-    /// Floats of the next one between two requests, so that the block asks for all of it in even parts.
-    apart: usize,
+    strips: usize,
 }
 
 impl Asked {
     #[inline(always)]
     fn new<S: Lanes>(leaf: &Leaf<'_>, panel: usize, strips: usize) -> Self {
-        let (start, floats) = (leaf.scratch.as_ptr().cast_const(), S::PANEL * leaf.d_y.rows());
-        let next = if panel + 1 < leaf.panels { panel + 1 } else { 0 };
-        Self {
-            next: start.wrapping_add(next * floats),
-            rows: leaf.d_y.rows(),
-            apart: (2 * S::PANEL).div_ceil(strips),
-        }
+        let (next, step) = leaf.panel::<S>(if panel + 1 < leaf.panels { panel + 1 } else { 0 });
+        Self { next, step, rows: leaf.d_y.rows(), strips }
     }
 
     /// What the strip of this number asks for.
     #[inline(always)]
-    fn with_strip<S: Lanes>(&self, index: usize, panel: *const f32) -> (Spread<1, false>, Lines) {
-        let next = Spread {
-            at: self.next.wrapping_add(index * self.rows.div_ceil(2) * self.apart),
-            apart: self.apart,
+    fn with_strip<S: Lanes>(
+        &self,
+        index: usize,
+        panel: *const f32,
+        step: usize,
+    ) -> (Spread<1, false>, Lines) {
+        let lines = S::PANEL.div_ceil(LINE);
+        let next = if self.step == S::PANEL {
+            // The block asks for all of it in even parts.
+            let apart = (2 * S::PANEL).div_ceil(self.strips);
+            Spread { at: self.next.wrapping_add(index * self.rows.div_ceil(2) * apart), apart }
+        } else {
+            // One line of every other row, by turns.
+            let (row, line) = (index % 2, index / 2 % lines);
+            let at = self.next.wrapping_add(row * self.step + line * LINE);
+            Spread { at, apart: 2 * self.step }
         };
-        let here = Lines {
-            at: panel.wrapping_add(PANEL_AHEAD * S::PANEL),
-            step: S::PANEL,
-            count: S::PANEL.div_ceil(LINE),
-            apart: LINE,
-        };
+        let here =
+            Lines { at: panel.wrapping_add(PANEL_AHEAD * step), step, count: lines, apart: LINE };
         (next, here)
     }
 }

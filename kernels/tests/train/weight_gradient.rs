@@ -101,6 +101,7 @@ fn small_integers_are_exact_around_every_edge() {
         [1030, 7, 17],
         [5, 300, 3],
         [9, 385, 70],
+        [9, 515, 130],
     ]);
     for isa in all_isas() {
         let mut random = Random::new(2);
