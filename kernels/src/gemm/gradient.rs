@@ -12,10 +12,10 @@
 //! fits in a second-level cache beside the strips that pass over it, and the sums never wait. After a leaf
 //! they are stored, or added to what earlier leaves have left.
 //!
-//! One thread does not copy strips before it multiplies: the tile of the first panel reads rows of `dY` where they
+//! Strips are not copied before they are multiplied: the tile of the first panel reads rows of `dY` where they
 //! are, and copies six columns of each on the way, where multiplications leave loads and stores to spare.
 //!
-//! Tasks are blocks of strips times panels; rows are never split. So an element's sum is one chain of
+//! Tasks are blocks of strips; rows are never split. So an element's sum is one chain of
 //! multiply-adds per leaf, whatever the threads and whatever the instruction set.
 
 use super::blocking::MIN_WORK_TO_FORK;
@@ -40,6 +40,9 @@ const FEW_SETS: usize = 512;
 
 /// Most outputs for which `X` is not copied: more of them pass over a panel sooner where its rows lie side by side.
 const FEW_OUTPUTS: usize = 512;
+
+/// Tasks for each thread, if there are so many strips.
+const TASKS_PER_THREAD: usize = 4;
 
 /// Panels that a task copies, as rows are copied a KiB at a time.
 const PANELS_COPIED: usize = 4;
@@ -152,7 +155,8 @@ pub fn weight_gradient(
         };
         let store = Store::new(&Epilogue { residual, ..Epilogue::default() }, &mut d_weight);
         let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
-        Leaf::new(isa, d_y, x, SharedMut::new(scratch), store, d_bias).run(parallelism);
+        let scratch = SharedMut::new(scratch);
+        Leaf::new(isa, d_y, x, scratch, store, d_bias, parallelism.threads()).run(parallelism);
     }
     Ok(())
 }
@@ -227,10 +231,12 @@ impl<'a> Leaf<'a> {
         scratch: SharedMut<'a>,
         store: Store,
         d_bias: Option<(SharedMut<'a>, Write)>,
+        threads: usize,
     ) -> Self {
         let rows = d_y.rows();
         let panels = x.columns().div_ceil(isa.panel());
         let strips = d_y.columns().div_ceil(strips::WIDTH);
+        let blocks = strips.div_ceil(strips::BLOCK);
         // The last panel is copied if it is not whole: zeros come after it.
         let reads = d_y.columns() <= FEW_OUTPUTS && spreads(&x);
         let in_place = if reads { x.columns() / isa.panel() } else { 0 };
@@ -241,7 +247,10 @@ impl<'a> Leaf<'a> {
             panels,
             in_place,
             strips,
-            blocks: strips.div_ceil(strips::BLOCK),
+            blocks: match threads {
+                1 => blocks,
+                _ => blocks.max(threads * TASKS_PER_THREAD).next_multiple_of(threads).min(strips),
+            },
             panel_floats: panels * isa.panel() * rows,
             // The scratch of a leaf that is no shorter could be counted.
             stride: strips::stride(rows).unwrap_or(0),
@@ -251,61 +260,44 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Copies both operands, and multiplies them. One thread has one place for the strips of all blocks,
-    /// which stays in its cache; several have one for each block, as any of them multiplies it.
+    /// Copies what has to be copied, and multiplies, each block of strips from its copy on by one thread. One thread
+    /// has one place for the strips of all blocks, which stays in its cache; several have one for each block.
     fn run(&self, parallelism: Parallelism<'_>) {
-        if parallelism.threads() == 1 {
-            self.copy_panels(self.in_place..self.panels);
-            // SAFETY: nobody else is at work.
-            (0..self.blocks).for_each(|block| unsafe { self.run_block(block) });
-            return;
-        }
         let copied = self.panels - self.in_place;
         let groups = copied.div_ceil(PANELS_COPIED);
-        parallelism.for_each(groups + self.blocks, &|task| match task.checked_sub(groups) {
-            None => {
-                let panels = share(copied, groups, task);
-                self.copy_panels(self.in_place + panels.start..self.in_place + panels.end);
-            }
-            // SAFETY: each block has places of its own, and is copied by one task.
-            Some(block) => unsafe {
-                let strips = self.strips_of(block);
-                self.copy_strips(strips.clone(), strips.start);
-            },
+        parallelism.for_each(groups, &|group| {
+            let panels = share(copied, groups, group);
+            self.copy_panels(self.in_place + panels.start..self.in_place + panels.end);
         });
-        parallelism.for_each(self.blocks * self.panels, &|task| {
-            let (block, panel) = (task / self.panels, task % self.panels);
+        let serial = parallelism.threads() == 1;
+        parallelism.for_each(self.blocks, &|block| {
             let strips = self.strips_of(block);
-            // SAFETY: the tasks above are done, and each of these has its own part of the output.
-            unsafe {
-                Product { leaf: self, place: strips.start, strips, panel, copies: false }.run()
-            };
+            let place = if serial { 0 } else { strips.start };
+            // SAFETY: panels are there; each block has places of its own, or is done before the next one begins, and
+            // outputs of its own.
+            unsafe { self.run_block(strips, place) };
         });
     }
 
-    /// Copies the strips of a block and multiplies them.
+    /// Copies the strips of a block to places from `place` on, and multiplies them.
     ///
     /// # Safety
-    /// Panels are there, and nobody else uses the scratch or the outputs.
-    unsafe fn run_block(&self, block: usize) {
-        let strips = self.strips_of(block);
+    /// Panels are there, and nobody else uses those places or the strips' outputs.
+    unsafe fn run_block(&self, strips: Range<usize>, place: usize) {
         // The last ones of a row have too few columns behind them.
         let wide = strips::wide(self.d_y.columns()).clamp(strips.start, strips.end);
-        let wide = if self.panels > 0 && self.reads_strips() { wide } else { strips.start };
-        let product = |strips: Range<usize>, place, panel, copies| Product {
-            leaf: self,
-            strips,
-            place,
-            panel,
-            copies,
-        };
+        let wide = if self.panels > 0 && spreads(&self.d_y) { wide } else { strips.start };
         // SAFETY: the caller's contract; strips are copied before they are read.
         unsafe {
-            self.copy_strips(wide..strips.end, wide - strips.start);
+            let first = strips.start;
+            self.copy_strips(wide..strips.end, place + wide - first);
             for panel in 0..self.panels {
+                // Those before `read` are copied by the first panel's tiles.
                 let read = if panel == 0 { wide } else { strips.start };
-                product(strips.start..read, 0, panel, true).run();
-                product(read..strips.end, read - strips.start, panel, false).run();
+                for (strips, copies) in [(strips.start..read, true), (read..strips.end, false)] {
+                    let place = place + strips.start - first;
+                    Product { leaf: self, strips, place, panel, copies }.run();
+                }
             }
         }
     }
@@ -356,11 +348,6 @@ impl<'a> Leaf<'a> {
             )
         };
         self.isa.dispatch(Strips { from, to, stride: self.stride, sums });
-    }
-
-    /// Whether the first panel's tiles read `dY` where it is.
-    fn reads_strips(&self) -> bool {
-        spreads(&self.d_y)
     }
 
     /// A panel, and the floats from one of its rows to the next.
