@@ -6,6 +6,7 @@
 
 use crate::digest::Digest;
 use crate::random_model::{Dims, Random};
+use rayon::prelude::*;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
 use simdformer::heads::Classifier;
@@ -250,40 +251,56 @@ fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
     Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
 }
 
+/// The numbers of a model in one form: what they are called, and how they are found on an instruction set.
+type Line<'a> = (String, Box<dyn Fn(Isa) -> u64 + Send + Sync + 'a>);
+
+/// Those of a model of the repository.
+fn lines_of<'a>(name: &str, path: &'a Path) -> Vec<Line<'a>> {
+    let decodes = Checkpoint::open(path).expect("a checkpoint").config().decoder.is_some();
+    let line = |what: String, forms: &'static str, cache| -> Line<'a> {
+        let number = move |isa| {
+            let checkpoint = Checkpoint::open(path).expect("a checkpoint");
+            let head = Classifier::read(&checkpoint).expect("a head or none");
+            digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref(), cache)
+        };
+        (what, Box::new(number))
+    };
+    // An encoder alone has no output.
+    let all = if decodes { &FORMS[..] } else { &FORMS[..2] };
+    let lines = all.iter().map(|forms| line(format!("{name} {forms}"), forms, F32));
+    let halves = decodes.then(|| line(format!("{name} int8, keys and values in f16"), "int8", F16));
+    lines.chain(halves).collect()
+}
+
+/// Those of a model of random weights.
+fn lines_of_random<'a>(
+    name: &str,
+    checkpoint: &'a Checkpoint<'a>,
+    lengths: &'static [usize],
+) -> Vec<Line<'a>> {
+    let line = |what: String, forms: &'static str, cache| -> Line<'a> {
+        (what, Box::new(move |isa| digest(&load(checkpoint, isa, forms), lengths, None, cache)))
+    };
+    let lines = FORMS.into_iter().chain(["bf16", "f16"]);
+    let lines = lines.map(|forms| line(format!("random {name} {forms}"), forms, F32));
+    let halves = line(format!("random {name} stored, keys and values in f16"), "stored", F16);
+    lines.chain([halves]).collect()
+}
+
 #[test]
 fn every_model_has_the_same_bits_on_every_machine() {
+    let (directories, wide) = (directories(), wide());
+    let random = wide.map(|(_, dims, _)| Dims { positions: 400, ..dims }.checkpoint(47));
+    let lines = directories.iter().flat_map(|(name, path)| lines_of(name, path));
+    let random = wide
+        .iter()
+        .zip(&random)
+        .flat_map(|(&(name, _, lengths), checkpoint)| lines_of_random(name, checkpoint, lengths));
+    // Side by side, as on an emulated machine there is nothing else that runs meanwhile.
+    let lines: Vec<_> = lines.chain(random).collect();
+    let numbers: Vec<_> = lines.par_iter().map(|(what, number)| one(what, number)).collect();
     let mut found = String::new();
-    for (name, path) in directories() {
-        let checkpoint = Checkpoint::open(&path).expect("a checkpoint");
-        let head = Classifier::read(&checkpoint).expect("a head or none");
-        // An encoder alone has no output.
-        let all = if checkpoint.config().decoder.is_some() { &FORMS[..] } else { &FORMS[..2] };
-        for forms in all {
-            let what = format!("{name} {forms}");
-            let number = one(&what, |isa| {
-                digest(&load(&checkpoint, isa, forms), &LENGTHS, head.as_ref(), F32)
-            });
-            writeln!(found, "{number:016x} {what}").expect("a string takes all");
-        }
-        if checkpoint.config().decoder.is_some() {
-            let what = format!("{name} int8, keys and values in f16");
-            let number = one(&what, |isa| {
-                digest(&load(&checkpoint, isa, "int8"), &LENGTHS, head.as_ref(), F16)
-            });
-            writeln!(found, "{number:016x} {what}").expect("a string takes all");
-        }
-    }
-    for (name, dims, lengths) in wide() {
-        let checkpoint = Dims { positions: 400, ..dims }.checkpoint(47);
-        for forms in FORMS.into_iter().chain(["bf16", "f16"]) {
-            let what = format!("random {name} {forms}");
-            let number =
-                one(&what, |isa| digest(&load(&checkpoint, isa, forms), lengths, None, F32));
-            writeln!(found, "{number:016x} {what}").expect("a string takes all");
-        }
-        let what = format!("random {name} stored, keys and values in f16");
-        let number =
-            one(&what, |isa| digest(&load(&checkpoint, isa, "stored"), lengths, None, F16));
+    for ((what, _), number) in lines.iter().zip(numbers) {
         writeln!(found, "{number:016x} {what}").expect("a string takes all");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/bits.txt");
