@@ -11,6 +11,7 @@ use super::trainer::{EncoderLoss, Trainer};
 use crate::memory::cut;
 use crate::model::Model;
 use crate::network::tree::Input;
+use core::mem;
 use simdformer_kernels::train::{Smoothing, Write};
 
 impl Trainer<'_> {
@@ -23,6 +24,7 @@ impl Trainer<'_> {
         pairs: &[Pair<'_>],
         smoothing: Smoothing,
     ) -> Result<Totals, TrainError> {
+        self.check_whole()?;
         self.check(pairs)?;
         let mut totals = Totals::default();
         let mut rest = pairs;
@@ -74,6 +76,9 @@ impl Trainer<'_> {
     /// output of some of the sentences laid end to end, `[tokens, d_model]`, and the numbers of these sentences, writes
     /// the gradient of the output, of the same shape, and returns the loss.
     ///
+    /// If `loss` panics, all that was accumulated since the last update is discarded: no part of a pass is ever taken for
+    /// its gradient.
+    ///
     /// # Errors
     /// As [`Trainer::evaluate`]; the model has a decoder.
     pub fn accumulate_with(
@@ -106,11 +111,15 @@ impl Trainer<'_> {
         ) -> Result<(), TrainError>
         + Send,
     ) -> Result<Totals, TrainError> {
+        self.check_whole()?;
         let mut rest = pairs;
         while !rest.is_empty() {
             let (now, later) = rest.split_at(self.pass_len(rest));
             self.batch.lay(self.model.config(), now);
-            let first = self.passes == 0;
+            // Until the pass is whole there is no gradient: a callback or a thread of the caller's that panics in it
+            // leaves a part of its sums among those of earlier passes.
+            let before = mem::take(&mut self.passes);
+            let first = before == 0;
             if first {
                 self.clear_lookups()?;
                 self.accumulated = Totals::default();
@@ -142,7 +151,7 @@ impl Trainer<'_> {
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };
                 learn(&pass, (model, network), memory, &mut outcome)
             })?;
-            self.passes += 1;
+            self.passes = before + 1;
             rest = later;
         }
         Ok(self.accumulated)

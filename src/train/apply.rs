@@ -11,6 +11,8 @@ use super::update::{Step, StepOptions, Update};
 use crate::checkpoint::Role;
 use crate::config::{Positions, Side};
 use crate::memory::cut;
+use crate::session::Threads;
+use core::mem;
 use core::ops::Range;
 use simdformer_kernels::train::{Adam, Write, sum_of_squares};
 
@@ -47,6 +49,7 @@ impl Trainer<'_> {
     pub fn gradients(
         &mut self,
     ) -> Result<impl Iterator<Item = (Role, &[usize], &[f32])>, TrainError> {
+        self.check_whole()?;
         if self.passes == 0 {
             return Err(TrainError::NothingAccumulated);
         }
@@ -63,6 +66,7 @@ impl Trainer<'_> {
     /// # Errors
     /// Nothing was accumulated since the last update; a setting is not a usable number.
     pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, TrainError> {
+        self.check_whole()?;
         if self.passes == 0 {
             return Err(TrainError::NothingAccumulated);
         }
@@ -74,10 +78,12 @@ impl Trainer<'_> {
         }
         self.finish()?;
         let average_decay = self.average_decay;
-        let Self { model, plan, learned, decays, state, partials, threads, .. } = self;
+        let (isa, steps) = (self.model.isa(), self.steps);
+        // A gradient is used once, also by an update that a panic of the caller's threads ends.
+        let passes = mem::take(&mut self.passes);
+        let Self { plan, learned, decays, state, partials, threads, interrupted, .. } = self;
         let [values, gradients, first, second, average] =
             cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
-        let (isa, steps) = (model.isa(), self.steps);
         let made = threads.run(|parallelism| {
             let mut squares = 0.0f64;
             for range in learned.iter() {
@@ -88,6 +94,7 @@ impl Trainer<'_> {
             if !norm.is_finite() {
                 return Ok::<_, TrainError>(Update { norm, clipped: false, skipped: true });
             }
+            *interrupted = true;
             let clipped = clip.is_some_and(|clip| norm > clip);
             let factor = if clipped { clip.map_or(1.0, |clip| clip / norm) } else { 1.0 };
             let all = learned.iter().map(|range| (range, false));
@@ -112,8 +119,10 @@ impl Trainer<'_> {
                 )?;
             }
             Ok(Update { norm, clipped, skipped: false })
-        })?;
-        self.passes = 0;
+        });
+        // An error comes before the first parameter has moved.
+        self.interrupted = false;
+        let made = made.inspect_err(|_| self.passes = passes)?;
         if made.skipped {
             self.skipped += 1;
         } else {
@@ -137,14 +146,22 @@ impl Trainer<'_> {
 
     /// Brings the model to the parameters.
     pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
-        let Self { model, tensors, plan, state, work, threads, .. } = self;
+        let threads = self.threads.clone();
+        self.refresh_by(&threads)
+    }
+
+    /// As [`Trainer::refresh`], by other threads than the trainer's.
+    pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
+        let Self { model, tensors, plan, state, work, .. } = self;
         let room = &mut work.floats_mut()[plan.stem.room.clone()];
         let values = &state.floats()[plan.values.clone()];
         let rows_of = |role| {
             let tensor = tensors.iter().find(|tensor| tensor.role == role);
             tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
         };
+        self.interrupted = true;
         threads.run(|parallelism| model.refresh(&rows_of, room, parallelism))?;
+        self.interrupted = false;
         let learned = matches!(model.config().positions, Positions::Learned { .. });
         if learned || model.config().token_types > 0 {
             self.write_positions()?;

@@ -105,6 +105,8 @@ pub enum TrainError {
     },
     /// An update without a gradient: nothing was accumulated since the last one.
     NothingAccumulated,
+    /// A panic in a thread of the caller's has ended an update: some of the parameters are updated and some are not.
+    Interrupted,
     /// State that was saved belongs to another model: the tensor has another length, or is not there.
     State {
         /// The tensor.
@@ -161,6 +163,10 @@ impl fmt::Display for TrainError {
             Self::NothingAccumulated => {
                 f.write_str("no gradient was accumulated since the last update")
             }
+            Self::Interrupted => f.write_str(
+                "a panic has ended an update, and its parameters are partly updated: \
+                 expected a trainer that is opened anew from a checkpoint",
+            ),
             Self::State { role, expected, found } => {
                 write!(f, "saved state of {role}: expected {expected} numbers, found {found}")
             }

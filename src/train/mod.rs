@@ -15,6 +15,7 @@
 //! | `learn.rs` | one pass: forward, the loss, backward, lookups |
 //! | `trainer.rs`, `parts.rs` | what a trainer holds; what is read of it |
 //! | `accumulate.rs`, `apply.rs`, `totals.rs`, `update.rs` | a step: passes and an update, and what they tell |
+//! | `averaged.rs` | the average in the place of the parameters |
 //! | `initial.rs` | first weights |
 //! | `words.rs`, `corpus.rs`, `batches.rs` | sentences, and which of them a batch has |
 //! | `durable.rs`, `layout.rs`, `state.rs` | files that are there as a whole, checkpoints, where a run stands |
@@ -30,6 +31,7 @@ mod accumulate;
 mod apply;
 mod attention;
 mod average;
+mod averaged;
 mod backward;
 mod batch;
 mod batches;

@@ -395,7 +395,8 @@ impl<'a> Run<'a> {
 
     fn make_step(&mut self) -> Result<StepRecord, RunError> {
         let Self { trainer, corpus, options, batches, pairs, .. } = self;
-        let before = (batches.epoch(), batches.position());
+        let mut taken = Taken::of(batches, corpus);
+        let batches = &mut *taken.batches;
         pairs.clear();
         for batch in 0..options.accumulate {
             if batch > 0 && batches.epoch_is_over() {
@@ -407,14 +408,9 @@ impl<'a> Run<'a> {
         let rate = options.schedule.rate(trainer.steps() + 1);
         let mut step = options.step;
         step.adam.rate = rate;
-        let made = trainer.step(pairs, &step);
-        let step = match made {
-            Ok(step) => step,
-            Err(error) => {
-                batches.seek(corpus, before.0, before.1);
-                return Err(error.into());
-            }
-        };
+        let step = trainer.step(pairs, &step)?;
+        taken.learned = true;
+        let batches = &*taken.batches;
         let source_tokens = pairs.iter().map(|pair| pair.source_len() as u64).sum();
         let part = batches.position() as f64 / batches.len() as f64;
         Ok(StepRecord {
@@ -427,33 +423,33 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Looks at the held-out corpus with the weights that would be kept: of the average, where there is one.
+    /// Looks at the held-out corpus with the weights that would be kept: of the average, where there is one. The parameters
+    /// are back when this returns, and when the caller's judge panics.
     fn validate(&mut self) -> Result<Validation, RunError> {
-        self.trainer.swap_average()?;
-        let judged = self.measure();
-        let kept = judged.and_then(|(totals, judged)| {
-            let value = match (self.options.metric, judged) {
-                (Metric::Loss, _) => -totals.mean_loss(),
-                (Metric::Nll, _) => -totals.mean_nll(),
-                (Metric::Accuracy, _) => totals.accuracy(),
-                (Metric::Judged, Some(judged)) => judged,
-                (Metric::Judged, None) => {
-                    let (setting, expected) = ("the metric", "one that is measured");
-                    let found = "what the judge says, without a judge".to_owned();
-                    return Err(RunError::Setting { setting, expected, found });
-                }
-            };
-            let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
-            // Of two that a judge takes for the same, the one that has learned longer.
-            let same = self.best.is_some_and(|(_, best)| value == best);
-            let best = better || same && self.options.metric == Metric::Judged;
-            if best && let Some(files) = &self.files {
-                files.layout.write(&self.trainer, &files.directory.join("best"))?;
+        let averaged = self.trainer.averaged()?;
+        let totals = averaged.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
+        let model = averaged.trainer.model();
+        let judged = self.judge.as_mut().map(|judge| judge(model)).transpose();
+        let judged = judged.map_err(RunError::Judge)?;
+        let value = match (self.options.metric, judged) {
+            (Metric::Loss, _) => -totals.mean_loss(),
+            (Metric::Nll, _) => -totals.mean_nll(),
+            (Metric::Accuracy, _) => totals.accuracy(),
+            (Metric::Judged, Some(judged)) => judged,
+            (Metric::Judged, None) => {
+                let (setting, expected) = ("the metric", "one that is measured");
+                let found = "what the judge says, without a judge".to_owned();
+                return Err(RunError::Setting { setting, expected, found });
             }
-            Ok((totals, judged, value, [best, better]))
-        });
-        self.trainer.swap_average()?;
-        let (totals, judged, value, [best, better]) = kept?;
+        };
+        let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
+        // Of two that a judge takes for the same, the one that has learned longer.
+        let same = self.best.is_some_and(|(_, best)| value == best);
+        let best = better || same && self.options.metric == Metric::Judged;
+        if best && let Some(files) = &self.files {
+            files.layout.write(averaged.trainer, &files.directory.join("best"))?;
+        }
+        averaged.restore()?;
         let step = self.step();
         if best {
             self.best = Some((step, value));
@@ -461,13 +457,6 @@ impl<'a> Run<'a> {
         self.patience = if better { 0 } else { self.patience + 1 };
         self.validated = step;
         Ok(Validation { step, totals, judged, best })
-    }
-
-    fn measure(&mut self) -> Result<(Totals, Option<f64>), RunError> {
-        let totals = self.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
-        let model = self.trainer.model();
-        let judged = self.judge.as_mut().map(|judge| judge(model)).transpose();
-        Ok((totals, judged.map_err(RunError::Judge)?))
     }
 
     /// Saves now, between any two events; `None` if there is no directory. What was saved after the same step is
@@ -501,10 +490,35 @@ impl<'a> Run<'a> {
         if self.best.is_some() && best.exists() {
             return files.layout.copy_weights(&best, &files.directory);
         }
-        self.trainer.swap_average()?;
-        let written = files.layout.write(&self.trainer, &files.directory);
-        self.trainer.swap_average()?;
-        written
+        let averaged = self.trainer.averaged()?;
+        files.layout.write(averaged.trainer, &files.directory)?;
+        Ok(averaged.restore()?)
+    }
+}
+
+/// Batches that a step has taken; unless the step has learned from them, they are given back, after an error and after a
+/// panic of the caller's threads.
+struct Taken<'b> {
+    batches: &'b mut Batches,
+    corpus: &'b Corpus,
+    /// Epoch and position before.
+    before: (u64, usize),
+    learned: bool,
+}
+
+impl<'b> Taken<'b> {
+    fn of(batches: &'b mut Batches, corpus: &'b Corpus) -> Self {
+        let before = (batches.epoch(), batches.position());
+        Self { batches, corpus, before, learned: false }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.learned {
+            let (epoch, position) = self.before;
+            self.batches.seek(self.corpus, epoch, position);
+        }
     }
 }
 

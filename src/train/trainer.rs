@@ -28,6 +28,10 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// A step is one call, [`Trainer::step`]. Whoever wants the parts calls [`accumulate`](Trainer::accumulate) for any
 /// number of passes, looks at the [gradients](Trainer::gradients), and [updates](Trainer::update).
 ///
+/// A panic of one of the caller's callbacks or threads reaches the caller. In a pass it discards all that was accumulated
+/// since the last update, and the next pass begins a new gradient. In an update it may leave parameters of which some are
+/// updated and some are not: then every later call returns [`TrainError::Interrupted`], and nothing is saved.
+///
 /// The result is the same bits on any number of threads, for any limits and whatever is
 /// [kept](super::Keep) of the forward pass, and when a batch goes in one pass or in several.
 ///
@@ -90,6 +94,8 @@ pub struct Trainer<'a> {
     /// Updates made, and refused for gradients that were not finite.
     pub(super) steps: u64,
     pub(super) skipped: u64,
+    /// An update, or the copy of the parameters into the model, is under way. It stays when a panic ends one.
+    pub(super) interrupted: bool,
 }
 
 /// Writes the weights of a role.
@@ -204,6 +210,7 @@ impl<'a> Trainer<'a> {
             passes: 0,
             steps: 0,
             skipped: 0,
+            interrupted: false,
         };
         trainer.learn_all();
         trainer.write_positions()?;
@@ -279,18 +286,9 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Exchanges parameters and average, in the model too: once to look at the average, to validate or to save it, and
-    /// once more to go on. Does nothing where there is none.
-    ///
-    /// # Errors
-    /// None that the caller could cause.
-    pub fn swap_average(&mut self) -> Result<(), TrainError> {
-        if self.average_decay.is_none() {
-            return Ok(());
-        }
-        let [values, average] = cut(&mut self.state, [&self.plan.values, &self.plan.average])?;
-        values.swap_with_slice(average);
-        self.refresh()
+    /// An error if a panic has ended an update, so that some of the parameters are updated and some are not.
+    pub(super) fn check_whole(&self) -> Result<(), TrainError> {
+        if self.interrupted { Err(TrainError::Interrupted) } else { Ok(()) }
     }
 
     /// Who computes; the results are the same bits.
