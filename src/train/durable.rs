@@ -38,6 +38,22 @@ impl Hash {
         }
     }
 
+    /// A length and the bytes: two texts one after the other are not one text that is cut elsewhere.
+    pub(super) fn text(&mut self, text: &str) {
+        self.word(text.len() as u64);
+        self.bytes(text.as_bytes());
+    }
+
+    /// A length and the bits of each number.
+    pub(super) fn floats(&mut self, numbers: &[f32]) {
+        self.word(numbers.len() as u64);
+        let (pairs, rest) = numbers.as_chunks::<2>();
+        for [low, high] in pairs {
+            self.word(u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32);
+        }
+        rest.iter().for_each(|x| self.word(u64::from(x.to_bits())));
+    }
+
     pub(super) fn value(self) -> u64 {
         self.0
     }
@@ -136,6 +152,22 @@ pub(super) fn beside(path: &Path) -> PathBuf {
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), RunError> {
     fs::rename(from, to).map_err(about(to))?;
     to.parent().map_or(Ok(()), sync)
+}
+
+/// Creates a directory and those above it that are missing, and brings each new name to the disk: a file in a directory
+/// whose own name is lost is lost too.
+pub(super) fn create_directory(path: &Path) -> Result<(), RunError> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        create_directory(parent)?;
+    }
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created.map_err(about(path))?,
+    }
+    path.parent().map_or(Ok(()), sync)
 }
 
 /// Brings the names in a directory to the disk, where the system can.

@@ -197,8 +197,10 @@ impl Layout {
     /// Writes a checkpoint of what the trainer has: every file at once in place of what was there, the weights last.
     ///
     /// # Errors
-    /// A file cannot be written; the trainer is of another architecture.
+    /// A parameter is not finite; then nothing is written. A file cannot be written; the trainer is of another
+    /// architecture.
     pub fn write(&self, trainer: &Trainer<'_>, directory: &Path) -> Result<(), RunError> {
+        trainer.check_whole()?;
         self.write_with(&|role| trainer.parameter(role), directory)
     }
 
@@ -208,9 +210,27 @@ impl Layout {
         value: &dyn Fn(Role) -> Option<&'v [f32]>,
         directory: &Path,
     ) -> Result<(), RunError> {
+        self.check_numbers(value)?;
         self.write_companions(directory)?;
         let path = directory.join("model.safetensors");
         durable::replace(&path, |sink| self.write_tensors(value, sink)).map(|_| ())
+    }
+
+    /// Whether all numbers that would be written are finite; an error with the first that is not.
+    pub(super) fn check_numbers<'v>(
+        &self,
+        value: &dyn Fn(Role) -> Option<&'v [f32]>,
+    ) -> Result<(), RunError> {
+        for tensor in &self.tensors {
+            for (block, &role) in tensor.roles.iter().enumerate() {
+                let numbers = value(role).unwrap_or_default();
+                if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
+                    let (tensor, index) = (tensor.name.clone(), block * numbers.len() + at);
+                    return Err(RunError::NotFinite { tensor, index, found: numbers[at] });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// As [`Layout::write`], of weights that a file has already.
@@ -230,7 +250,7 @@ impl Layout {
     }
 
     fn write_companions(&self, directory: &Path) -> Result<(), RunError> {
-        fs::create_dir_all(directory).map_err(about(directory))?;
+        durable::create_directory(directory)?;
         for (name, bytes) in &self.companions {
             let path = directory.join(name);
             // Those of the directory that it began from are there.
@@ -248,6 +268,7 @@ impl Layout {
         trainer: &Trainer<'_>,
         directory: &Path,
     ) -> Result<Vec<(String, Digest)>, RunError> {
+        trainer.check_whole()?;
         let mut written = Vec::new();
         for (name, bytes) in &self.companions {
             let digest = durable::write(&directory.join(name), |sink| sink.write(bytes))?;

@@ -63,6 +63,48 @@ pub enum RunError {
         /// As now.
         found: String,
     },
+    /// Another run has locked the directory, in this process or in another one. The lock goes when that run ends.
+    DirectoryLocked {
+        /// The directory.
+        directory: String,
+        /// The file that is locked.
+        file: String,
+    },
+    /// A directory has checkpoints of which this run is not the continuation.
+    DirectoryHasCheckpoints {
+        /// The directory.
+        directory: String,
+        /// The steps of its checkpoints, ascending.
+        steps: Vec<u64>,
+    },
+    /// A run is resumed from a checkpoint that is not the latest in its directory. Going on would leave checkpoints of two
+    /// courses of the run beside each other.
+    LaterCheckpoints {
+        /// The directory.
+        directory: String,
+        /// The step from which the run is resumed.
+        resumed: u64,
+        /// The steps of the later checkpoints, ascending.
+        later: Vec<u64>,
+    },
+    /// The parameters of a trainer are not those of the checkpoint from which its run is resumed.
+    OtherParameters {
+        /// The file of the checkpoint that has the checksum.
+        file: String,
+        /// The checksum of the parameters that were saved.
+        expected: String,
+        /// The checksum of those of the trainer.
+        found: String,
+    },
+    /// A parameter is not finite. Nothing was written: a checkpoint with it could not be opened.
+    NotFinite {
+        /// The name of the tensor in the checkpoint.
+        tensor: String,
+        /// Which of its elements, row after row.
+        index: usize,
+        /// What it is.
+        found: f32,
+    },
     /// A setting of the run is not usable.
     Setting {
         /// Its name.
@@ -94,6 +136,34 @@ impl fmt::Display for RunError {
                 f,
                 "{file} was saved by a run with another {setting}: expected {expected}, found {found}"
             ),
+            Self::DirectoryLocked { directory, file } => write!(
+                f,
+                "{directory} is locked by another run: expected no lock on {file}, found one; \
+                 wait for the end of that run or choose another directory"
+            ),
+            Self::DirectoryHasCheckpoints { directory, steps } => write!(
+                f,
+                "{directory} belongs to another run: expected no checkpoint, found {}; \
+                 resume from {} before the directory is set, or choose another directory",
+                names(steps),
+                names(&steps[steps.len().saturating_sub(1)..])
+            ),
+            Self::LaterCheckpoints { directory, resumed, later } => write!(
+                f,
+                "{directory}: expected step-{resumed}, from which the run is resumed, to be the latest checkpoint, \
+                 found {} after it; remove what is later, resume from the latest, or choose another directory",
+                names(later)
+            ),
+            Self::OtherParameters { file, expected, found } => write!(
+                f,
+                "{file}: expected a trainer with the parameters of this checkpoint, checksum {expected}, \
+                 found checksum {found}; open the trainer from the same directory"
+            ),
+            Self::NotFinite { tensor, index, found } => write!(
+                f,
+                "{tensor}: element {index} must be finite to be saved, found {found}; \
+                 nothing was written, and earlier checkpoints are as they were"
+            ),
             Self::Setting { setting, expected, found } => {
                 write!(f, "{setting} must be {expected}, found {found}")
             }
@@ -122,6 +192,17 @@ impl From<TrainError> for RunError {
 impl From<CheckpointError> for RunError {
     fn from(error: CheckpointError) -> Self {
         Self::Train(TrainError::Checkpoint(error))
+    }
+}
+
+/// The names of the checkpoints of `steps`: all of a few, or the first and the last.
+fn names(steps: &[u64]) -> String {
+    const ALL: usize = 6;
+    match steps {
+        [first, .., last] if steps.len() > ALL => {
+            format!("{} checkpoints from step-{first} to step-{last}", steps.len())
+        }
+        _ => steps.iter().map(|step| format!("step-{step}")).collect::<Vec<_>>().join(", "),
     }
 }
 
