@@ -45,7 +45,7 @@ fn main() {
             match run.next().expect("an event") {
                 Event::Step(_) => steps += 1,
                 Event::Validated(_) => validations += 1,
-                Event::Saved(_) => {}
+                Event::OptionsChanged(_) | Event::Saved(_) => {}
                 Event::Finished(_) => break,
             }
         }

@@ -18,7 +18,8 @@ Trains an encoder-decoder, on a CPU, with the same bits every time.
 A line of FILE.jsonl is {\"source_ids\": [...], \"target_ids\": [...]}, end tokens included and the
 decoder's start left out, or {\"source\": \"...\", \"target\": \"...\"}, tokens between spaces, whose ids are in
 vocab.json (and source_vocab.json) of the model's directory. Ctrl-C saves and ends; the same command
-goes on, to the same bits. Where the encoder reads features (Whisper), lines have no source, and --features has it.
+goes on, to the same bits, and a command with other options prints which of them differ. DIR is locked by the run
+that writes there. Where the encoder reads features (Whisper), lines have no source, and --features has it.
 
 What, and from where:
     --data FILE             sentences to learn from (the demo's own)

@@ -128,10 +128,12 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
             Ok(exact / held_out.len() as f64)
         });
     }
-    run.set_directory(&directory, layout);
     if let From::Save(save) = &from {
-        run.resume(save)?;
+        for change in run.resume(save)? {
+            println!("  with another option: {change}");
+        }
     }
+    run.set_directory(&directory, layout)?;
     signals::listen();
     let mut metrics = Metrics::open(&directory, run.step())?;
     let began = Instant::now();
@@ -159,7 +161,8 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
                 report.validation(&found, judged.as_ref(), sentences, &|ids| words.text(ids))?;
                 metrics.validation(&found)?;
             }
-            Event::Saved(_) => {}
+            // Printed where the run was resumed.
+            Event::OptionsChanged(_) | Event::Saved(_) => {}
             Event::Finished(reason) => break Some(reason),
         }
     };

@@ -18,8 +18,10 @@
 //! | `averaged.rs` | the average in the place of the parameters |
 //! | `initial.rs` | first weights |
 //! | `words.rs`, `corpus.rs`, `batches.rs` | sentences, and which of them a batch has |
-//! | `durable.rs`, `layout.rs`, `state.rs` | files that are there as a whole, checkpoints, where a run stands |
-//! | `run.rs`, `average.rs` | all of it together, one event after the other; means of saves |
+//! | `durable.rs`, `layout.rs`, `state.rs` | files that are there as a whole, a model's files, a checkpoint's files |
+//! | `checkpoints.rs`, `lock.rs`, `run_directory.rs` | the checkpoints of a run, the lock, and whose directory it is |
+//! | `options.rs` | what a run is told, and what differs when it is resumed |
+//! | `run.rs`, `validate.rs`, `average.rs` | all of it together, one event after the other; means of saves |
 //!
 //! # The same bits
 //!
@@ -35,6 +37,7 @@ mod averaged;
 mod backward;
 mod batch;
 mod batches;
+mod checkpoints;
 mod corpus;
 mod dropping;
 mod drops;
@@ -47,16 +50,20 @@ mod initial;
 mod layout;
 mod learn;
 mod limits;
+mod lock;
+mod options;
 mod parts;
 mod pass;
 mod plan;
 mod run;
+mod run_directory;
 mod run_error;
 mod state;
 mod stem;
 mod totals;
 mod trainer;
 mod update;
+mod validate;
 mod words;
 
 pub use average::average;
@@ -68,8 +75,9 @@ pub use error::TrainError;
 pub use initial::Initial;
 pub use layout::Layout;
 pub use limits::{Keep, TrainLimits};
+pub use options::{Metric, OptionChange, RunOptions};
 pub use plan::TrainPlan;
-pub use run::{Event, Metric, Reason, Run, RunOptions, StepRecord, Validation};
+pub use run::{Event, Reason, Run, StepRecord, Validation};
 pub use run_error::RunError;
 pub use simdformer_kernels::train::{Adam, Schedule, Smoothing, SmoothingOver};
 pub use totals::Totals;

@@ -1,84 +1,21 @@
 //! A run: a trainer, a corpus and everything around them, one event after the other.
 
 use super::batch::Pair;
-use super::batches::{Batches, Batching};
+use super::batches::Batches;
+use super::checkpoints::Checkpoints;
 use super::corpus::Corpus;
 use super::layout::Layout;
+use super::options::{HELD_OUT, OptionChange, Options, RunOptions, changes, describe};
+use super::run_directory::{RunDirectory, check_run};
 use super::run_error::RunError;
-use super::state::{Progress, Same, Saved, Saves};
+use super::state::{self, Description, LastCheckpoint, Progress, Same, Saved};
 use super::totals::Totals;
 use super::trainer::Trainer;
-use super::update::{StepOptions, Update};
+use super::update::Update;
 use crate::model::Model;
 use core::error::Error;
-use core::fmt;
-use simdformer_kernels::train::Schedule;
+use core::{fmt, mem};
 use std::path::{Path, PathBuf};
-
-/// What a run is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunOptions {
-    /// How a step learns; the rate is the schedule's.
-    pub step: StepOptions,
-    /// The rate of each step.
-    pub schedule: Schedule,
-    /// How sentences come.
-    pub batching: Batching,
-    /// Batches of a step, at least 1; the last step of an epoch has what is left.
-    pub accumulate: usize,
-    /// Of the order of sentences.
-    pub seed: u64,
-    /// Ends the run after as many steps, those included that were skipped.
-    pub steps: Option<u64>,
-    /// Ends the run after as many times through the corpus.
-    pub epochs: Option<u64>,
-    /// Steps from one validation to the next; 0 for one at the end alone.
-    pub validate_every: u64,
-    /// Steps from one save to the next; 0 for one at the end alone.
-    pub save_every: u64,
-    /// Saves that are kept, the newest; at least 1.
-    pub keep: usize,
-    /// What the best is the best of.
-    pub metric: Metric,
-    /// Ends the run after as many validations without a better one.
-    pub patience: Option<u64>,
-}
-
-impl Default for RunOptions {
-    /// Batches of 4,096 tokens in a shuffled order, at a constant rate of 1e-3, without an end; nothing is validated or
-    /// saved before it, the loss is what counts, and five saves are kept.
-    fn default() -> Self {
-        let size = super::batches::BatchSize::Tokens(4096);
-        Self {
-            step: StepOptions::default(),
-            schedule: Schedule::Constant { peak: 1e-3, warmup: 0 },
-            batching: Batching::Shuffled { size, pool: 0 },
-            accumulate: 1,
-            seed: 0,
-            steps: None,
-            epochs: None,
-            validate_every: 0,
-            save_every: 0,
-            keep: 5,
-            metric: Metric::Loss,
-            patience: None,
-        }
-    }
-}
-
-/// What validations are compared by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Metric {
-    /// The loss that is learned from, smoothed as there; less is better.
-    #[default]
-    Loss,
-    /// The negative log-probability of a token; less is better.
-    Nll,
-    /// The part of the tokens that were the likeliest; more is better.
-    Accuracy,
-    /// What the caller's [judge](Run::set_judge) says; more is better.
-    Judged,
-}
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,11 +50,13 @@ pub struct Validation {
 /// What a run has done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// What differs from the run that was saved; the first event after [`Run::resume`], and only if something does.
+    OptionsChanged(Vec<OptionChange>),
     /// A step.
     Step(StepRecord),
     /// A validation. The best is in `best` below the directory of the run, if it has one, when this is said.
     Validated(Validation),
-    /// A save, and where it is.
+    /// A save, and where it is: a whole checkpoint, which stays until [`keep`](RunOptions::keep) later ones are there.
     Saved(PathBuf),
     /// There is nothing left to do; the directory of the run has the best model, or without validation the last one.
     Finished(Reason),
@@ -135,7 +74,8 @@ pub enum Reason {
 }
 
 /// Says how good a model is.
-type Judge<'a> = Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a>;
+pub(super) type Judge<'a> =
+    Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a>;
 
 /// A run, which does one thing at a time: [`Run::next`] makes a step, validates or saves, whichever is due, and says what
 /// it was. Whoever calls it prints, measures time, and stops whenever they like: [`Run::save`] and gone, and a later
@@ -170,30 +110,27 @@ type Judge<'a> = Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Syn
 /// # Ok::<(), simdformer::train::RunError>(())
 /// ```
 pub struct Run<'a> {
-    trainer: Trainer<'a>,
+    pub(super) trainer: Trainer<'a>,
     corpus: &'a Corpus,
-    options: RunOptions,
+    pub(super) options: RunOptions,
     batches: Batches,
     /// Of the step that is being made.
     pairs: Vec<Pair<'a>>,
-    held_out: Vec<Pair<'a>>,
-    judge: Option<Judge<'a>>,
-    files: Option<Files>,
+    pub(super) held_out: Vec<Pair<'a>>,
+    /// How many sentences are held out, and a checksum of them; empty without any.
+    held_out_text: String,
+    pub(super) judge: Option<Judge<'a>>,
+    pub(super) directory: Option<RunDirectory>,
     same: Same,
+    /// Which run it is, known from the first directory or checkpoint on.
+    identity: Option<String>,
+    last: Option<LastCheckpoint>,
+    /// What the caller has not been told of yet.
+    changes: Vec<OptionChange>,
     due: Due,
-    validated: u64,
-    best: Option<(u64, f64)>,
-    patience: u64,
-}
-
-/// Where a run keeps what it makes.
-#[derive(Debug)]
-struct Files {
-    directory: PathBuf,
-    layout: Layout,
-    saves: Saves,
-    /// The step after which it saved last.
-    saved: Option<u64>,
+    pub(super) validated: u64,
+    pub(super) best: Option<(u64, f64)>,
+    pub(super) patience: u64,
 }
 
 /// What comes before the next step.
@@ -237,9 +174,13 @@ impl<'a> Run<'a> {
             batches,
             pairs: Vec::with_capacity(corpus.len().min(1 << 16)),
             held_out: Vec::new(),
+            held_out_text: String::new(),
             judge: None,
-            files: None,
+            directory: None,
             same,
+            identity: None,
+            last: None,
+            changes: Vec::new(),
             due: Due::default(),
             validated: 0,
             best: None,
@@ -252,6 +193,8 @@ impl<'a> Run<'a> {
     pub fn set_held_out(&mut self, corpus: &'a Corpus) {
         self.held_out.clear();
         self.held_out.extend(corpus.pairs());
+        self.held_out_text = format!("{} sentences, {:016x}", corpus.len(), corpus.fingerprint());
+        self.renew_due();
     }
 
     /// Asks this too at each validation, with the weights that are validated; it may decode with a
@@ -264,47 +207,85 @@ impl<'a> Run<'a> {
     }
 
     /// Saves below `directory`, which becomes a checkpoint of the form `layout`: `checkpoints/step-N` with all that
-    /// [`Run::resume`] needs, `best`, and in the end the model itself.
-    pub fn set_directory(&mut self, directory: &Path, layout: Layout) {
-        let saves = Saves::new(directory, self.options.keep);
-        let directory = directory.to_owned();
-        self.files = Some(Files { directory, layout, saves, saved: None });
+    /// [`Run::resume`] needs, `best`, and in the end the model itself. A directory that was set before is unlocked first.
+    ///
+    /// The run locks `train.lock` in the directory until it is dropped or its process ends, so that no other run writes
+    /// there. A new run needs a directory without checkpoints. A run that goes on in the directory of its checkpoint is
+    /// [resumed](Run::resume) before this call. In any other directory its next validation is the best one again, since
+    /// the best so far is elsewhere.
+    ///
+    /// # Errors
+    /// Another run has [locked](RunError::DirectoryLocked) the directory. It [has checkpoints](RunError::DirectoryHasCheckpoints)
+    /// and the run was not resumed from one of them, or not from the [latest](RunError::LaterCheckpoints). A checkpoint there
+    /// has the [identity](RunError::OtherRun) of another run. A directory or the lock cannot be made; a file system without
+    /// locks is such a case. Then the run has no directory.
+    pub fn set_directory(&mut self, directory: &Path, layout: Layout) -> Result<(), RunError> {
+        self.directory = None;
+        let identity = self.identity.clone().unwrap_or_else(|| {
+            state::identity(&self.same, &self.described_options(), &self.trainer)
+        });
+        let opened = RunDirectory::open(directory, layout, &identity, self.last.as_ref())?;
+        if opened.saved.is_none() {
+            (self.best, self.patience) = (None, 0);
+        }
+        self.identity = Some(identity);
+        self.directory = Some(opened);
+        self.renew_due();
+        Ok(())
     }
 
-    /// The trainer as a run below `directory` has saved it last, and where that is; `None` if there is no save. The run
-    /// goes on with [`Run::resume`].
+    /// Where a run below `directory` has saved last; `None` if there is no save. A [`Trainer`] that is
+    /// [opened](Trainer::open) from there goes on with [`Run::resume`].
     ///
     /// # Errors
     /// The newest save is broken: the error names the file. Nothing is removed, and an older save is not taken in its
-    /// place unasked: removing the broken directory does that.
+    /// place unasked: removing the broken directory does that. There are saves of two runs beside each other.
     pub fn last_save(directory: &Path) -> Result<Option<PathBuf>, RunError> {
-        let saves = Saves::new(directory, 1);
-        let Some(step) = saves.steps()?.last().copied() else { return Ok(None) };
-        let place = saves.directory(step);
-        Saved::read(&place).map(|saved| Some(saved.directory().to_owned()))
+        let found = Checkpoints::new(directory).list()?;
+        let Some((_, last)) = found.last() else { return Ok(None) };
+        let saved = Saved::read(last)?;
+        check_run(&found, saved.run())?;
+        Ok(Some(last.clone()))
     }
 
     /// Goes on from a save of the same run: everything is as it was, and so will be the bits. `save` is what
-    /// [`Run::last_save`] has found, and the trainer that this run was made with was [opened](Trainer::open) from there.
+    /// [`Run::last_save`] has found, and the trainer that this run was made with was [opened](Trainer::open) from there. The
+    /// [directory](Run::set_directory) is set afterwards.
+    ///
+    /// Returns the options that differ from those of the run that was saved, in the order of their names: with another
+    /// schedule, for example, the run goes on, and its bits are not those of the run that was saved. [`Run::next`] tells them
+    /// once more, by [`Event::OptionsChanged`]. A held-out corpus is compared if it was set before.
     ///
     /// # Errors
     /// A file of the save is broken, or was written by a run with another corpus, seed or batches, or of another
-    /// architecture.
-    pub fn resume(&mut self, save: &Path) -> Result<(), RunError> {
+    /// architecture. The parameters of the trainer are [not those](RunError::OtherParameters) of the save. The run is as it
+    /// was before.
+    pub fn resume(&mut self, save: &Path) -> Result<Vec<OptionChange>, RunError> {
         let saved = Saved::read(save)?;
         let progress = saved.progress(&self.same)?;
+        saved.check_parameters(&self.trainer)?;
         saved.restore(&mut self.trainer)?;
         let position = usize::try_from(progress.position).unwrap_or(usize::MAX);
         self.batches.seek(self.corpus, progress.epoch, position);
         self.validated = progress.validated;
         self.best = progress.best.map(|best| (progress.best_step, best.value()));
         self.patience = progress.patience;
-        let step = self.step();
-        if let Some(files) = &mut self.files {
-            files.saved = Some(step);
+        if self.directory.is_some() {
+            // It has no checkpoint of this run, and so no best of it.
+            (self.best, self.patience) = (None, 0);
         }
-        self.due = self.due_after(step);
-        Ok(())
+        self.identity = Some(saved.run().to_owned());
+        self.last = Some(saved.last_checkpoint());
+        let mut given = self.described_options();
+        let held_out = saved.options().get(HELD_OUT).filter(|_| self.held_out.is_empty());
+        given.extend(held_out.map(|text| (HELD_OUT.to_owned(), text.clone())));
+        self.changes = changes(saved.options(), &given);
+        self.renew_due();
+        Ok(self.changes.clone())
+    }
+
+    fn described_options(&self) -> Options {
+        describe(&self.options, &self.trainer, &self.held_out_text)
     }
 
     /// Steps so far, skipped ones included.
@@ -335,10 +316,15 @@ impl<'a> Run<'a> {
     /// Does what is due.
     ///
     /// # Errors
-    /// A sentence cannot be learned from, the judge fails, or a file cannot be written. The run is as it was before, and may
-    /// be asked again.
+    /// A sentence cannot be learned from, the judge fails, a parameter that is to be saved is
+    /// [not finite](RunError::NotFinite), or a file cannot be written. The run is as it was before, and may be asked again.
+    /// A panic of the judge or of the caller's threads leaves it so too, but for one in an update: then every call is
+    /// an [error](super::TrainError::Interrupted).
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Event, RunError> {
+        if !self.changes.is_empty() {
+            return Ok(Event::OptionsChanged(mem::take(&mut self.changes)));
+        }
         if self.due.validation {
             let validation = self.validate()?;
             self.due.validation = false;
@@ -348,7 +334,7 @@ impl<'a> Run<'a> {
             }
             return Ok(Event::Validated(validation));
         }
-        if self.due.save && self.files.is_some() {
+        if self.due.save && self.directory.is_some() {
             let place = self.save()?;
             self.due.save = false;
             if let Some(place) = place {
@@ -383,13 +369,20 @@ impl<'a> Run<'a> {
         let patience = self.options.patience.is_some_and(|patience| self.patience >= patience);
         let finished = self.is_over().or(patience.then_some(Reason::Patience));
         let every = |steps: u64| finished.is_some() || steps > 0 && step.is_multiple_of(steps);
-        let saved = self.files.as_ref().and_then(|files| files.saved) == Some(step);
+        let saved = self.directory.as_ref().and_then(|directory| directory.saved) == Some(step);
         Due {
             validation: !self.held_out.is_empty()
                 && self.validated != step
                 && every(self.options.validate_every),
             save: !saved && every(self.options.save_every),
             finished,
+        }
+    }
+
+    /// What is due once more, of a run that was resumed or has saved: what that depends on has changed.
+    fn renew_due(&mut self) {
+        if self.last.is_some() {
+            self.due = self.due_after(self.step());
         }
     }
 
@@ -423,51 +416,17 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Looks at the held-out corpus with the weights that would be kept: of the average, where there is one. The parameters
-    /// are back when this returns, and when the caller's judge panics.
-    fn validate(&mut self) -> Result<Validation, RunError> {
-        let averaged = self.trainer.averaged()?;
-        let totals = averaged.trainer.evaluate(&self.held_out, self.options.step.smoothing)?;
-        let model = averaged.trainer.model();
-        let judged = self.judge.as_mut().map(|judge| judge(model)).transpose();
-        let judged = judged.map_err(RunError::Judge)?;
-        let value = match (self.options.metric, judged) {
-            (Metric::Loss, _) => -totals.mean_loss(),
-            (Metric::Nll, _) => -totals.mean_nll(),
-            (Metric::Accuracy, _) => totals.accuracy(),
-            (Metric::Judged, Some(judged)) => judged,
-            (Metric::Judged, None) => {
-                let (setting, expected) = ("the metric", "one that is measured");
-                let found = "what the judge says, without a judge".to_owned();
-                return Err(RunError::Setting { setting, expected, found });
-            }
-        };
-        let better = !value.is_nan() && self.best.is_none_or(|(_, best)| value > best);
-        // Of two that a judge takes for the same, the one that has learned longer.
-        let same = self.best.is_some_and(|(_, best)| value == best);
-        let best = better || same && self.options.metric == Metric::Judged;
-        if best && let Some(files) = &self.files {
-            files.layout.write(averaged.trainer, &files.directory.join("best"))?;
-        }
-        averaged.restore()?;
-        let step = self.step();
-        if best {
-            self.best = Some((step, value));
-        }
-        self.patience = if better { 0 } else { self.patience + 1 };
-        self.validated = step;
-        Ok(Validation { step, totals, judged, best })
-    }
-
-    /// Saves now, between any two events; `None` if there is no directory. What was saved after the same step is
-    /// not written again.
+    /// Saves now, between any two events; `None` if there is no directory. A save after the same step is replaced, at
+    /// once and as a whole.
     ///
     /// # Errors
-    /// A file cannot be written; earlier saves are as they were.
+    /// A parameter is [not finite](RunError::NotFinite); a file cannot be written. Earlier saves are as they were.
     pub fn save(&mut self) -> Result<Option<PathBuf>, RunError> {
         let step = self.step();
-        let Self { trainer, batches, files, same, validated, best, patience, .. } = self;
-        let Some(files) = files else { return Ok(None) };
+        let options = self.described_options();
+        let Self { trainer, batches, directory, same, identity, validated, best, patience, .. } =
+            self;
+        let Some(directory) = directory else { return Ok(None) };
         let progress = Progress {
             steps: trainer.steps(),
             skipped: trainer.skipped(),
@@ -478,21 +437,14 @@ impl<'a> Run<'a> {
             best: best.map(|(_, value)| value.into()),
             patience: *patience,
         };
-        let place = files.saves.save(step, trainer, &files.layout, (progress, same.clone()))?;
-        files.saved = Some(step);
+        let run = identity.as_deref().unwrap_or_default();
+        let description = Description { run, progress, same, options };
+        let RunDirectory { checkpoints, layout, .. } = directory;
+        let keep = self.options.keep;
+        let (place, seal) = checkpoints.save((step, keep), trainer, layout, description)?;
+        directory.saved = Some(step);
+        self.last = Some(LastCheckpoint { step, seal });
         Ok(Some(place))
-    }
-
-    /// The directory of the run becomes the model that was best, or the last.
-    fn finish(&mut self) -> Result<(), RunError> {
-        let Some(files) = &self.files else { return Ok(()) };
-        let best = files.directory.join("best").join("model.safetensors");
-        if self.best.is_some() && best.exists() {
-            return files.layout.copy_weights(&best, &files.directory);
-        }
-        let averaged = self.trainer.averaged()?;
-        files.layout.write(averaged.trainer, &files.directory)?;
-        Ok(averaged.restore()?)
     }
 }
 

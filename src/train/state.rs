@@ -1,17 +1,17 @@
-//! Where a run stands, on disk: a directory for each save, which is there as a whole or not at all.
+//! The files of one saved checkpoint of a run: written into a new directory, read and checked.
 //!
 //! A directory has the checkpoint of the parameters as they are; `trainer.safetensors`, with the moments and the average of
-//! every tensor by its role, row after row, so that any instruction set goes on from it; and `trainer.json`: how far the
-//! run is, what must be as it was, and the length and checksum of every other file, so that weights and moments of two saves
-//! never meet.
+//! every tensor by its role, row after row, so that any instruction set goes on from it; and `trainer.json`: which run it
+//! is and how far, its options, a checksum of the parameters, and the length and checksum of every other file, so that
+//! weights and moments of two saves never meet.
 
 use super::durable::{self, Digest, Hash};
 use super::error::TrainError;
 use super::layout::{Layout, write_header};
+use super::options::Options;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::Role;
-use core::fmt;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,13 +19,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Changes when files are written otherwise.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const STATE: &str = "trainer.json";
 const TENSORS: &str = "trainer.safetensors";
 /// Characters at the end of [`STATE`]: the checksum of those before.
 const SEAL: usize = 33;
-const SAVES: &str = "checkpoints";
-const STEP: &str = "step-";
 
 /// A number that cannot be lost in print.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,153 +72,131 @@ pub(super) struct Same {
     pub(super) average: bool,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct File {
     bytes: u64,
     hash: String,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The content of [`STATE`].
+#[derive(Debug, Serialize, Deserialize)]
 struct State {
     version: u64,
     crate_version: String,
+    /// Which run it is: see [`identity`].
+    run: String,
     progress: Progress,
     same: Same,
+    options: Options,
+    /// The checksum of all parameters.
+    parameters: String,
     files: BTreeMap<String, File>,
 }
 
-/// Where a run keeps what it saves: `checkpoints/step-N` below a directory.
-#[derive(Clone, Debug)]
-pub(super) struct Saves {
-    folder: PathBuf,
-    keep: usize,
+/// The one field that every version has.
+#[derive(Deserialize)]
+struct Version {
+    version: u64,
 }
 
-impl Saves {
-    pub(super) fn new(directory: &Path, keep: usize) -> Self {
-        Self { folder: directory.join(SAVES), keep: keep.max(1) }
-    }
-
-    /// The numbers of steps after which something was saved, ascending.
-    pub(super) fn steps(&self) -> Result<Vec<u64>, RunError> {
-        let mut steps = Vec::new();
-        if !self.folder.exists() {
-            return Ok(steps);
-        }
-        for entry in fs::read_dir(&self.folder).map_err(about(&self.folder))? {
-            let name = entry.map_err(about(&self.folder))?.file_name();
-            let step = name.to_str().and_then(|name| name.strip_prefix(STEP)?.parse::<u64>().ok());
-            steps.extend(step);
-        }
-        steps.sort_unstable();
-        Ok(steps)
-    }
-
-    pub(super) fn directory(&self, step: u64) -> PathBuf {
-        self.folder.join(format!("{STEP}{step}"))
-    }
-
-    /// Saves, and removes what is too old; `attempts` names the directory.
-    pub(super) fn save(
-        &self,
-        attempts: u64,
-        trainer: &Trainer<'_>,
-        layout: &Layout,
-        (progress, same): (Progress, Same),
-    ) -> Result<PathBuf, RunError> {
-        let place = self.directory(attempts);
-        if place.exists() {
-            // The same step of the same run has the same bits.
-            return Ok(place);
-        }
-        self.clear()?;
-        let beside = durable::beside(&place);
-        fs::create_dir_all(&beside).map_err(about(&beside))?;
-        let mut written = layout.write_new(trainer, &beside)?;
-        written.push((TENSORS.to_owned(), write_moments(trainer, &beside.join(TENSORS))?));
-        let files = written.into_iter().map(|(name, Digest { bytes, hash })| {
-            (name, File { bytes, hash: format!("{hash:016x}") })
-        });
-        let state = State {
-            version: VERSION,
-            crate_version: env!("CARGO_PKG_VERSION").to_owned(),
-            progress,
-            same,
-            files: files.collect(),
-        };
-        let text = sealed(&state);
-        durable::write(&beside.join(STATE), |sink| sink.write(text.as_bytes()))?;
-        durable::sync(&beside)?;
-        durable::rename(&beside, &place)?;
-        self.prune()?;
-        Ok(place)
-    }
-
-    /// Removes what somebody who died has left half done.
-    fn clear(&self) -> Result<(), RunError> {
-        if !self.folder.exists() {
-            return Ok(());
-        }
-        for entry in fs::read_dir(&self.folder).map_err(about(&self.folder))? {
-            let path = entry.map_err(about(&self.folder))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(STEP) && name.ends_with(".tmp") {
-                fs::remove_dir_all(&path).map_err(about(&path))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn prune(&self) -> Result<(), RunError> {
-        let steps = self.steps()?;
-        for &step in steps.iter().rev().skip(self.keep) {
-            let old = self.directory(step);
-            // Under a name that nobody goes on from, so that half of it is never taken for a whole.
-            let going = durable::beside(&old);
-            durable::rename(&old, &going)?;
-            fs::remove_dir_all(&going).map_err(about(&going))?;
-        }
-        Ok(())
-    }
+/// What a checkpoint says of its run beside numbers.
+pub(super) struct Description<'d> {
+    pub(super) run: &'d str,
+    pub(super) progress: Progress,
+    pub(super) same: &'d Same,
+    pub(super) options: Options,
 }
 
-/// A save that was found whole.
+/// The checkpoint that a run has read or written last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastCheckpoint {
+    /// The steps of the run then, skipped ones included.
+    pub(super) step: u64,
+    /// The checksum of its [`STATE`], which has those of all other files.
+    pub(super) seal: u64,
+}
+
+/// A name for the run that begins with what `trainer` has now: two runs have the same one if all of their bits are the same,
+/// and otherwise only by chance. It stays when a run is resumed, whatever options change.
+pub(super) fn identity(same: &Same, options: &Options, trainer: &Trainer<'_>) -> String {
+    let Same { seed, batches, accumulate, sentences, data, average } = same;
+    let mut hash = Hash::default();
+    [*seed, *accumulate, *sentences, u64::from(*average)].into_iter().for_each(|x| hash.word(x));
+    [batches, data].into_iter().for_each(|text| hash.text(text));
+    for (name, text) in options {
+        hash.text(name);
+        hash.text(text);
+    }
+    hash.word(trainer.steps());
+    hash.word(trainer.skipped());
+    hash.word(parameters(trainer));
+    format!("{:016x}", hash.value())
+}
+
+/// The checksum of all parameters, each tensor with its role.
+fn parameters(trainer: &Trainer<'_>) -> u64 {
+    let mut hash = Hash::default();
+    for (role, _, numbers) in trainer.parameters() {
+        hash.text(&role.to_string());
+        hash.floats(numbers);
+    }
+    hash.value()
+}
+
+/// Writes all files of a checkpoint into `directory`, which nobody reads yet, and brings them to the disk; returns the
+/// checksum of the last one.
+///
+/// # Errors
+/// A parameter, or a number of their average, is not finite; then no file is written. A file cannot be written.
+pub(super) fn write(
+    trainer: &Trainer<'_>,
+    layout: &Layout,
+    directory: &Path,
+    Description { run, progress, same, options }: Description<'_>,
+) -> Result<u64, RunError> {
+    trainer.check_whole()?;
+    layout.check_numbers(&|role| trainer.parameter(role))?;
+    let average = trainer.plan.average.clone();
+    if !average.is_empty() {
+        let average = &trainer.state.floats()[average];
+        let of = |role| trainer.tensors.iter().find(|tensor| tensor.role == role);
+        layout.check_numbers(&|role| average.get(of(role)?.range.clone()))?;
+    }
+    durable::create_directory(directory)?;
+    let mut written = layout.write_new(trainer, directory)?;
+    written.push((TENSORS.to_owned(), write_moments(trainer, &directory.join(TENSORS))?));
+    let files = written
+        .into_iter()
+        .map(|(name, Digest { bytes, hash })| (name, File { bytes, hash: format!("{hash:016x}") }));
+    let state = State {
+        version: VERSION,
+        crate_version: env!("CARGO_PKG_VERSION").to_owned(),
+        run: run.to_owned(),
+        progress,
+        same: same.clone(),
+        options,
+        parameters: format!("{:016x}", parameters(trainer)),
+        files: files.collect(),
+    };
+    let text = sealed(&state);
+    durable::write(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
+    durable::sync(directory)?;
+    Ok(hash(text.as_bytes()))
+}
+
+/// A checkpoint that was read.
 #[derive(Debug)]
 pub(super) struct Saved {
     directory: PathBuf,
     state: State,
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
-            .field("progress", &self.progress)
-            .field("same", &self.same)
-            .finish_non_exhaustive()
-    }
+    seal: u64,
 }
 
 impl Saved {
-    /// Reads what a save says of itself, and checks every file that it has.
+    /// Reads what a checkpoint says of itself, and checks every file that it has.
     pub(super) fn read(directory: &Path) -> Result<Self, RunError> {
-        let file = directory.join(STATE);
-        let name = || file.display().to_string();
-        let bytes = fs::read(&file).map_err(about(&file))?;
-        let text = unsealed(&bytes).ok_or_else(|| RunError::Broken {
-            file: name(),
-            expected: "the text that was saved, with its checksum last".to_owned(),
-            found: format!("{} bytes that do not have it", bytes.len()),
-        })?;
-        let state: State = serde_json::from_slice(text).map_err(|error| RunError::Broken {
-            file: name(),
-            expected: format!("the state of a run, version {VERSION}"),
-            found: error.to_string(),
-        })?;
-        if state.version != VERSION {
-            let (expected, found) = (format!("version {VERSION}"), state.version.to_string());
-            return Err(RunError::Broken { file: name(), expected, found });
-        }
-        for (name, File { bytes, hash }) in &state.files {
+        let saved = Self::read_state(directory)?;
+        for (name, File { bytes, hash }) in &saved.state.files {
             let path = directory.join(name);
             let found = durable::digest(&path)?;
             if found.bytes != *bytes || format!("{:016x}", found.hash) != *hash {
@@ -231,11 +207,59 @@ impl Saved {
                 });
             }
         }
-        Ok(Self { directory: directory.to_owned(), state })
+        Ok(saved)
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
+    /// Reads what a checkpoint says of itself, and no other file.
+    pub(super) fn read_state(directory: &Path) -> Result<Self, RunError> {
+        let file = directory.join(STATE);
+        let broken = |expected: String, found: String| {
+            let file = file.display().to_string();
+            RunError::Broken { file, expected, found }
+        };
+        let bytes = fs::read(&file).map_err(about(&file))?;
+        let text = unsealed(&bytes).ok_or_else(|| {
+            let expected = "the text that was saved, with its checksum last".to_owned();
+            broken(expected, format!("{} bytes that do not have it", bytes.len()))
+        })?;
+        let expected = || format!("the state of a run, version {VERSION}");
+        let wrong = |error: serde_json::Error| broken(expected(), error.to_string());
+        let Version { version } = serde_json::from_slice(text).map_err(wrong)?;
+        if version != VERSION {
+            return Err(broken(expected(), format!("version {version}")));
+        }
+        let state = serde_json::from_slice(text).map_err(wrong)?;
+        Ok(Self { directory: directory.to_owned(), state, seal: hash(&bytes) })
+    }
+
+    /// Which run it is.
+    pub(super) fn run(&self) -> &str {
+        &self.state.run
+    }
+
+    /// The file that says so.
+    pub(super) fn file(&self) -> String {
+        self.directory.join(STATE).display().to_string()
+    }
+
+    /// The options that it was made with.
+    pub(super) fn options(&self) -> &Options {
+        &self.state.options
+    }
+
+    pub(super) fn last_checkpoint(&self) -> LastCheckpoint {
+        let Progress { steps, skipped, .. } = self.state.progress;
+        LastCheckpoint { step: steps + skipped, seal: self.seal }
+    }
+
+    /// Whether the parameters of `trainer` are those of this checkpoint, bit for bit.
+    pub(super) fn check_parameters(&self, trainer: &Trainer<'_>) -> Result<(), RunError> {
+        let found = format!("{:016x}", parameters(trainer));
+        let expected = self.state.parameters.clone();
+        match found == expected {
+            true => Ok(()),
+            false => Err(RunError::OtherParameters { file: self.file(), expected, found }),
+        }
     }
 
     /// How far the run was, if `now` is as it was then.
@@ -251,15 +275,14 @@ impl Saved {
         ];
         for (setting, expected, found) in settings {
             if expected != found {
-                let file = self.directory.join(STATE).display().to_string();
-                return Err(RunError::OtherRun { file, setting, expected, found });
+                return Err(RunError::OtherRun { file: self.file(), setting, expected, found });
             }
         }
         Ok(self.state.progress.clone())
     }
 
     /// Brings the moments, the average and the counts of steps of a trainer to what they were. Its parameters are those
-    /// of the checkpoint in the same directory already.
+    /// of the checkpoint already: see [`check_parameters`](Self::check_parameters).
     pub(super) fn restore(&self, trainer: &mut Trainer<'_>) -> Result<(), RunError> {
         let file = self.directory.join(TENSORS);
         let bytes = fs::read(&file).map_err(about(&file))?;
@@ -291,6 +314,8 @@ impl Saved {
         }
         trainer.steps = self.state.progress.steps;
         trainer.skipped = self.state.progress.skipped;
+        // A gradient of before belongs to other moments.
+        trainer.passes = 0;
         Ok(())
     }
 }

@@ -205,6 +205,14 @@ fn goes_on(golden: &Golden) {
     let svg = fs::read_to_string(twice.path().join("loss.svg")).expect("a curve");
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     let folder = text(twice.path());
+    // While another run has the directory, nothing in it changes.
+    let lock = fs::File::open(twice.path().join("train.lock")).expect("the lock");
+    lock.try_lock().expect("nobody has it");
+    let error = train(&twice, "8").expect_err("it is locked");
+    assert!(error.contains("is locked by another run"), "{error}");
+    assert!(lines == fs::read_to_string(twice.path().join("metrics.jsonl")).expect("metrics"));
+    drop(lock);
+    train(&twice, "8").expect("two more");
     let no = ["--data", &data, "--model", &folder, "--resume", "no"];
     let error = run(&no).expect_err("there are saves");
     assert!(error.contains("checkpoints is of another run"), "{error}");

@@ -87,6 +87,7 @@ fn follow(run: &mut Run<'_>, until: u64, story: &mut Story) {
             Event::Step(step) => story.steps.push(step),
             Event::Validated(validation) => story.validations.push(validation),
             Event::Saved(_) => {}
+            Event::OptionsChanged(changes) => panic!("{changes:?}"),
             Event::Finished(_) => break,
         }
         if until < 40 && run.step() == until {
@@ -133,7 +134,7 @@ fn interrupted(
     let start = |folder: &Path, trainer| {
         let mut run = Run::new(trainer, &data, options.clone()).expect("a run");
         run.set_held_out(&held_out);
-        run.set_directory(folder, Layout::of(&golden.folder).expect("a layout"));
+        run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
         run
     };
     let [whole, parts] =
@@ -156,8 +157,8 @@ fn interrupted(
     let again = settings(again, limits, dropout);
     let mut run = Run::new(again, &data, options.clone()).expect("a run");
     run.set_held_out(&held_out);
-    run.set_directory(parts.path(), Layout::of(&save).expect("a layout"));
-    run.resume(&save).expect("where it was");
+    assert_eq!(run.resume(&save).expect("where it was"), []);
+    run.set_directory(parts.path(), Layout::of(&save).expect("a layout")).expect("a lock");
     follow(&mut run, 40, &mut found);
     let found = ended(&run, parts.path(), found);
     assert!(found == expected, "{} stopped after {stop}", golden.name);
@@ -229,7 +230,7 @@ fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
 fn saved(golden: &Golden, folder: &Path, data: &Corpus) -> PathBuf {
     let options = RunOptions { steps: Some(2), save_every: 1, validate_every: 0, ..options() };
     let mut run = Run::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run");
-    run.set_directory(folder, Layout::of(&golden.folder).expect("a layout"));
+    run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
     loop {
         if let Event::Finished(_) = run.next().expect("an event") {
             break;
@@ -244,7 +245,7 @@ fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), RunError
     let trainer = Trainer::open(&checkpoint, Isa::best(), limits())?;
     let mut run = Run::new(trainer, data, RunOptions { steps: Some(2), ..options() })?;
     assert_eq!(golden.sentences.is_empty(), data.is_empty());
-    run.resume(&save)
+    run.resume(&save).map(|_| ())
 }
 
 /// Every file of a save, with any byte another or cut anywhere: an error that names it, and everything is still there.
@@ -341,7 +342,8 @@ fn old_saves_go() {
     let folder = Folder::new("kept");
     let options = RunOptions { steps: Some(9), save_every: 2, keep: 3, ..options() };
     let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
-    run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"));
+    run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+        .expect("a lock");
     while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
     let mut names: Vec<_> = fs::read_dir(folder.path().join("checkpoints"))
         .expect("saves")
@@ -379,7 +381,8 @@ fn trap_24_what_is_kept_is_what_was_validated() {
         }
         let mut run = Run::new(trainer, &data, options()).expect("a run");
         run.set_held_out(&held_out);
-        run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"));
+        run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+            .expect("a lock");
         let mut best = None;
         loop {
             match run.next().expect("an event") {

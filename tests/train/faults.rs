@@ -1,0 +1,348 @@
+//! Callbacks and threads that panic, parameters that are not finite, and trainers that are not those of a checkpoint: nothing
+//! good is lost, and nothing goes on in silence.
+
+use super::runs::{Folder, corpus, options};
+use super::support::{goldens, limits};
+use simdformer::Threads;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::{Config, Dimensions};
+use simdformer::kernels::{Executor, Isa};
+use simdformer::train::{
+    Event, Initial, Layout, Metric, Pair, Run, RunError, RunOptions, Schedule, StepOptions,
+    TrainError, TrainLimits, Trainer,
+};
+use std::cell::Cell;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
+    trainer.parameters().flat_map(|(_, _, numbers)| numbers).map(|x| x.to_bits()).collect()
+}
+
+/// What panics, told from a panic of the library.
+struct Planned;
+
+fn panics<R>(work: impl FnOnce() -> R) -> bool {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(_) => false,
+        Err(payload) => {
+            assert!(payload.is::<Planned>(), "another panic");
+            true
+        }
+    }
+}
+
+fn panic_as_planned() -> ! {
+    // Without the message of the panic hook.
+    std::panic::resume_unwind(Box::new(Planned))
+}
+
+/// The calling thread alone, which panics in the call of a given number: a small product is not worth a task, but asks for
+/// the number of threads.
+struct Fragile {
+    left: AtomicUsize,
+}
+
+impl Executor for Fragile {
+    fn threads(&self) -> usize {
+        if self.is_over() {
+            panic_as_planned();
+        }
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.is_over() {
+            // In the middle of the work.
+            (0..tasks / 2).for_each(task);
+            panic_as_planned();
+        }
+        (0..tasks).for_each(task);
+    }
+}
+
+impl Fragile {
+    fn new() -> Self {
+        Self { left: AtomicUsize::new(usize::MAX) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::Relaxed) == 0
+    }
+
+    fn panic_after(&self, calls: usize) {
+        self.left.store(calls, Ordering::Relaxed);
+    }
+}
+
+fn with_average() -> TrainLimits {
+    TrainLimits { average: true, ..limits() }
+}
+
+fn short() -> RunOptions {
+    let schedule = Schedule::Constant { peak: 1e-2, warmup: 0 };
+    RunOptions { steps: Some(6), validate_every: 2, save_every: 2, keep: 1, schedule, ..options() }
+}
+
+/// Before, the average stayed in the place of the parameters.
+#[test]
+fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
+    let golden = &goldens()[0];
+    let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
+    let executor = Fragile::new();
+    let story = |faults: bool| {
+        let judge_panics = Cell::new(false);
+        let mut trainer = golden.trainer(Isa::best(), with_average());
+        trainer.set_average(Some(0.5)).expect("a decay");
+        trainer.set_threads(Threads::Executor(&executor));
+        let mut run = Run::new(trainer, &data, short()).expect("a run");
+        run.set_held_out(&held_out);
+        run.set_judge(|_| if judge_panics.get() { panic_as_planned() } else { Ok(0.0) });
+        let (mut events, mut panicked) = (Vec::new(), 0);
+        loop {
+            if faults && run.step().is_multiple_of(2) && run.step() > 0 {
+                // A validation is due, which asks the judge; and many a call of the executor panics before it is done.
+                let before = bits(run.trainer());
+                judge_panics.set(true);
+                panicked += usize::from(panics(|| run.next()));
+                assert!(before == bits(run.trainer()), "after step {}", run.step());
+                judge_panics.set(false);
+                for calls in [0, 1, 7, 30, 80] {
+                    executor.panic_after(calls);
+                    let panicked_now = panics(|| run.next().map(|event| events.push(event)));
+                    executor.panic_after(usize::MAX);
+                    panicked += usize::from(panicked_now);
+                    if !panicked_now {
+                        break;
+                    }
+                    assert!(before == bits(run.trainer()), "step {}, {calls}", run.step());
+                }
+            }
+            match run.next().expect("an event") {
+                Event::Finished(_) => break,
+                event => events.push(event),
+            }
+        }
+        (events, bits(run.trainer()), panicked)
+    };
+    let (events, parameters, none) = story(false);
+    let (found, after, panicked) = story(true);
+    assert!(none == 0 && panicked > 8, "{panicked} panics");
+    assert_eq!(events, found);
+    assert!(parameters == after);
+}
+
+/// Before, what was accumulated so far stayed with a part of the pass that panicked.
+#[test]
+fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
+    let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
+    let mut config = Config::transformer(small);
+    config.decoder = None;
+    let trainer = || {
+        let weights = Initial::Glorot.weights(&config, 1);
+        Trainer::new(config.clone(), TrainLimits::new(600, 600), weights).expect("a trainer")
+    };
+    let long: Vec<u32> = (0..500).map(|i| i % 20).collect();
+    // A pass each: they are longer than half of what is planned for.
+    let pairs = [Pair::new(&long, &[], 0), Pair::new(&long[1..], &[], 1)];
+    let learn = |trainer: &mut Trainer<'_>, panic_in: usize| {
+        let mut calls = 0;
+        let mut loss = |_: core::ops::Range<usize>, hidden: &[f32], d_hidden: &mut [f32]| {
+            if calls == panic_in {
+                panic_as_planned();
+            }
+            calls += 1;
+            d_hidden.copy_from_slice(hidden);
+            1.0
+        };
+        trainer.accumulate_with(&pairs, &mut loss).expect("gradients")
+    };
+    let gradients = |trainer: &mut Trainer<'_>| -> Vec<u32> {
+        let all = trainer.gradients().expect("gradients");
+        all.flat_map(|(_, _, numbers)| numbers).map(|x| x.to_bits()).collect()
+    };
+    let mut plain = trainer();
+    let totals = learn(&mut plain, usize::MAX);
+    let expected = gradients(&mut plain);
+    for (panic_in, accumulated) in [(0, false), (1, false), (0, true), (1, true)] {
+        let mut trainer = trainer();
+        if accumulated {
+            learn(&mut trainer, usize::MAX);
+        }
+        assert!(panics(|| learn(&mut trainer, panic_in)), "{panic_in}");
+        let error = trainer.gradients().map(|_| ()).expect_err("nothing was accumulated");
+        assert!(matches!(error, TrainError::NothingAccumulated), "{error}");
+        let error = trainer.update(&StepOptions::default().adam, None).expect_err("nothing");
+        assert!(matches!(error, TrainError::NothingAccumulated), "{error}");
+        assert_eq!(learn(&mut trainer, usize::MAX), totals);
+        assert!(gradients(&mut trainer) == expected, "{panic_in} {accumulated}");
+    }
+}
+
+/// A step whose threads panic: either nothing has changed, and the same step gives the same bits; or the trainer says from
+/// then on that it is of no use, and nothing is saved.
+#[test]
+fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
+    // Parameters of several tasks.
+    let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 4096 };
+    let mut config = Config::transformer(small);
+    config.tokens.decoder_start = Some(1);
+    let golden = &goldens()[0];
+    let data = corpus(golden, 6, 1);
+    let folder = Folder::new("fragile");
+    let executor = Fragile::new();
+    let start = || {
+        let weights = Initial::Glorot.weights(&config, 1);
+        let mut trainer = Trainer::new(config.clone(), limits(), weights).expect("a trainer");
+        trainer.set_threads(Threads::Executor(&executor));
+        Run::new(trainer, &data, short()).expect("a run")
+    };
+    let mut run = start();
+    run.next().expect("a step");
+    let expected = bits(run.trainer());
+    let count = || {
+        executor.panic_after(usize::MAX);
+        start().next().expect("a step");
+        usize::MAX - executor.left.load(Ordering::Relaxed)
+    };
+    let calls = count();
+    assert!(calls > 30, "{calls}");
+    let (mut whole, mut interrupted) = (0, 0);
+    // Some in the passes, and all of the last, where the update is.
+    let last = calls - 24;
+    for call in (0..last).step_by(last / 6).chain(last..calls) {
+        let mut run = start();
+        executor.panic_after(call);
+        let panicked = panics(|| run.next());
+        executor.panic_after(usize::MAX);
+        assert!(panicked, "{call} of {calls}");
+        match run.next() {
+            Ok(event) => {
+                whole += 1;
+                assert!(matches!(event, Event::Step(_)), "{event:?}");
+                assert!(bits(run.trainer()) == expected, "{call} of {calls}");
+            }
+            Err(error) => {
+                interrupted += 1;
+                let is_it =
+                    |error: &RunError| matches!(error, RunError::Train(TrainError::Interrupted));
+                assert!(is_it(&error), "{error}");
+                let layout = || Layout::of(&golden.folder).expect("a layout");
+                run.set_directory(folder.path(), layout()).expect("an empty directory");
+                assert!(is_it(&run.save().expect_err("it is not whole")));
+                let written = layout().write(run.trainer(), &folder.path().join("model"));
+                assert!(is_it(&written.expect_err("it is not whole")));
+            }
+        }
+    }
+    assert!(whole > 6 && interrupted > 3, "{whole} {interrupted} of {calls}");
+    // The lock alone.
+    assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
+}
+
+/// Before, moments of one run went on with the weights of another one.
+#[test]
+fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
+    let golden = &goldens()[0];
+    let data = corpus(golden, 30, 1);
+    let folder = Folder::new("belong");
+    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
+    run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
+        .expect("an empty directory");
+    let save = loop {
+        match run.next().expect("an event") {
+            Event::Saved(save) => break save,
+            Event::Finished(_) => panic!("no save"),
+            _ => {}
+        }
+    };
+    let mut other = Run::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
+    let before = bits(other.trainer());
+    let error = other.resume(&save).expect_err("first weights, and moments of two steps");
+    assert!(matches!(error, RunError::OtherParameters { .. }), "{error}");
+    assert!(error.to_string().contains("trainer.json"), "{error}");
+    // The run is a new one, as before.
+    assert_eq!(other.step(), 0);
+    assert!(bits(other.trainer()) == before);
+    // One bit of one parameter is enough.
+    let checkpoint = Checkpoint::open(&save).expect("a checkpoint");
+    for differs in [false, true] {
+        let mut last = None;
+        for role in simdformer::checkpoint::Role::all(checkpoint.config()) {
+            last = checkpoint.optional(role).expect("a tensor").map(|_| role).or(last);
+        }
+        let trainer = Trainer::new(checkpoint.config().clone(), limits(), |role, _, out| {
+            if let Some(tensor) = checkpoint.optional(role)? {
+                tensor.read_into(out)?;
+            }
+            if differs && Some(role) == last {
+                out[0] = out[0].next_up();
+            }
+            Ok(())
+        });
+        let mut run = Run::new(trainer.expect("a trainer"), &data, short()).expect("a run");
+        assert_eq!(run.resume(&save).is_err(), differs);
+    }
+}
+
+/// Before, weights that are not finite took the place of the last good checkpoint, which no program could open then.
+#[test]
+fn parameters_that_are_not_finite_displace_nothing() {
+    let golden = &goldens()[0];
+    let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
+    let folder = Folder::new("not-finite");
+    let layout = || Layout::of(&golden.folder).expect("a layout");
+    let mut run = Run::new(
+        golden.trainer(Isa::best(), limits()),
+        &data,
+        RunOptions { steps: Some(2), ..short() },
+    )
+    .expect("a run");
+    run.set_held_out(&held_out);
+    run.set_directory(folder.path(), layout()).expect("an empty directory");
+    while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
+    drop(run);
+    let files = || {
+        ["checkpoints/step-2", "best", ""].map(|place| {
+            fs::read(folder.path().join(place).join("model.safetensors")).expect("weights")
+        })
+    };
+    let good = files();
+
+    // A rate that f32 does not hold.
+    let schedule = Schedule::Constant { peak: 1e39, warmup: 0 };
+    for metric in [Metric::Loss, Metric::Judged] {
+        // The judge takes any model for better than the last one.
+        let mut said = 0.0;
+        let save = Run::last_save(folder.path()).expect("a save").expect("one");
+        assert!(save.ends_with("step-2"));
+        let checkpoint = Checkpoint::open(&save).expect("a checkpoint");
+        let trainer = Trainer::open(&checkpoint, Isa::best(), limits()).expect("a trainer");
+        let mut run =
+            Run::new(trainer, &data, RunOptions { schedule, metric, ..short() }).expect("a run");
+        run.set_held_out(&held_out);
+        run.set_judge(|_| {
+            said += 1.0;
+            Ok(said)
+        });
+        run.resume(&save).expect("a save");
+        run.set_directory(folder.path(), layout()).expect("its own");
+        let error = loop {
+            match run.next() {
+                Ok(Event::Saved(save)) => panic!("{}", save.display()),
+                Ok(Event::Finished(_)) => panic!("it has ended"),
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        let RunError::NotFinite { tensor, found, .. } = &error else { panic!("{error}") };
+        assert!(!found.is_finite() && tensor.ends_with("weight"), "{error}");
+        assert!(error.to_string().contains(tensor.as_str()), "{error}");
+        run.save().expect_err("still");
+        layout().write(run.trainer(), folder.path()).expect_err("by hand neither");
+        assert!(files() == good, "{metric:?}");
+        let entries = fs::read_dir(folder.path().join("checkpoints")).expect("checkpoints");
+        assert_eq!(entries.count(), 1);
+    }
+}
