@@ -1,14 +1,12 @@
 //! The files of a checkpoint's directory.
 
 use crate::error::TextError;
+use crate::limits::{self, Size};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-
-/// The largest tokenizer file that is read.
-const LARGEST: u64 = 512 << 20;
 
 /// A directory, and the settings in it.
 pub(crate) struct Directory {
@@ -33,8 +31,8 @@ impl Directory {
             config: Settings { path: path.join("config.json"), keys: Map::new() },
             tokenizer: Settings { path: path.join("tokenizer_config.json"), keys: Map::new() },
         };
-        directory.config = directory.settings("config.json")?;
-        directory.tokenizer = directory.settings("tokenizer_config.json")?;
+        directory.config = directory.settings("config.json", limits::CONFIG)?;
+        directory.tokenizer = directory.settings("tokenizer_config.json", limits::SETTINGS)?;
         Ok(directory)
     }
 
@@ -54,47 +52,43 @@ impl Directory {
         }
     }
 
-    /// A whole file.
-    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, TextError> {
-        self.optional(name)?.ok_or_else(|| {
+    /// A whole file of at most `most` bytes.
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, TextError> {
+        read(&self.path(name), most)?.ok_or_else(|| {
             let error = std::io::Error::from(ErrorKind::NotFound);
             TextError::Io { path: self.path(name), error }
         })
     }
 
-    /// A whole file, if it is there.
-    pub(crate) fn optional(&self, name: &str) -> Result<Option<Vec<u8>>, TextError> {
-        read(&self.path(name), LARGEST)
-    }
-
     /// A file of JSON.
-    pub(crate) fn json(&self, name: &str) -> Result<Value, TextError> {
-        let bytes = self.read(name)?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| self.wrong(name, &format!("expected JSON: {error}")))
+    pub(crate) fn json(&self, name: &str, most: Size) -> Result<Value, TextError> {
+        let bytes = self.read(name, most.bytes)?;
+        parse(&bytes, most).map_err(|reason| self.wrong(name, &reason))
     }
 
-    fn settings(&self, name: &str) -> Result<Settings, TextError> {
+    fn settings(&self, name: &str, most: Size) -> Result<Settings, TextError> {
         let path = self.path(name);
-        Ok(Settings::read(&self.path, name, LARGEST)?
-            .unwrap_or(Settings { path, keys: Map::new() }))
+        Ok(Settings::read(&self.path, name, most)?.unwrap_or(Settings { path, keys: Map::new() }))
     }
 
     /// A vocabulary: an object of texts to ids, which are dense or nearly so.
     pub(crate) fn vocabulary(&self, name: &str) -> Result<HashMap<String, u32>, TextError> {
-        let Value::Object(entries) = self.json(name)? else {
+        let Value::Object(entries) = self.json(name, limits::VOCABULARY)? else {
             return Err(self.wrong(name, "expected an object of texts to ids"));
         };
         // What ids may reach: tables are indexed by them.
         let limit = 2 * entries.len() as u64 + 1024;
         entries
             .into_iter()
-            .map(|(text, id)| match id.as_u64().filter(|&id| id < limit) {
-                Some(id) => Ok((text, id as u32)),
-                None => Err(self.wrong(
-                    name,
-                    &format!("expected ids from 0 to {}, found {id} for {text:?}", limit - 1),
-                )),
+            .map(|(text, id)| {
+                token(&text).map_err(|reason| self.wrong(name, &reason))?;
+                match id.as_u64().filter(|&id| id < limit) {
+                    Some(id) => Ok((text, id as u32)),
+                    None => Err(self.wrong(
+                        name,
+                        &format!("expected ids from 0 to {}, found {id} for {text:?}", limit - 1),
+                    )),
+                }
             })
             .collect()
     }
@@ -104,15 +98,84 @@ impl Directory {
     }
 }
 
+/// Refuses a token that is longer than any.
+pub(crate) fn token(text: &str) -> Result<(), String> {
+    if text.len() <= limits::TOKEN_BYTES {
+        return Ok(());
+    }
+    let begin: String = text.chars().take(20).collect();
+    Err(format!(
+        "expected tokens of at most {} bytes, found one of {}, which begins with {begin:?}",
+        limits::TOKEN_BYTES,
+        text.len()
+    ))
+}
+
+/// The beginning of a value, for an error.
+pub(crate) fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// JSON of at most so many values.
+fn parse(bytes: &[u8], most: Size) -> Result<Value, String> {
+    let found = limits::values(bytes);
+    if found > most.values {
+        return Err(format!("expected at most {} values, found {found}", most.values));
+    }
+    serde_json::from_slice(bytes).map_err(|error| format!("expected JSON: {error}"))
+}
+
+/// What is at a path where a regular file should be.
+fn kind(about: &fs::Metadata) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = about.file_type();
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    if about.is_dir() { "a directory" } else { "none" }
+}
+
 /// A whole file of at most `most` bytes, if it is there.
+///
+/// A pipe is not opened, because opening it waits for a writer. A process that replaces the file by a pipe between the two
+/// checks can still make the call wait; it cannot make it read a pipe or a device.
 fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
     let io = |error| TextError::Io { path: path.to_owned(), error };
     let wrong = |reason: String| Err(TextError::File { path: path.to_owned(), reason });
+    let not_regular =
+        |about: &fs::Metadata| wrong(format!("expected a regular file, found {}", kind(about)));
+    match fs::metadata(path) {
+        Ok(about) if about.is_file() => (),
+        Ok(about) => return not_regular(&about),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
     };
+    let about = file.metadata().map_err(io)?;
+    if !about.is_file() {
+        return not_regular(&about);
+    }
+    // The length is usually known. Where the file system reports another one, reading ends at the limit.
+    if about.len() > most {
+        return wrong(format!("expected at most {most} bytes, found {}", about.len()));
+    }
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > most {
@@ -130,14 +193,14 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, TextError> {
 }
 
 impl Settings {
-    /// A file of settings of at most `most` bytes, if it is there.
-    pub(crate) fn read(folder: &Path, name: &str, most: u64) -> Result<Option<Self>, TextError> {
+    /// A file of settings, if it is there.
+    pub(crate) fn read(folder: &Path, name: &str, most: Size) -> Result<Option<Self>, TextError> {
         let path = folder.join(name);
-        let Some(bytes) = read(&path, most)? else { return Ok(None) };
-        let reason = match serde_json::from_slice(&bytes) {
+        let Some(bytes) = read(&path, most.bytes)? else { return Ok(None) };
+        let reason = match parse(&bytes, most) {
             Ok(Value::Object(keys)) => return Ok(Some(Self { path, keys })),
             Ok(_) => "expected a JSON object".to_owned(),
-            Err(error) => format!("expected JSON: {error}"),
+            Err(reason) => reason,
         };
         Err(TextError::File { path, reason })
     }
@@ -165,7 +228,10 @@ impl Settings {
         match self.get(key) {
             None => Ok(default.to_owned()),
             Some(value) => match value.as_str().or_else(|| value.get("content")?.as_str()) {
-                Some(text) => Ok(text.to_owned()),
+                Some(text) => {
+                    token(text).map_err(|reason| self.broken(key, &reason))?;
+                    Ok(text.to_owned())
+                }
                 None => Err(self.wrong(key, "a token's text", value)),
             },
         }
@@ -194,26 +260,30 @@ impl Settings {
         let Some(value) = self.get(KEY) else { return Ok(Vec::new()) };
         let expected = "an object of ids to tokens";
         let Some(tokens) = value.as_object() else { return Err(self.wrong(KEY, expected, value)) };
+        let (most, found) = (limits::ADDED_TOKENS, tokens.len());
+        if found > most {
+            return Err(self.broken(KEY, &format!("expected at most {most} tokens, found {found}")));
+        }
         tokens
             .iter()
-            .map(|(id, token)| {
-                let id = id.parse().ok().filter(|&id: &u32| id < 1 << 24);
-                let text = token.get("content").and_then(Value::as_str).filter(|t| !t.is_empty());
-                let left = token.get("lstrip").and_then(Value::as_bool).unwrap_or(false);
-                match (id, text) {
-                    (Some(id), Some(text)) => Ok((id, text.to_owned(), left)),
-                    _ => Err(self.wrong(KEY, expected, token)),
-                }
+            .map(|(id, entry)| {
+                let id = id.parse().ok().filter(|&id: &u32| id < limits::ADDED_ID);
+                let text = entry.get("content").and_then(Value::as_str).filter(|t| !t.is_empty());
+                let left = entry.get("lstrip").and_then(Value::as_bool).unwrap_or(false);
+                let (Some(id), Some(text)) = (id, text) else {
+                    return Err(self.wrong(KEY, expected, entry));
+                };
+                token(text).map_err(|reason| self.broken(KEY, &reason))?;
+                Ok((id, text.to_owned(), left))
             })
             .collect()
     }
 
     pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> TextError {
-        let mut found = found.to_string();
-        if found.len() > 80 {
-            found = found.chars().take(80).collect::<String>() + "...";
-        }
-        let reason = format!("{key}: expected {expected}, found {found}");
-        TextError::File { path: self.path.clone(), reason }
+        self.broken(key, &format!("expected {expected}, found {}", short(found)))
+    }
+
+    fn broken(&self, key: &str, reason: &str) -> TextError {
+        TextError::File { path: self.path.clone(), reason: format!("{key}: {reason}") }
     }
 }

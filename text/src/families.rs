@@ -7,6 +7,7 @@ use crate::family::Family;
 use crate::languages::{self, Language};
 use crate::pieces::{Pieces, Side, read_model};
 use crate::specials::Special;
+use std::collections::{HashMap, HashSet};
 
 /// What a family's files say.
 #[derive(Debug)]
@@ -35,6 +36,16 @@ fn named(directory: &Directory, names: &[(&str, &str)]) -> Result<Vec<String>, T
     names.iter().map(|(key, default)| directory.tokenizer.token(key, default)).collect()
 }
 
+/// Puts tokens of a directory after those that a family has, but for texts that are there already.
+fn add(specials: &mut Vec<Special>, added: Vec<(u32, String, bool)>) {
+    let mut texts: HashSet<String> = specials.iter().map(|special| special.text.clone()).collect();
+    for (id, text, left) in added {
+        if texts.insert(text.clone()) {
+            specials.push(Special { text, id, left });
+        }
+    }
+}
+
 /// OPUS-MT: pieces of `source.spm` and `target.spm`, ids of `vocab.json`.
 pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
     let files = ["source.spm", "target.spm", "vocab.json"];
@@ -55,11 +66,7 @@ pub(crate) fn marian(directory: &Directory) -> Result<Parts, TextError> {
         .iter()
         .filter_map(|name| Some(Special { id: id(name)?, text: name.clone(), left: false }))
         .collect();
-    for (id, text, left) in directory.tokenizer.added()? {
-        if specials.iter().all(|special| special.text != text) {
-            specials.push(Special { text, id, left });
-        }
-    }
+    add(&mut specials, directory.tokenizer.added()?);
     let end = id(&names[0]);
     let start = id(&names[2]);
     let is_code = |text: &&String| text.starts_with(">>") && text.ends_with("<<") && text.len() > 4;
@@ -163,7 +170,11 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
     let added = directory.tokenizer.added()?;
     let first = model.len() as u32 + 1;
     // The directory's own numbers where it has them.
-    let of = |text: &str, id| added.iter().find(|(_, t, _)| t == text).map_or(id, |&(id, ..)| id);
+    let mut numbers = HashMap::with_capacity(added.len());
+    for (id, text, _) in &added {
+        numbers.entry(text.clone()).or_insert(*id);
+    }
+    let of = |text: &str, id| numbers.get(text).copied().unwrap_or(id);
     let languages: Vec<Language> = (first..)
         .zip(codes.split_whitespace())
         .map(|(id, code)| Language::new(code, of(code, id)))
@@ -178,11 +189,7 @@ pub(crate) fn fairseq(directory: &Directory, family: Family) -> Result<Parts, Te
         id: l.id(),
         left: false,
     }));
-    for (id, text, left) in added {
-        if specials.iter().all(|special| special.text != text) {
-            specials.push(Special { text, id, left });
-        }
-    }
+    add(&mut specials, added);
     let pieces = Pieces::new(vec![model], side, None, false, specials, false);
     let mut parts = Parts::new(family, Engine::Pieces(Box::new(pieces)));
     parts.languages = languages;

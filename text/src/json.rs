@@ -1,22 +1,34 @@
 //! Families whose truth is a `tokenizer.json`, or the older files that one can be made of.
 //!
 //! The crate `tokenizers` reads and runs them. What it is given is looked at first: settings that would make
-//! it pad, cut or draw lots are left out, and what would make it panic is refused.
+//! it pad, cut or draw lots are left out, and what would make it panic or take too much is refused.
 
+use crate::checks;
 use crate::decoding::{Rule, State};
-use crate::directory::Directory;
+use crate::directory::{Directory, short, token};
 use crate::encoded::Encoded;
 use crate::error::TextError;
 use crate::family::Family;
 use crate::languages::Language;
+use crate::limits;
 use crate::pairs::longest_first;
-use crate::patterns;
-use crate::spm;
+use crate::stages::{self, Decoders, Normalizers, Watched};
 use serde_json::{Value, json};
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection};
+use tokenizers::models::ModelWrapper;
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::tokenizer::{Model, OffsetType};
+use tokenizers::{
+    AddedToken, Encoding, PostProcessor, PreTokenizer, TokenizerBuilder, TokenizerImpl,
+    TruncationDirection,
+};
 
 const FILE: &str = "tokenizer.json";
+
+type Tokenizer =
+    TokenizerImpl<ModelWrapper, Normalizers, PreTokenizerWrapper, PostProcessorWrapper, Decoders>;
 
 /// The tokenizer of a `tokenizer.json`.
 #[derive(Debug)]
@@ -28,8 +40,8 @@ pub(crate) struct Json {
 
 impl Json {
     pub(crate) fn read(directory: &Directory, family: Family) -> Result<Self, TextError> {
-        let (name, mut value) = if directory.has(FILE) {
-            (FILE, directory.json(FILE)?)
+        let (name, value) = if directory.has(FILE) {
+            (FILE, directory.json(FILE, limits::TOKENIZER)?)
         } else {
             match family {
                 Family::WordPiece if directory.has("vocab.txt") => {
@@ -50,28 +62,7 @@ impl Json {
             }
         };
         let wrong = |reason: &str| directory.wrong(name, reason);
-        let Some(keys) = value.as_object_mut() else {
-            return Err(wrong("expected a JSON object"));
-        };
-        // A caller of this crate is told of long texts, and nothing is ever padded.
-        keys.insert("truncation".to_owned(), Value::Null);
-        keys.insert("padding".to_owned(), Value::Null);
-        check(&value).map_err(|reason| wrong(&reason))?;
-        // Its reader borrows from text: a value will not do.
-        let tokenizer = Tokenizer::from_bytes(value.to_string())
-            .map_err(|error| wrong(&format!("expected a tokenizer: {error}")))?;
-        let rule = match tokenizer.get_decoder() {
-            Some(DecoderWrapper::ByteLevel(_)) => Rule::ByteLevel,
-            Some(DecoderWrapper::Metaspace(spaces)) => Rule::Spaces {
-                space: spaces.get_replacement(),
-                drops: spaces.get_prepend_scheme()
-                    != tokenizers::pre_tokenizers::metaspace::PrependScheme::Never,
-            },
-            Some(DecoderWrapper::WordPiece(words)) => {
-                Rule::Words { prefix: words.prefix.clone(), tidy: words.cleanup }
-            }
-            _ => Rule::Whole,
-        };
+        let (tokenizer, rule) = build(value).map_err(|reason| wrong(&reason))?;
         Ok(Self { tokenizer, rule, family })
     }
 
@@ -95,7 +86,7 @@ impl Json {
         (prefix, forced_bos): (Vec<u32>, Option<u32>),
     ) -> Result<Encoded, TextError> {
         let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let mut encoding = self.tokenizer.encode_fast(text, false).map_err(wrong)?;
+        let mut encoding = self.segment(text).map_err(wrong)?;
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(false));
         let blank = encoding.is_empty();
         let tokens = encoding.len() + added;
@@ -117,7 +108,7 @@ impl Json {
         prefix: Vec<u32>,
     ) -> Result<Encoded, TextError> {
         let wrong = |error: tokenizers::Error| TextError::Text { reason: error.to_string() };
-        let [first, second] = texts.map(|text| self.tokenizer.encode_fast(text, false));
+        let [first, second] = texts.map(|text| self.segment(text));
         let (mut first, mut second) = (first.map_err(wrong)?, second.map_err(wrong)?);
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(true));
         let blank = first.is_empty() && second.is_empty();
@@ -147,10 +138,24 @@ impl Json {
 
     /// Appends the ids of a text, without what stands about it.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TextError> {
-        let encoding = self.tokenizer.encode_fast(text, false);
+        let encoding = self.segment(text);
         let encoding = encoding.map_err(|error| TextError::Text { reason: error.to_string() })?;
         ids.extend_from_slice(encoding.get_ids());
         Ok(())
+    }
+
+    /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.
+    fn segment(&self, text: &str) -> tokenizers::Result<Encoding> {
+        let watched = self.tokenizer.get_normalizer().map(Watched::new);
+        let added = self.tokenizer.get_added_vocabulary();
+        let mut parts = added.extract_and_normalize(watched.as_ref(), text);
+        watched.map_or(Ok(()), Watched::done)?;
+        if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut parts)?;
+        }
+        self.tokenizer.get_model().tokenize_in_pretokenized(&mut parts, None)?;
+        let encoding = parts.into_encoding(None, 0, OffsetType::None)?;
+        self.tokenizer.post_process(encoding, None, false)
     }
 
     /// The text of one more id.
@@ -213,6 +218,83 @@ impl Json {
     }
 }
 
+/// The tokenizer of a file, made of its parts, and how its tokens become text. Truncation and padding are not read: a caller
+/// of this crate is told of long texts, and nothing is ever padded.
+fn build(mut value: Value) -> Result<(Tokenizer, Rule), String> {
+    if !value.is_object() {
+        return Err("expected a JSON object".to_owned());
+    }
+    let rules = checks::check(&value)?;
+    let wrong = |error: &dyn std::fmt::Display| format!("expected a tokenizer: {error}");
+    if let Some(found) = value.get("version").filter(|&version| version != "1.0") {
+        return Err(format!("expected a tokenizer of version \"1.0\", found {found}"));
+    }
+    let added = added_tokens(value["added_tokens"].take())?;
+    // The readers of the parts borrow from text, so each part becomes text again. `take` frees its tree.
+    let [model, normalizer, pre_tokenizer, post_processor, decoder] =
+        ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder"]
+            .map(|part| value[part].take().to_string());
+    drop(value);
+    let model: Option<ModelWrapper> = serde_json::from_str(&model).map_err(|e| wrong(&e))?;
+    let Some(model) = model else { return Err(wrong(&"its model is missing")) };
+    let normalizer: Option<NormalizerWrapper> =
+        serde_json::from_str(&normalizer).map_err(|e| wrong(&e))?;
+    let normalizer = normalizer.map(|whole| Normalizers::new(whole, rules)).transpose()?;
+    let pre_tokenizer: Option<PreTokenizerWrapper> =
+        serde_json::from_str(&pre_tokenizer).map_err(|e| wrong(&e))?;
+    pre_tokenizer.as_ref().map_or(Ok(()), stages::check_pre_tokenizer)?;
+    let post_processor: Option<PostProcessorWrapper> =
+        serde_json::from_str(&post_processor).map_err(|e| wrong(&e))?;
+    let decoder: Option<DecoderWrapper> = serde_json::from_str(&decoder).map_err(|e| wrong(&e))?;
+    let rule = match &decoder {
+        Some(DecoderWrapper::ByteLevel(_)) => Rule::ByteLevel,
+        Some(DecoderWrapper::Metaspace(spaces)) => Rule::Spaces {
+            space: spaces.get_replacement(),
+            drops: spaces.get_prepend_scheme()
+                != tokenizers::pre_tokenizers::metaspace::PrependScheme::Never,
+        },
+        Some(DecoderWrapper::WordPiece(words)) => {
+            Rule::Words { prefix: words.prefix.clone(), tidy: words.cleanup }
+        }
+        _ => Rule::Whole,
+    };
+    let mut tokenizer = TokenizerBuilder::new()
+        .with_model(model)
+        .with_normalizer(normalizer)
+        .with_pre_tokenizer(pre_tokenizer)
+        .with_post_processor(post_processor)
+        .with_decoder(decoder.map(Decoders::new).transpose()?)
+        .build()
+        .map_err(|e| wrong(&e))?;
+    stages::check_added(&added, tokenizer.get_normalizer()).map_err(|e| wrong(&e))?;
+    tokenizer.add_tokens(added).map_err(|e| wrong(&e))?;
+    Ok((tokenizer, rule))
+}
+
+/// `added_tokens`. Their ids follow from the vocabulary; the reader warns of others and takes its own.
+fn added_tokens(value: Value) -> Result<Vec<AddedToken>, String> {
+    let tokens = match value {
+        Value::Null => Vec::new(),
+        Value::Array(tokens) => tokens,
+        found => return Err(format!("expected a list of added_tokens, found {}", short(&found))),
+    };
+    let (most, found) = (limits::ADDED_TOKENS, tokens.len());
+    if found > most {
+        return Err(format!("expected at most {most} added_tokens, found {found}"));
+    }
+    let read = |entry: Value| {
+        if let Some(text) = entry["content"].as_str() {
+            token(text)?;
+        }
+        if entry["id"].as_u64().is_none_or(|id| id > u64::from(u32::MAX)) {
+            return Err(format!("expected an added token with an id, found {}", short(&entry)));
+        }
+        serde_json::from_value(entry)
+            .map_err(|error| format!("expected a tokenizer: added_tokens: {error}"))
+    };
+    tokens.into_iter().map(read).collect()
+}
+
 /// Whisper's `<|12.34|>`.
 fn is_time(token: &str) -> bool {
     let inside = token.strip_prefix("<|").and_then(|token| token.strip_suffix("|>"));
@@ -222,120 +304,23 @@ fn is_time(token: &str) -> bool {
     })
 }
 
-/// Refuses what is not certain to give the same ids every time, or any.
-fn check(value: &Value) -> Result<(), String> {
-    let model = &value["model"];
-    if model["dropout"].as_f64().is_some_and(|dropout| dropout != 0.0) {
-        return Err(format!("expected no dropout, which draws lots, found {}", model["dropout"]));
+/// A file of lines.
+fn lines(directory: &Directory, name: &str) -> Result<String, TextError> {
+    let bytes = directory.read(name, limits::VOCABULARY.bytes)?;
+    let found = bytes.iter().filter(|&&byte| byte == b'\n').count();
+    if found > limits::LINES {
+        let reason = format!("expected at most {} lines, found {found}", limits::LINES);
+        return Err(directory.wrong(name, &reason));
     }
-    // A merge drops this prefix from its second part without looking.
-    if let Some(prefix) = model["continuing_subword_prefix"].as_str().filter(|p| !p.is_empty())
-        && let Some(merges) = model["merges"].as_array()
-    {
-        let second = |merge: &Value| match merge {
-            Value::String(pair) => pair.split_once(' ').map(|(_, second)| second.to_owned()),
-            pair => pair[1].as_str().map(str::to_owned),
-        };
-        if let Some(merge) =
-            merges.iter().find(|m| !second(m).is_some_and(|s| s.starts_with(prefix)))
-        {
-            return Err(format!(
-                "expected merges of parts that begin with {prefix:?}, found {merge}"
-            ));
-        }
-    }
-    templates(&value["post_processor"])?;
-    for part in ["normalizer", "pre_tokenizer", "decoder"] {
-        patterns::check(&value[part])?;
-    }
-    rules(&value["normalizer"])
-}
-
-/// How many templates there are, if there is at most one. Refuses one that names a token it does not have, or the second
-/// text of one: its reader looks up neither. Nor does it know what to do with what another one has made.
-fn templates(processor: &Value) -> Result<usize, String> {
-    if processor.is_array() {
-        return Err("expected a post_processor that is an object, found a list".to_owned());
-    }
-    let mut count = usize::from(["single", "pair"].iter().any(|key| !processor[key].is_null()));
-    for inside in processor["processors"].as_array().into_iter().flatten() {
-        count += templates(inside)?;
-    }
-    if count > 1 {
-        return Err(format!("expected at most one template in the post_processor, found {count}"));
-    }
-    for (key, texts) in [("single", &["A"][..]), ("pair", &["A", "B"])] {
-        for piece in processor[key].as_array().into_iter().flatten() {
-            let id = |kind: &str| piece[kind]["id"].as_str();
-            let known = match (id("SpecialToken"), id("Sequence")) {
-                (Some(token), None) => processor["special_tokens"].get(token).is_some(),
-                (None, Some(text)) => texts.contains(&text),
-                _ => false,
-            };
-            if !known {
-                return Err(format!(
-                    "expected a template of its own tokens and of the texts that there are, found {piece}"
-                ));
-            }
-        }
-    }
-    Ok(count)
-}
-
-/// Refuses precompiled rules that are missing or point outside of themselves, wherever they are.
-fn rules(normalizer: &Value) -> Result<(), String> {
-    const KEY: &str = "precompiled_charsmap";
-    match normalizer {
-        Value::Array(several) => several.iter().try_for_each(rules),
-        Value::Object(keys) => {
-            let precompiled = normalizer["type"] == "Precompiled" || keys.contains_key(KEY);
-            let sound = |text: &str| base64(text).is_some_and(|bytes| spm::sound(&bytes));
-            if precompiled && !normalizer[KEY].as_str().is_some_and(sound) {
-                return Err(format!("the {KEY} is not base64 of units and replacements"));
-            }
-            keys.values().try_for_each(rules)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The bytes of base64 with its padding, no more of it and no less, and no bits that are left over: the reader that gets it
-/// next panics at others.
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let padding = text.len() - text.trim_end_matches('=').len();
-    if !text.len().is_multiple_of(4) || padding > 2 {
-        return None;
-    }
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let digits = text.trim_end_matches('=').bytes().map(digit).collect::<Option<Vec<u8>>>()?;
-    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
-    for four in digits.chunks(4) {
-        let bits =
-            four.iter().fold(0u32, |bits, &d| bits << 6 | u32::from(d)) << (6 * (4 - four.len()));
-        let [_, bytes_of @ ..] = bits.to_be_bytes();
-        let (whole, rest) = bytes_of.split_at(four.len() - 1);
-        if rest.iter().any(|&byte| byte != 0) {
-            return None;
-        }
-        bytes.extend_from_slice(whole);
-    }
-    Some(bytes)
+    String::from_utf8(bytes)
+        .map_err(|error| directory.wrong(name, &format!("expected UTF-8: {error}")))
 }
 
 /// A `vocab.txt` of BERT, or of MPNet, as a `tokenizer.json`.
 fn word_piece(directory: &Directory) -> Result<Value, TextError> {
     const NAME: &str = "vocab.txt";
-    let bytes = directory.read(NAME)?;
-    let text = str::from_utf8(&bytes)
-        .map_err(|error| directory.wrong(NAME, &format!("expected UTF-8: {error}")))?;
-    let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
+    let text = lines(directory, NAME)?;
+    let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
     let lines: Vec<&str> = lines.map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let vocabulary: serde_json::Map<String, Value> =
         lines.iter().enumerate().map(|(id, &line)| (line.to_owned(), id.into())).collect();
@@ -399,9 +384,7 @@ fn byte_level(directory: &Directory) -> Result<Value, TextError> {
     let vocabulary = directory.vocabulary("vocab.json")?;
     let vocabulary: serde_json::Map<String, Value> =
         vocabulary.into_iter().map(|(text, id)| (text, id.into())).collect();
-    let bytes = directory.read(NAME)?;
-    let text = str::from_utf8(&bytes)
-        .map_err(|error| directory.wrong(NAME, &format!("expected UTF-8: {error}")))?;
+    let text = lines(directory, NAME)?;
     let merges: Vec<&str> =
         text.lines().filter(|line| !line.is_empty() && !line.starts_with("#version")).collect();
     let settings = &directory.tokenizer;

@@ -33,6 +33,8 @@
 
 #[cfg(feature = "audio")]
 pub mod audio;
+#[cfg(feature = "json")]
+mod checks;
 mod decoding;
 mod directory;
 mod encoded;
@@ -43,6 +45,7 @@ mod family;
 #[cfg(feature = "json")]
 mod json;
 mod languages;
+mod limits;
 mod nearest;
 mod pairs;
 #[cfg(feature = "json")]
@@ -50,6 +53,8 @@ mod patterns;
 mod pieces;
 mod specials;
 mod spm;
+#[cfg(feature = "json")]
+mod stages;
 mod stream;
 mod tokenizer;
 mod trie;

@@ -5,14 +5,21 @@
 
 use serde_json::Value;
 
+/// Bytes of a pattern: the longest published ones list the letters of Unicode in about 3,000.
+const LONGEST: usize = 8 << 10;
+
 /// Copies of a part of a pattern. Published tokenizers have `{1,3}` and `{2,}`.
 const MOST: u64 = 100;
 
-/// Refuses patterns that repeat a part more often than any tokenizer does, wherever they are.
+/// Refuses patterns that are longer than any tokenizer's or repeat a part more often, wherever they are.
 pub(crate) fn check(value: &Value) -> Result<(), String> {
     match value {
         Value::Array(several) => several.iter().try_for_each(check),
         Value::Object(keys) => keys.iter().try_for_each(|(key, value)| match value {
+            Value::String(pattern) if key == "Regex" && pattern.len() > LONGEST => Err(format!(
+                "expected a pattern of at most {LONGEST} bytes, found one of {}",
+                pattern.len()
+            )),
             Value::String(pattern) if key == "Regex" && copies(pattern) > MOST => Err(format!(
                 "expected a pattern that repeats nothing more than {MOST} times, found {pattern:?}"
             )),

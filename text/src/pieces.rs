@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::error::TextError;
+use crate::limits;
 use crate::specials::{Part, Special, Specials};
 use crate::spm::{self, SentencePiece};
 use std::collections::HashMap;
@@ -41,7 +42,7 @@ enum Out {
 }
 
 pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePiece, TextError> {
-    let bytes = directory.read(name)?;
+    let bytes = directory.read(name, limits::MODEL_BYTES)?;
     SentencePiece::from_bytes(&bytes)
         .map_err(|error| TextError::Spm { path: directory.path(name), error })
 }
@@ -103,7 +104,12 @@ impl Pieces {
         // By id, and by text where the target numbers them itself.
         let by_text = specials.texts().filter_map(|text| side.by_text.get(text).copied());
         let silent = specials.ids().chain(by_text).chain([side.unknown]);
-        silent.for_each(|id| set(id, Out::Nothing));
+        // The file chooses the ids of added tokens, so they do not lengthen the table. An id beyond it has no text.
+        silent.for_each(|id| {
+            if let Some(out) = tokens.get_mut(id as usize) {
+                *out = Out::Nothing;
+            }
+        });
         let target = target.unwrap_or_else(|| Side {
             model: source.model,
             ids: source.ids.clone(),

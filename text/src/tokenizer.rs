@@ -35,8 +35,8 @@ impl Tokenizer {
     /// is the truth, whatever a `tokenizer.json` beside it says.
     ///
     /// # Errors
-    /// A family that is not known, files that are missing, cut short or contradict themselves: with the
-    /// file's name, what was expected and what was found.
+    /// A family that is not known, files that are missing, cut short, not regular, larger than any published one or
+    /// contradict themselves: with the file's name, what was expected and what was found.
     pub fn from_dir(path: impl AsRef<Path>) -> Result<Self, TextError> {
         let directory = Directory::open(path.as_ref())?;
         let family = Family::of(&directory)?;
@@ -132,7 +132,8 @@ impl Tokenizer {
     ///
     /// # Errors
     /// A language that the model does not have, with the most similar ones that it has; none where it needs
-    /// one; a language where it has none.
+    /// one; a language where it has none. [`TextError::Text`] for a text of which the file's normalizers make more than 32
+    /// bytes for each byte.
     pub fn encode(&self, text: &str, direction: &Direction<'_>) -> Result<Encoded, TextError> {
         let prompt = self.prompt(direction)?;
         let mut content = Vec::new();

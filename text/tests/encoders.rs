@@ -211,6 +211,33 @@ fn a_transformer_in_a_folder_is_run() {
     assert!(out(&shown).contains("text: ByteLevel"), "{}", err(&shown));
 }
 
+/// Without a `config.json` beside it, `modules.json` says where the tokenizer is.
+#[test]
+fn a_list_of_modules_is_a_small_regular_file() {
+    let place = Temporary::new("modules");
+    let path = place.0.join("modules.json");
+    let show = || {
+        let output = run(&["show", "--model", place.0.to_str().unwrap()], "");
+        assert_eq!(output.status.code(), Some(1));
+        err(&output).to_owned()
+    };
+    let module =
+        r#"[{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]"#;
+    place.write("modules.json", format!("{module}{}", " ".repeat(1 << 16)));
+    let found = module.len() + (1 << 16);
+    let message = format!("modules.json: expected at most 65536 bytes, found {found}");
+    assert!(show().contains(&message), "{}", show());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(show().contains("modules.json: expected a regular file, found none"), "{}", show());
+    #[cfg(unix)]
+    {
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(show().contains("modules.json: expected a regular file"), "{}", show());
+    }
+}
+
 /// Of an encoder-decoder the decoder is left alone.
 #[test]
 fn the_encoder_of_a_translator_is_run() {

@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+mod amplification;
 mod counting;
 
 use counting::{LIVE, MOST};
@@ -311,6 +312,18 @@ fn directories(count: u64) {
 }
 
 #[cfg(feature = "json")]
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits: Vec<u8> = bytes.iter().flat_map(|b| (0..8).rev().map(move |i| b >> i & 1)).collect();
+    let six =
+        |bits: &[u8]| bits.iter().chain([0; 5].iter()).take(6).fold(0, |n, &bit| n << 1 | bit);
+    let text: String =
+        bits.chunks(6).map(|bits| char::from(DIGITS[usize::from(six(bits))])).collect();
+    let pad = "=".repeat((4 - text.len() % 4) % 4);
+    text + &pad
+}
+
+#[cfg(feature = "json")]
 fn json_directories(count: u64) {
     let text = |text: &str| text.as_bytes().to_vec();
     let config =
@@ -344,18 +357,6 @@ fn json_directories(count: u64) {
         count,
     );
     let added = r#"[{"id": 0, "content": "<pad>", "single_word": false, "lstrip": true, "rstrip": false, "normalized": false, "special": true}]"#;
-    let digits = |bytes: &[u8]| -> String {
-        const DIGITS: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let bits: Vec<u8> =
-            bytes.iter().flat_map(|b| (0..8).rev().map(move |i| b >> i & 1)).collect();
-        let six =
-            |bits: &[u8]| bits.iter().chain([0; 5].iter()).take(6).fold(0, |n, &bit| n << 1 | bit);
-        let text: String =
-            bits.chunks(6).map(|bits| char::from(DIGITS[usize::from(six(bits))])).collect();
-        let pad = "=".repeat((4 - text.len() % 4) % 4);
-        text + &pad
-    };
     let unigram = format!(
         r#"{{"version": "1.0", "truncation": {{"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}}, "padding": {{"strategy": {{"Fixed": 9}}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}},
         "added_tokens": {added},
@@ -364,7 +365,7 @@ fn json_directories(count: u64) {
         "post_processor": {{"type": "TemplateProcessing", "single": [{{"Sequence": {{"id": "A", "type_id": 0}}}}, {{"SpecialToken": {{"id": "</s>", "type_id": 0}}}}], "pair": [{{"Sequence": {{"id": "A", "type_id": 0}}}}, {{"Sequence": {{"id": "B", "type_id": 0}}}}], "special_tokens": {{"</s>": {{"id": "</s>", "ids": [1], "tokens": ["</s>"]}}}}}},
         "decoder": {{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}},
         "model": {{"type": "Unigram", "unk_id": 2, "vocab": [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁", -2.5], ["a", -3.0], ["▁the", -4.0], ["aa", -3.5]], "byte_fallback": false}}}}"#,
-        digits(&rules()),
+        base64(&rules()),
     );
     directory(
         "t5-json",

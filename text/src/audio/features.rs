@@ -9,6 +9,7 @@ use super::mel::Filters;
 use super::wav::Wav;
 use crate::directory::Settings;
 use crate::error::TextError;
+use crate::limits::Size;
 use realfft::{RealFftPlanner, RealToComplex};
 use serde_json::Value;
 use std::fmt;
@@ -23,7 +24,7 @@ const HOP: usize = 160;
 const BINS: usize = 256;
 const SECONDS: usize = 60;
 /// The longest file of settings; the published ones that list their filters have 185 kB.
-const LONGEST: u64 = 256 << 10;
+const LONGEST: Size = Size { bytes: 256 << 10, values: 1 << 17 };
 
 /// Samples to what Whisper's encoder takes, as its checkpoint's directory describes it.
 ///

@@ -7,28 +7,58 @@ use simdformer::config::Side;
 use simdformer::{Limits, Model, Session, Threads};
 use simdformer_text::Encoded;
 use std::fs;
+use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// Tokens that are run together, if no text has more.
 const TOGETHER: usize = 4096;
 
+/// The largest `modules.json` that is read, as the model's own reader has it; a real one has a hundredth of it.
+const MODULES: u64 = 1 << 16;
+
 /// Where the tokenizer of a directory is: with the transformer, which sentence-transformers may keep in a folder.
-pub(crate) fn folder(directory: &Path) -> PathBuf {
-    let inside = || {
-        if directory.join("config.json").exists() {
-            return None;
-        }
-        let text = fs::read_to_string(directory.join("modules.json")).ok()?;
-        let modules: Value = serde_json::from_str(&text).ok()?;
-        let is = |module: &&Value| {
-            module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
-        };
-        let path = modules.as_array()?.iter().find(is)?["path"].as_str()?;
-        let mut parts = Path::new(path).components();
-        let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-        one.then(|| directory.join(path))
+///
+/// # Errors
+/// A `modules.json` that is no regular file, or larger than any.
+pub(crate) fn folder(directory: &Path) -> Result<PathBuf, Failure> {
+    let whole = || Ok(directory.to_owned());
+    if directory.join("config.json").exists() {
+        return whole();
+    }
+    let Some(text) = modules(&directory.join("modules.json"))? else { return whole() };
+    // What is wrong with it is for whoever wants its modules.
+    let modules: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let is = |module: &&Value| {
+        module["type"].as_str().is_some_and(|kind| kind.ends_with(".Transformer"))
     };
-    inside().unwrap_or_else(|| directory.to_owned())
+    let found = modules.as_array().and_then(|modules| modules.iter().find(is));
+    let Some(path) = found.and_then(|module| module["path"].as_str()) else { return whole() };
+    let mut parts = Path::new(path).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => Ok(directory.join(path)),
+        _ => whole(),
+    }
+}
+
+/// The bytes of a `modules.json`, if it is there. A pipe is not opened, because opening it waits.
+fn modules(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read {}: {error}", path.display()).into()),
+    };
+    if !about.is_file() {
+        return Err(format!("{}: expected a regular file, found none", path.display()).into());
+    }
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(MODULES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    if bytes.len() as u64 > MODULES {
+        let found = about.len().max(MODULES + 1);
+        let path = path.display();
+        return Err(format!("{path}: expected at most {MODULES} bytes, found {found}").into());
+    }
+    Ok(Some(bytes))
 }
 
 /// Why a text is not run, if it is not: it is longer than the model takes and not to be cut, or it has no tokens.

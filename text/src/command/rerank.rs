@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 
 /// Runs all texts; returns the exit code.
 pub(crate) fn run(arguments: &Arguments, streams: &mut Streams<'_>) -> Result<u8, Failure> {
-    let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model))?;
+    let tokenizer = Tokenizer::from_dir(encoder::folder(&arguments.model)?)?;
     // Before gigabytes are read: does the model take pairs, and give a score?
     tokenizer.encode_pair("", "")?;
     let checkpoint = Checkpoint::open(&arguments.model)?;

@@ -21,7 +21,7 @@ pub(crate) fn languages(model: &Path, out: &mut dyn Write) -> Result<(), Failure
 }
 
 pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failure> {
-    let tokenizer = Tokenizer::from_dir(encoder::folder(path))?;
+    let tokenizer = Tokenizer::from_dir(encoder::folder(path)?)?;
     let checkpoint = Checkpoint::open(path)?;
     // Before gigabytes are read.
     writeln!(streams.out, "needs {}", Model::requirements(&checkpoint, Isa::detect()?)?)?;

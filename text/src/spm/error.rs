@@ -18,6 +18,13 @@ pub enum SpmError {
         /// Which.
         id: usize,
     },
+    /// A piece, or the text of the unknown one, longer than any token.
+    Long {
+        /// The most bytes that are taken.
+        limit: usize,
+        /// Its own.
+        found: usize,
+    },
     /// A piece of a type that is none.
     PieceKind {
         /// Which piece.
@@ -72,7 +79,7 @@ pub enum SpmError {
         /// The file's.
         found: usize,
     },
-    /// A text longer than positions go.
+    /// A text that is, or that normalization makes, too long.
     Text {
         /// The most bytes.
         limit: usize,
@@ -95,6 +102,9 @@ impl fmt::Display for SpmError {
             }
             Self::PieceText { id } => {
                 write!(f, "piece {id}: expected text in UTF-8, found none or other bytes")
+            }
+            Self::Long { limit, found } => {
+                write!(f, "expected pieces of at most {limit} bytes, found one of {found}")
             }
             Self::PieceKind { id, found } => {
                 write!(f, "piece {id}: expected a type from 1 to 6, found {found}")
@@ -135,7 +145,10 @@ impl fmt::Display for SpmError {
                 write!(f, "expected at most {limit} bytes, found {found}")
             }
             Self::Text { limit, found } => {
-                write!(f, "expected a text of at most {limit} bytes, found {found}")
+                write!(
+                    f,
+                    "expected at most {limit} bytes after normalization, found at least {found}"
+                )
             }
         }
     }

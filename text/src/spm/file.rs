@@ -4,6 +4,7 @@
 //! protobuf says; of a number that comes twice the last one counts.
 
 use super::error::SpmError;
+use crate::limits;
 
 /// What a piece is for: `SentencePiece.Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,7 @@ impl File {
         if text.is_empty() {
             return Err(SpmError::PieceText { id });
         }
+        short(text)?;
         if !score.is_finite() {
             return Err(SpmError::Score { id, found: score });
         }
@@ -162,6 +164,7 @@ impl File {
                 (35, Value::Varint(flag)) => self.byte_fallback = flag != 0,
                 (44, Value::Bytes(surface)) => {
                     self.unk_surface = String::from_utf8_lossy(surface).into_owned();
+                    short(&self.unk_surface)?;
                 }
                 _ => (),
             }
@@ -182,6 +185,13 @@ impl File {
         }
         Ok(())
     }
+}
+
+/// Refuses a text of a piece that is longer than any token: it is compared at every position of a text, and written for
+/// every id.
+fn short(text: &str) -> Result<(), SpmError> {
+    let (limit, found) = (limits::TOKEN_BYTES, text.len());
+    if found > limit { Err(SpmError::Long { limit, found }) } else { Ok(()) }
 }
 
 /// The fields of a message that are left to read.

@@ -20,4 +20,4 @@ pub(crate) use decode::{Decoder, Token};
 pub use error::SpmError;
 pub use model::SentencePiece;
 #[cfg(feature = "json")]
-pub(crate) use normalizer::sound;
+pub(crate) use normalizer::growth;

@@ -148,7 +148,7 @@ impl SentencePiece {
     /// The ids of `text`.
     ///
     /// # Errors
-    /// [`SpmError::Text`] for gigabytes of text.
+    /// [`SpmError::Text`] for gigabytes of text, or if the file's rules make more than 32 bytes of each of its bytes.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, SpmError> {
         let mut ids = Vec::new();
         self.segment(text, &mut |_, id| ids.push(id))?;
@@ -166,7 +166,7 @@ impl SentencePiece {
         if text.len() > LONGEST_TEXT {
             return Err(SpmError::Text { limit: LONGEST_TEXT, found: text.len() });
         }
-        self.normalizer.normalize(text, &mut normalized);
+        self.normalizer.normalize(text, &mut normalized)?;
         if normalized.len() > LONGEST_TEXT {
             return Err(SpmError::Text { limit: LONGEST_TEXT, found: normalized.len() });
         }

@@ -4,6 +4,7 @@
 //! each position the longest rule wins; the whole is not normalised again.
 
 use super::error::SpmError;
+use crate::limits;
 use crate::trie::{ROOT, Trie};
 
 /// A space where pieces are cut.
@@ -52,8 +53,12 @@ impl Normalizer {
     }
 
     /// What is segmented, in `out`. Well-formed unless the rules are not.
-    pub(super) fn normalize(&self, text: &str, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// [`SpmError::Text`] if the rules make more of the text than any do.
+    pub(super) fn normalize(&self, text: &str, out: &mut Vec<u8>) -> Result<(), SpmError> {
         out.clear();
+        let limit = limits::normalized(text.len());
         let mut rest = text.as_bytes();
         if self.remove_extra_whitespaces {
             while !rest.is_empty()
@@ -63,7 +68,7 @@ impl Normalizer {
             }
         }
         if rest.is_empty() {
-            return;
+            return Ok(());
         }
         let space = if self.escape_whitespaces { SPACE.as_bytes() } else { b" " };
         if self.add_dummy_prefix && !self.whitespace_as_suffix {
@@ -87,6 +92,10 @@ impl Normalizer {
                     byte => out.push(byte),
                 }
             }
+            // One replacement is at most `LONGEST_REPLACEMENT` bytes beyond the limit.
+            if out.len() > limit {
+                return Err(SpmError::Text { limit, found: out.len() });
+            }
             if let Some(last) = written.last() {
                 after_space = self.remove_extra_whitespaces && *last == b' ';
             }
@@ -100,6 +109,7 @@ impl Normalizer {
         if self.add_dummy_prefix && self.whitespace_as_suffix {
             out.extend_from_slice(space);
         }
+        Ok(())
     }
 
     /// The length of the user-defined symbol that `text` begins with.
@@ -192,19 +202,21 @@ fn rules(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), SpmError> {
     Ok((units, replacements.to_vec()))
 }
 
-/// Whether every walk through precompiled rules stays inside of them, and every replacement is text: what a
-/// reader that does not look again relies on.
+/// The most bytes that precompiled rules make of one byte, rounded up; `None` unless every walk through them stays inside of
+/// them, and every replacement is text: what a reader that does not look again relies on.
 #[cfg(feature = "json")]
-pub(crate) fn sound(bytes: &[u8]) -> bool {
-    let Ok((units, replacements)) = rules(bytes) else { return false };
-    let Ok(replacements) = str::from_utf8(&replacements) else { return false };
-    let Some(&root) = units.first() else { return bytes.is_empty() };
+pub(crate) fn growth(bytes: &[u8]) -> Option<usize> {
+    let (units, replacements) = rules(bytes).ok()?;
+    let replacements = str::from_utf8(&replacements).ok()?;
+    let mut growth = 1;
+    let Some(&root) = units.first() else { return bytes.is_empty().then_some(growth) };
     let mut seen = vec![false; units.len()];
-    let mut open = vec![offset(root) as usize];
-    while let Some(children) = open.pop() {
+    // Breadth first: where several keys lead to the same node, the shortest one counts.
+    let mut open = std::collections::VecDeque::from([(offset(root) as usize, 1)]);
+    while let Some((children, depth)) = open.pop_front() {
         // All children of a node are in one block of 256 units.
         if children | 0xff >= units.len() {
-            return false;
+            return None;
         }
         if std::mem::replace(&mut seen[children], true) {
             continue;
@@ -217,13 +229,11 @@ pub(crate) fn sound(bytes: &[u8]) -> bool {
             let next = children ^ byte ^ offset(unit) as usize;
             if unit >> 8 & 1 == 1 {
                 let value = units.get(next).map(|unit| (unit & !(1 << 31)) as usize);
-                let inside = value.and_then(|value| replacements.get(value..));
-                if !inside.is_some_and(|rest| rest.contains('\0')) {
-                    return false;
-                }
+                let len = value.and_then(|value| replacements.get(value..)?.find('\0'))?;
+                growth = growth.max(len.div_ceil(depth));
             }
-            open.push(next);
+            open.push_back((next, depth + 1));
         }
     }
-    true
+    Some(growth)
 }

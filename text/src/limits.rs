@@ -1,0 +1,94 @@
+//! Limits of a checkpoint's files. A small file must not take gigabytes or minutes, so each limit is checked before the
+//! memory that it bounds is allocated. Each limit is well above what published checkpoints have.
+
+/// Bytes and JSON values of a file. Bytes alone do not bound memory: a value of a tree takes 32 bytes, and `0,` in the file
+/// takes two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) values: usize,
+}
+
+/// `config.json` and settings of audio, as the model's own reader: a classifier of twenty thousand labels has 2 MiB.
+pub(crate) const CONFIG: Size = Size { bytes: 2 << 20, values: 1 << 16 };
+
+/// `tokenizer_config.json`: an added token has seven values, and [`ADDED_TOKENS`] of them are allowed. Whisper has 1,600
+/// in 280 kB.
+pub(crate) const SETTINGS: Size = Size { bytes: 16 << 20, values: 1 << 19 };
+
+/// `vocab.json`: M2M100 has 128,000 entries in 4 MB.
+pub(crate) const VOCABULARY: Size = Size { bytes: 64 << 20, values: 1 << 20 };
+
+/// `tokenizer.json`: NLLB has 32 MB; a million pieces of three values each fit.
+#[cfg(feature = "json")]
+pub(crate) const TOKENIZER: Size = Size { bytes: 128 << 20, values: 1 << 22 };
+
+/// Lines of `vocab.txt` and `merges.txt`: LaBSE has 501,153.
+#[cfg(feature = "json")]
+pub(crate) const LINES: usize = 1 << 20;
+
+/// Bytes of a SentencePiece file: that of mT5 has 4 MB, that of XLM-V 18 MB.
+pub(crate) const MODEL_BYTES: u64 = 128 << 20;
+
+/// Bytes of a token's text. Every position of a text is compared with the longest token, and each id is decoded to that
+/// many bytes. The longest published ones are runs of 128 spaces, of two bytes each.
+pub(crate) const TOKEN_BYTES: usize = 1024;
+
+/// Tokens that a file adds to the vocabulary: NLLB adds 204, Whisper 1,600.
+pub(crate) const ADDED_TOKENS: usize = 1 << 16;
+
+/// Bytes of the texts of all added tokens of a `tokenizer.json`, after normalization: sixteen for each. The automaton that
+/// finds them takes about a hundred bytes for each.
+#[cfg(feature = "json")]
+pub(crate) const ADDED_BYTES: usize = 1 << 20;
+
+/// Ids of added tokens are below this. No table is indexed by them.
+pub(crate) const ADDED_ID: u32 = 1 << 24;
+
+/// Bytes that normalization may make of each byte of a text, over all stages. NFKC makes 11 of each byte of U+FDFA, and
+/// replacing its spaces by `▁` then makes 13.
+const GROWTH: usize = 32;
+
+/// Bytes that are added to the length of a text before it is multiplied, so that a prefix of a short text fits.
+const SHORT: usize = 8;
+
+/// The most bytes that normalization may make of a text of `bytes`.
+pub(crate) fn normalized(bytes: usize) -> usize {
+    bytes.saturating_add(SHORT).saturating_mul(GROWTH)
+}
+
+/// An upper bound on the number of values in a JSON text: one, and one for each `[`, `{` and `,` outside of texts. Each value
+/// of a list follows `[` or `,`, and each value of an object follows a key that follows `{` or `,`. Allocates nothing.
+pub(crate) fn values(text: &[u8]) -> usize {
+    let (mut count, mut inside, mut escaped) = (1, false, false);
+    for &byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if inside => escaped = true,
+            b'"' => inside = !inside,
+            b'[' | b'{' | b',' if !inside => count += 1,
+            _ => (),
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::values;
+
+    #[test]
+    fn counts_no_less_than_there_are() {
+        for (text, least, most) in [
+            ("", 0, 1),
+            ("1", 1, 1),
+            ("[1, 2, 3]", 4, 4),
+            (r#"{"a": 1, "b": [2, {"c": 3}]}"#, 6, 7),
+            (r#"{"[,{\"\\": "{,,[\\\"", "b": 2}"#, 3, 3),
+            (r#""\\", 1"#, 2, 2),
+        ] {
+            let found = values(text.as_bytes());
+            assert!((least..=most).contains(&found), "{text}: {found}");
+        }
+    }
+}
