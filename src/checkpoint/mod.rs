@@ -81,7 +81,7 @@ pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;
 
 /// Largest `config.json` and `generation_config.json` that is read: that of a classifier of twenty thousand labels.
-const MAX_CONFIG: u64 = 2 << 20;
+pub(crate) const MAX_CONFIG: u64 = 2 << 20;
 
 /// Largest `modules.json` that is read; a real one has a hundredth of it.
 const MAX_MODULES: u64 = 1 << 16;

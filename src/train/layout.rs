@@ -5,7 +5,7 @@ use super::frozen::is_frozen;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
 use crate::checkpoint::stored::{Place, places};
-use crate::checkpoint::{Checkpoint, Role};
+use crate::checkpoint::{Checkpoint, MAX_CONFIG, Role, read_text};
 use crate::config::{Config, Family};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -104,15 +104,16 @@ impl Layout {
     pub fn of_config(path: &Path) -> Result<Self, RunError> {
         let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
         let directory = file.parent().map(Path::to_owned).unwrap_or_default();
-        let text = fs::read_to_string(&file).map_err(about(&file))?;
+        // As the checkpoint's own reader has them: regular files of bounded size.
+        let missing = || about(&file)(std::io::ErrorKind::NotFound.into());
+        let text = read_text(&file, MAX_CONFIG)?.ok_or_else(missing)?;
         let in_file = |error| crate::checkpoint::CheckpointError::Config {
             file: file.display().to_string(),
             error,
         };
         let mut config = Config::from_hugging_face(&text).map_err(in_file)?;
         let generation = directory.join("generation_config.json");
-        if generation.exists() {
-            let text = fs::read_to_string(&generation).map_err(about(&generation))?;
+        if let Some(text) = read_text(&generation, MAX_CONFIG)? {
             config.set_generation_config(&text).map_err(in_file)?;
         }
         let mut tensors: Vec<Tensor> = Vec::new();

@@ -1,6 +1,6 @@
 //! Corpora, first weights, rates, and which parameters decay.
 
-use super::runs::{corpus, options};
+use super::runs::{Folder, corpus, options};
 use super::support::{goldens, limits};
 use simdformer::Features;
 use simdformer::checkpoint::{Affine, LayerPart, Role};
@@ -285,6 +285,46 @@ fn whisper_begins_with_its_sinusoids() {
         assert!((0.4..0.6).contains(&deviation), "{deviation}");
         let bias = trainer.parameter(Role::Convolution(index, Affine::Bias)).expect("a bias");
         assert!(bias.iter().all(|&x| x == 0.0));
+    }
+}
+
+/// A pipe is not opened, because opening it waits for a writer.
+#[cfg(unix)]
+#[test]
+fn a_configuration_is_a_small_regular_file() {
+    let text = std::fs::read_to_string("models/fr-en/config.json").expect("a configuration");
+    for (name, what, message) in [
+        ("config.json", "pipe", "config.json: not a regular file"),
+        ("generation_config.json", "pipe", "generation_config.json: not a regular file"),
+        ("config.json", "large", "config.json: larger than 2097152 bytes"),
+        ("generation_config.json", "large", "generation_config.json: larger than 2097152 bytes"),
+        ("config.json", "none", "config.json"),
+    ] {
+        let folder = Folder::new("configuration");
+        let path = folder.path().join(name);
+        if name != "config.json" {
+            std::fs::write(folder.path().join("config.json"), &text).expect("a file");
+        }
+        match what {
+            "pipe" => {
+                let made = std::process::Command::new("mkfifo").arg(&path).status();
+                assert!(made.expect("mkfifo").success());
+            }
+            "large" => {
+                let file = std::fs::File::create(&path).expect("a file");
+                file.set_len((2 << 20) + 1).expect("a length");
+            }
+            _ => (),
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let place = folder.path().to_owned();
+        std::thread::spawn(move || {
+            let error = Layout::of_config(&place).map(drop).map_err(|error| error.to_string());
+            let _ = sender.send(error);
+        });
+        let read = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        let error = read.expect("an answer").expect_err(what);
+        assert!(error.contains(message), "{what}: {error}");
     }
 }
 
