@@ -5,12 +5,13 @@ use crate::refusals::{Seen, has_enough, said};
 use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
+use simdformer::kernels::screen::Screen;
 use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
-    Ancestry, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue, Heads, HeadsMut,
-    Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, attention,
-    attention_cached, attention_scratch, attention_step, gemm,
+    Ancestry, AttentionOptions, ByteMatrix, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
+    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Storage,
+    attention, attention_cached, attention_scratch, attention_step, gemm,
 };
 
 #[test]
@@ -32,6 +33,39 @@ fn wrong_operands_of_kernels_are_errors() {
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 8, 6).expect("a length")];
     let short = said(PackedMatrix::pack(isa, matrix(8, 6), &mut [0.0; 3]));
     seen.check("no room to pack", short, &["packed", "has 3"]);
+    // A buffer of another length was packed for another set, another storage or another shape.
+    let floats = buffer.len();
+    for found in [floats - 1, floats + 1, 2 * floats] {
+        let what = format!("{found} packed floats");
+        let (expected, found) = (format!("takes {floats} floats"), vec![0.0; found]);
+        let other = said(PackedMatrix::from_packed(isa, 8, 6, &found));
+        seen.check(&what, other, &[&expected, &format!("has {}", found.len())]);
+    }
+    let whole = PackedMatrix::len(isa, 8, 6).expect("a length");
+    let half = said(PackedMatrix::from_packed_as(isa, Storage::F16, 8, 6, &buffer));
+    seen.check(
+        "f32 read as f16",
+        half,
+        &[&format!("takes {}", whole / 2), &format!("has {whole}")],
+    );
+    let mut longer = vec![0.0; floats + 5];
+    PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("room to pack may be left");
+    let words = ByteMatrix::len(8, 6).expect("a length");
+    let other = said(ByteMatrix::from_quantised(8, 6, &vec![0.0; words + 1]));
+    seen.check(
+        "too many words",
+        other,
+        &[&format!("takes {words}"), &format!("has {}", words + 1)],
+    );
+    let mut longer = vec![0.0; words + 5];
+    ByteMatrix::quantise(isa, matrix(8, 6), &mut longer).expect("room to round may be left");
+    let bytes = Screen::len(8, 6).expect("a length");
+    let other = said(Screen::from_built(8, 6, &vec![0.0; bytes + 1]));
+    seen.check(
+        "a longer screen",
+        other,
+        &[&format!("needs {bytes}"), &format!("found {}", bytes + 1)],
+    );
     let columns = said(PackedMatrix::pack_block(isa, matrix(8, 4), (8, 6), 3, &mut buffer));
     seen.check("columns that do not fit", columns, &["(8, 7)", "(8, 6)"]);
     seen.check(

@@ -127,6 +127,8 @@ fn foreign(isa: Isa, case: &Case) {
     let short = &words[..length.saturating_sub(usize::from(case.cut))];
     let fits = ByteMatrix::from_quantised(depth, columns, short).is_ok();
     assert_eq!(fits, short.len() == length);
+    let longer = [&words[..], &[0.0]].concat();
+    assert!(ByteMatrix::from_quantised(depth, columns, &longer).is_err());
     let weight = ByteMatrix::from_quantised(depth, columns, &words).expect("that length");
     let x: Vec<f32> = (0..rows * depth).map(|_| rng.value(case.values[0])).collect();
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");

@@ -202,6 +202,8 @@ fn foreign(isa: Isa, storage: Storage, case: &Case) {
     let short = &words[..length.saturating_sub(usize::from(case.cut))];
     let fits = PackedMatrix::from_packed_as(isa, storage, depth, columns, short).is_ok();
     assert_eq!(fits, short.len() == length);
+    let longer = [&words[..], &[0.0]].concat();
+    assert!(PackedMatrix::from_packed_as(isa, storage, depth, columns, &longer).is_err());
     let weight = PackedMatrix::from_packed_as(isa, storage, depth, columns, &words);
     let x: Vec<f32> = (0..rows * depth).map(|_| rng.value(case.values[0])).collect();
     let x = Matrix::new(&x, rows, depth).expect("a dense matrix");

@@ -603,6 +603,11 @@ fn every_error_is_reached_and_nothing_is_written() {
     let found = ByteMatrix::quantise_block(isa, matrix(5, 1), (5, 7), 0, &mut short);
     assert_eq!(found, Err(wanted));
     assert!(poison(&short));
+    let mut more = vec![POISON; need + 1];
+    let long = GemmError::PackedLength { expected: need, found: need + 1 };
+    assert_eq!(ByteMatrix::from_quantised(5, 7, &more).err(), Some(long));
+    ByteMatrix::quantise(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
+    assert!(poison(&more[need..]));
     let mut room = vec![POISON; need];
     for (block, first, found) in [
         (matrix(4, 2), 0, (4, 2)),

@@ -60,6 +60,13 @@ fn every_error_is_reached_and_nothing_is_written() {
         assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &less).err(), Some(wanted));
         assert_eq!(PackedMatrix::pack_block(isa, matrix(5, 1), (5, 7), 0, &mut less), Err(wanted));
         assert!(less.iter().all(|x| x.to_bits() == POISON.to_bits()));
+        // What is read back has exactly this length: a longer buffer was packed for another set or shape.
+        let wanted = GemmError::PackedLength { expected: need, found: need + 1 };
+        let more = vec![POISON; need + 1];
+        assert_eq!(PackedMatrix::from_packed(isa, 5, 7, &more).err(), Some(wanted));
+        let mut more = vec![POISON; need + 1];
+        PackedMatrix::pack(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
+        assert_eq!(more[need].to_bits(), POISON.to_bits());
         let mut room = vec![POISON; need];
         for (block, first, found) in [
             (matrix(4, 2), 0, (4, 2)),

@@ -68,6 +68,11 @@ fn wrong_calls_are_errors_and_write_nothing() {
     expect(Screen::build(&weight, &mut short).map(drop), error);
     assert!(short.iter().all(|x| x.to_bits() == POISON.to_bits()));
     expect(Screen::from_built(depth, columns, &short).map(drop), error);
+    let mut more = vec![POISON; floats + 1];
+    let error = length("screen", floats, floats + 1);
+    expect(Screen::from_built(depth, columns, &more).map(drop), error);
+    Screen::build(&weight, &mut more).expect("the buffer may be longer");
+    assert_eq!(more[floats].to_bits(), POISON.to_bits());
 
     let deep = (1 << 16) + 1;
     let error = ScreenError::TooDeep { expected_at_most: 1 << 16, found: deep };

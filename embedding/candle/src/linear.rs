@@ -12,6 +12,7 @@ use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 };
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 const OP: &str = "linear";
@@ -45,9 +46,9 @@ pub struct SimdLinear {
     isa: Isa,
     inputs: usize,
     outputs: usize,
-    /// The packed matrix from `start` on, where a cache line begins.
+    /// The packed matrix at `range`, which begins with a cache line.
     packed: Arc<Vec<f32>>,
-    start: usize,
+    range: Range<usize>,
     bias: Option<Vec<f32>>,
     activation: Activation,
     threads: Threads,
@@ -95,7 +96,6 @@ impl SimdLinear {
         let floats = PackedMatrix::len(isa, inputs, outputs).map_err(Error::wrap)?;
         let mut packed = vec![0.0; room(floats)];
         let range = aligned(packed.as_ptr(), floats);
-        let start = range.start;
         let mut whole = parts.iter().any(|(_, bias)| bias.is_some()).then(|| vec![0.0; outputs]);
         let mut column = 0;
         for (weight, bias) in parts {
@@ -119,7 +119,7 @@ impl SimdLinear {
         }
         let (activation, threads) = (Activation::Identity, Threads::default());
         let packed = Arc::new(packed);
-        Ok(Self { isa, inputs, outputs, packed, start, bias: whole, activation, threads })
+        Ok(Self { isa, inputs, outputs, packed, range, bias: whole, activation, threads })
     }
 
     /// Packs the weights of a candle layer, which can be dropped then.
@@ -155,7 +155,7 @@ impl SimdLinear {
     /// # Errors
     /// `a` has other columns than the layer has inputs, or `out` another shape.
     pub fn multiply(&self, a: Matrix<'_>, out: MatrixMut<'_>) -> Result<()> {
-        let packed = self.packed.get(self.start..).unwrap_or(&[]);
+        let packed = self.packed.get(self.range.clone()).unwrap_or(&[]);
         let weight = PackedMatrix::from_packed(self.isa, self.inputs, self.outputs, packed);
         let bias = self.bias.as_deref();
         let epilogue = Epilogue { bias, activation: self.activation, ..Epilogue::default() };

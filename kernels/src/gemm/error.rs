@@ -42,7 +42,8 @@ pub enum GemmError {
         /// Rows and columns of the residual.
         found: (usize, usize),
     },
-    /// The buffer for the packed matrix is too short.
+    /// The buffer for the packed matrix is too short to pack into; or packed floats that are read back are
+    /// not exactly as many as the matrix takes.
     PackedLength {
         /// Floats that the packed matrix takes.
         expected: usize,

@@ -139,8 +139,10 @@ impl<'a> PackedMatrix<'a> {
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
         let (depth, columns) = (weight.rows(), weight.columns());
+        let floats = Self::len(isa, depth, columns)?;
         Self::pack_block_with(isa, weight, (depth, columns), 0, buffer, parallelism)?;
-        Self::from_packed(isa, depth, columns, buffer)
+        // The buffer may be longer; it was checked to have this many.
+        Self::from_packed(isa, depth, columns, buffer.get(..floats).unwrap_or(&[]))
     }
 
     /// Packs `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth,
@@ -243,11 +245,15 @@ impl<'a> PackedMatrix<'a> {
     }
 
     /// A matrix that was packed before, by [`PackedMatrix::pack`] or [`PackedMatrix::pack_block`] on the
-    /// same instruction set, or read back from where such floats were kept. Floats that were packed
-    /// otherwise are another matrix, no more. See [`PackedMatrix`] for how to own one.
+    /// same instruction set, or read back from where such floats were kept. See [`PackedMatrix`] for how to
+    /// own one.
+    ///
+    /// `data` has exactly [`PackedMatrix::len`] floats: another length means another instruction set,
+    /// another storage or another shape. Floats of that length that were packed otherwise cannot be told
+    /// apart, and are another matrix.
     ///
     /// # Errors
-    /// `data` is shorter than [`PackedMatrix::len`].
+    /// The length of `data` is not [`PackedMatrix::len`].
     pub fn from_packed(
         isa: Isa,
         depth: usize,
@@ -261,7 +267,7 @@ impl<'a> PackedMatrix<'a> {
     /// [`PackedMatrix::pack_block_as`].
     ///
     /// # Errors
-    /// `data` is shorter than [`PackedMatrix::len_as`].
+    /// The length of `data` is not [`PackedMatrix::len_as`].
     pub fn from_packed_as(
         isa: Isa,
         storage: Storage,
@@ -270,10 +276,10 @@ impl<'a> PackedMatrix<'a> {
         data: &'a [f32],
     ) -> Result<Self, GemmError> {
         let expected = Self::len_as(isa, storage, depth, columns)?;
-        match data.get(..expected) {
-            Some(data) => Ok(Self { data, depth, columns, isa, storage }),
-            None => Err(GemmError::PackedLength { expected, found: data.len() }),
+        if data.len() != expected {
+            return Err(GemmError::PackedLength { expected, found: data.len() });
         }
+        Ok(Self { data, depth, columns, isa, storage })
     }
 
     /// Rows of the matrix: the length of a sum.

@@ -503,7 +503,8 @@ mod tests {
         let a: Vec<f32> = (0..MAX_ROWS * depth).map(value).collect();
         let epilogue = Epilogue::default();
         for isa in Isa::available() {
-            let mut data = vec![0.0; 32 * depth * columns];
+            let words = PackedMatrix::len_as(isa, Storage::F16, depth, columns).expect("small");
+            let mut data = vec![0.0; words];
             let block = Matrix::new(&w, depth, columns).expect("W");
             let (shape, serial) = ((depth, columns), Parallelism::Serial);
             PackedMatrix::pack_block_as(isa, Storage::F16, block, shape, 0, &mut data, serial)

@@ -76,19 +76,19 @@ impl<'a> Screen<'a> {
         for (index, panel) in data.chunks_exact_mut(panel_words(depth)).enumerate() {
             weight.isa().run(Build { weight, first: index * PANEL, panel });
         }
-        Self::from_built(depth, columns, buffer)
+        Self::from_built(depth, columns, data)
     }
 
     /// A screen that was built before.
     ///
     /// # Errors
-    /// As [`Screen::build`].
+    /// As [`Screen::len`]; `data` has another length than that.
     pub fn from_built(depth: usize, columns: usize, data: &'a [f32]) -> Result<Self, ScreenError> {
         let expected = Self::len(depth, columns)?;
-        match data.get(..expected) {
-            Some(data) => Ok(Self { data, depth, columns }),
-            None => Err(ScreenError::Length { buffer: "screen", expected, found: data.len() }),
+        if data.len() != expected {
+            return Err(ScreenError::Length { buffer: "screen", expected, found: data.len() });
         }
+        Ok(Self { data, depth, columns })
     }
 
     /// Whether bytes are multiplied so much faster than floats on `isa` that a screen pays: most with VNNI

@@ -15,7 +15,8 @@ pub enum ScreenError {
     },
     /// `depth * columns` overflows, or a column does not fit `u32`.
     TooLarge,
-    /// The buffer for the screen, or the scratch, is too short.
+    /// The buffer for the screen, or the scratch, is too short; or a screen that was built before has
+    /// another length.
     Length {
         /// `"screen"` or `"scratch"`.
         buffer: &'static str,

@@ -67,8 +67,10 @@ impl<'a> ByteMatrix<'a> {
         buffer: &'a mut [f32],
     ) -> Result<Self, GemmError> {
         let (depth, columns) = (weight.rows(), weight.columns());
+        let words = Self::len(depth, columns)?;
         Self::quantise_block(isa, weight, (depth, columns), 0, buffer)?;
-        Self::from_quantised(depth, columns, buffer)
+        // The buffer may be longer; it was checked to have this many.
+        Self::from_quantised(depth, columns, buffer.get(..words).unwrap_or(&[]))
     }
 
     /// Rounds `block`, `[depth, n]`, as columns `first..first + n` of a matrix of `shape = (depth, columns)`
@@ -126,17 +128,17 @@ impl<'a> ByteMatrix<'a> {
     /// A matrix that was rounded before, on any instruction set, or read back from where its words were kept.
     ///
     /// # Errors
-    /// As [`ByteMatrix::len`]; `data` is shorter than that.
+    /// As [`ByteMatrix::len`]; `data` has another length than that.
     pub fn from_quantised(
         depth: usize,
         columns: usize,
         data: &'a [f32],
     ) -> Result<Self, GemmError> {
         let expected = Self::len(depth, columns)?;
-        match data.get(..expected) {
-            Some(data) => Ok(Self { data, depth, columns }),
-            None => Err(GemmError::PackedLength { expected, found: data.len() }),
+        if data.len() != expected {
+            return Err(GemmError::PackedLength { expected, found: data.len() });
         }
+        Ok(Self { data, depth, columns })
     }
 
     /// Rows of the matrix: the length of a sum.
