@@ -44,6 +44,8 @@ mod features;
 mod first_hour;
 mod forms;
 mod generate;
+#[cfg(target_os = "linux")]
+mod giant_files;
 mod golden_bits;
 mod golden_gradients;
 mod golden_models;

@@ -185,10 +185,18 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
 /// The `header` bytes after the length; of one with a zero in it, which is no JSON, not much more than up to there.
 fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointError> {
     const BLOCK: usize = 1 << 20;
-    let mut text = Vec::with_capacity(header);
+    // It grows with what was read: a header may claim a length of which the file has nothing but holes.
+    let mut text: Vec<u8> = Vec::new();
     while text.len() < header {
         let start = text.len();
-        text.resize(header.min(start + BLOCK), 0);
+        let end = header.min(start + BLOCK);
+        if text.try_reserve(end - start).is_err() {
+            return Err(CheckpointError::OutOfMemory {
+                what: source.name().to_owned(),
+                bytes: end,
+            });
+        }
+        text.resize(end, 0);
         source.read_at(LENGTH + start as u64, &mut text[start..])?;
         if text[start..].contains(&0) {
             break;

@@ -307,6 +307,13 @@ pub enum CheckpointError {
         /// The rows there are.
         available: usize,
     },
+    /// The system does not give the memory for a tensor or for the header of a file.
+    OutOfMemory {
+        /// The tensor, or the file.
+        what: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// The destination is not as long as the view.
     WrongLength {
         /// The tensor.
@@ -497,6 +504,9 @@ impl fmt::Display for CheckpointError {
                     "{tensor}: rows {}..{} asked for, there are {available}",
                     rows.start, rows.end
                 )
+            }
+            Self::OutOfMemory { what, bytes } => {
+                write!(f, "{what}: the system does not give {bytes} bytes")
             }
             Self::WrongLength { tensor, expected, found } => {
                 write!(f, "{tensor}: the destination must have {expected} elements, found {found}")

@@ -6,6 +6,7 @@ use core::ops::Range;
 use super::CheckpointError;
 use super::container::Stored;
 use super::file::Source;
+use crate::memory::zeros;
 
 /// How the numbers are stored: in the types of safetensors that weights are read from, least significant byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,9 +194,13 @@ impl<'a> TensorView<'a> {
     /// All elements of the view, row-major, in a new vector.
     ///
     /// # Errors
-    /// As [`Self::read_into`].
+    /// As [`Self::read_into`]; the system does [not give](CheckpointError::OutOfMemory) the memory, as for a tensor of
+    /// terabytes in a file with holes.
     pub fn to_vec(&self) -> Result<Vec<f32>, CheckpointError> {
-        let mut out = vec![0.0; self.len()];
+        let mut out = zeros(self.len()).map_err(|_| CheckpointError::OutOfMemory {
+            what: self.name.to_owned(),
+            bytes: self.len().saturating_mul(size_of::<f32>()),
+        })?;
         self.read_into(&mut out)?;
         Ok(out)
     }

@@ -36,6 +36,11 @@ impl Dense {
             let (tensor, expected) = (name.to_owned(), vec![0, 0]);
             return Err(HeadError::Shape { tensor, expected, found: shape });
         };
+        if inputs == 0 {
+            // No number of it is in the file, so that it may claim any number of rows.
+            let (tensor, expected) = (name.to_owned(), vec![outputs, 1]);
+            return Err(HeadError::Shape { tensor, expected, found: shape });
+        }
         let bias = match bias {
             Some((found, _)) if found != [outputs] => {
                 let tensor = format!("the bias of {name}");

@@ -64,8 +64,7 @@ impl<'a> Buffer<'a> {
             return Ok(Self::Pages { memory, floats });
         }
         let padded = floats.checked_add(LINE - 1).ok_or_else(refused)?;
-        // Zeros from the system are not touched, and a refusal is not the end of the process.
-        let memory = bytemuck::try_zeroed_vec::<f32>(padded).map_err(|()| refused())?;
+        let memory = zeros(padded).map_err(|_| refused())?;
         // `align_offset` may decline to answer; then the buffer is only slower.
         let start = memory.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
         Ok(Self::Owned { memory, start, floats })
@@ -104,6 +103,13 @@ impl fmt::Debug for Buffer<'_> {
         };
         write!(f, "{} floats, {owner}", self.floats().len())
     }
+}
+
+/// A vector of `floats` zeros. The system gives pages of zeros, which take memory when they are written to; if it refuses,
+/// that is an error and not the end of the process.
+pub(crate) fn zeros(floats: usize) -> Result<Vec<f32>, MemoryError> {
+    let bytes = floats.saturating_mul(size_of::<f32>());
+    bytemuck::try_zeroed_vec(floats).map_err(|()| MemoryError::OutOfMemory { bytes })
 }
 
 /// Disjoint parts of the planned memory.

@@ -6,7 +6,7 @@ mod cache;
 mod error;
 mod table;
 
-pub(crate) use arena::{Buffer, Planner, bytes, bytes_mut, cut, words, words_mut};
+pub(crate) use arena::{Buffer, Planner, bytes, bytes_mut, cut, words, words_mut, zeros};
 pub(crate) use cache::{Caches, CachesShape};
 pub(crate) use error::MemoryError;
 pub(crate) use table::ByteTable;

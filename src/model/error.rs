@@ -54,7 +54,7 @@ pub enum ModelError {
     },
     /// The weights do not fit the address space.
     TooLarge,
-    /// The system does not give the memory for the packed weights.
+    /// The system does not give the memory for the packed weights, or for what is read or written at a time.
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
@@ -81,7 +81,7 @@ impl fmt::Display for ModelError {
             }
             Self::TooLarge => f.write_str("the weights do not fit the address space"),
             Self::OutOfMemory { bytes } => {
-                write!(f, "the system does not give {bytes} bytes for the packed weights")
+                write!(f, "the system does not give {bytes} bytes for the weights")
             }
         }
     }

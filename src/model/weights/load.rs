@@ -4,6 +4,7 @@ use super::form::Panels;
 use super::layout::Table;
 use super::parameter::{Parameter, Place};
 use crate::checkpoint::{Checkpoint, Role, TensorView};
+use crate::memory::zeros;
 use crate::model::error::ModelError;
 use crate::model::progress::{Loading, OnLoading};
 use core::ops::{ControlFlow, Range};
@@ -20,7 +21,7 @@ pub(crate) fn staged(parameters: &[Parameter]) -> usize {
     let rows = parameters.iter().map(|parameter| match (&parameter.place, &parameter.shape[..]) {
         (Place::Columns { .. }, &[rows, ref of_row @ ..]) => {
             let columns = of_row.iter().product::<usize>();
-            rows.min(ROWS_PER_READ) * columns + spare(&parameter.shape)
+            rows.min(ROWS_PER_READ).saturating_mul(columns).saturating_add(spare(&parameter.shape))
         }
         _ => 0,
     });
@@ -85,7 +86,7 @@ pub(crate) fn load(
         }
     };
     // A few rows of the tensor that is being stored.
-    let mut block = Vec::with_capacity(staged(parameters));
+    let mut block = zeros(staged(parameters))?;
     for parameter in parameters {
         let tensor = tensor_of(checkpoint, parameter)?;
         match (&parameter.place, tensor) {
@@ -104,9 +105,9 @@ pub(crate) fn load(
                 for rows in blocks(&tensor, ROWS_PER_READ) {
                     let start = rows.start;
                     let rows = tensor.rows(rows)?;
-                    block.resize(rows.len() + spare(&parameter.shape), 0.0);
+                    let block = &mut block[..rows.len() + spare(&parameter.shape)];
                     rows.read_into(&mut block[..rows.len()])?;
-                    pack(matrix, isa, &parameter.shape, &mut block, first + start, memory)?;
+                    pack(matrix, isa, &parameter.shape, block, first + start, memory)?;
                     progress(&rows)?;
                 }
             }
@@ -147,6 +148,20 @@ fn blocks(tensor: &TensorView<'_>, most: usize) -> impl Iterator<Item = Range<us
 /// Writes a tensor: what for, its shape, and where to, which holds zeros.
 pub(crate) type Fill<'f> = dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), ModelError> + 'f;
 
+/// Floats of the memory in which a tensor is written that is stored in another form than its shape.
+fn written(parameter: &Parameter) -> usize {
+    match parameter.place {
+        Place::Rows { skip: 0, .. } | Place::Screen(_) | Place::Shared(_) => {
+            spare(&parameter.shape)
+        }
+        Place::Rows { .. } | Place::Columns { .. } => {
+            let shape = parameter.shape.iter();
+            let floats = shape.fold(1usize, |floats, &size| floats.saturating_mul(size));
+            floats.saturating_add(spare(&parameter.shape))
+        }
+    }
+}
+
 /// Fills `memory`, which holds zeros, with what `fill` writes. It is asked for each tensor once, but for those that are
 /// tied to another; `tied` is the table that is the output's matrix too.
 pub(crate) fn fill(
@@ -156,14 +171,21 @@ pub(crate) fn fill(
     tied: Option<&Table>,
     memory: &mut [f32],
 ) -> Result<(), ModelError> {
-    // A tensor whose form in memory is not that of its shape.
-    let mut whole = Vec::new();
-    for Parameter { role, shape, place, .. } in parameters {
-        let mut staged = |whole: &mut Vec<f32>| {
-            whole.clear();
-            whole.resize(shape.iter().product(), 0.0);
-            fill(*role, shape, whole)?;
-            finite(*role, whole)
+    // A tensor whose form in memory is not that of its shape. Memory for the largest is there before the first is
+    // written.
+    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == Role::Output;
+    let own = parameters.iter().filter(|parameter| !is_tied(parameter));
+    let mut whole = zeros(own.map(written).max().unwrap_or(0))?;
+    // Numbers of it that may not be zero.
+    let mut used = 0;
+    for parameter in parameters {
+        let Parameter { role, shape, place, .. } = parameter;
+        let len = written(parameter) - spare(shape);
+        let mut staged = |whole: &mut [f32]| {
+            whole[..used.min(len)].fill(0.0);
+            used = used.max(len + spare(shape));
+            fill(*role, shape, &mut whole[..len])?;
+            finite(*role, &whole[..len])
         };
         match (place, tied) {
             (Place::Rows { range, skip: 0 }, _) => {
@@ -174,15 +196,14 @@ pub(crate) fn fill(
             (Place::Rows { range, skip }, _) => {
                 staged(&mut whole)?;
                 let columns: usize = shape.iter().skip(1).product();
-                memory[range.clone()].copy_from_slice(&whole[skip * columns..]);
+                memory[range.clone()].copy_from_slice(&whole[skip * columns..len]);
             }
             (Place::Columns { matrix, .. }, Some(table)) if *role == Role::Output => {
                 matrix.fill_from(isa, table.range.clone(), memory)?;
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
-                whole.resize(whole.len() + spare(shape), 0.0);
-                pack(matrix, isa, shape, &mut whole, *first, memory)?;
+                pack(matrix, isa, shape, &mut whole[..len + spare(shape)], *first, memory)?;
             }
             (Place::Screen(screen), _) => screen.fill(isa, memory)?,
             (Place::Shared(_), _) => {}

@@ -72,7 +72,7 @@ pub(crate) fn needed(
 ) -> Result<Needed, ModelError> {
     let config = checkpoint.config();
     let Placed { parameters, floats, .. } = layout::place(config, isa, chosen(checkpoint, forms)?)?;
-    let staged = load::staged(&parameters) * size_of::<f32>();
+    let staged = load::staged(&parameters).saturating_mul(size_of::<f32>());
     Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
 }
 
