@@ -95,7 +95,9 @@
 //! | `session/` | from limits to bytes; the pure step; the decoding loop |
 //! | `train/` | with the feature `train`: loss, backward pass, updates, on planned memory |
 
+mod atomic_file;
 pub mod checkpoint;
+mod checksum;
 pub mod config;
 mod error;
 mod features;

@@ -19,14 +19,40 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     short
 }
 
+/// At most `most` characters of `text` in quotation marks, as a literal of Rust writes them: every character that a
+/// terminal would obey, or that is not seen, is escaped once.
+pub(crate) fn quoted(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    format!("{short:?}")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{quoted, shown};
 
     #[test]
     fn what_a_terminal_would_obey_is_written_out() {
         assert_eq!(shown("modèle.名前", 400), "modèle.名前");
         assert_eq!(shown("a\u{1b}[31mb\u{202e}c\0", 400), "a\\u{1b}[31mb\\u{202e}c\\u{0}");
         assert_eq!(shown("abcdef", 3), "abc...");
+    }
+
+    #[test]
+    fn what_is_quoted_is_escaped_once() {
+        assert_eq!(quoted("modèle.名前", 400), "\"modèle.名前\"");
+        assert_eq!(
+            quoted("a\u{1b}[31mb\u{202e}\"c\\\0\n", 400),
+            r#""a\u{1b}[31mb\u{202e}\"c\\\0\n""#
+        );
+        assert_eq!(
+            (quoted("abcdef", 3), quoted("abc", 3)),
+            ("\"abc...\"".to_owned(), "\"abc\"".to_owned())
+        );
+        for hidden in ['\u{200b}', '\u{200f}', '\u{2066}', '\u{feff}', '\u{7f}', '\u{9b}'] {
+            assert!(quoted(&hidden.to_string(), 9).is_ascii(), "{:x}", u32::from(hidden));
+        }
     }
 }

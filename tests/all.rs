@@ -58,6 +58,7 @@ mod hypotheses;
 mod loading;
 mod misuses;
 mod navigate;
+mod packed_files;
 mod parameters;
 #[cfg(unix)]
 mod plan;

@@ -1,6 +1,7 @@
 //! In which form the matrices of a model are stored: the caller's choice, by name and by layer.
 
 use crate::network::Role;
+use crate::shown::quoted;
 use core::fmt;
 use core::str::FromStr;
 
@@ -213,19 +214,19 @@ impl fmt::Display for FormsError {
             Self::UnknownForm { found } => {
                 write!(f, "a form of weights must be {STORED}")?;
                 WeightForm::ALL.iter().try_for_each(|form| write!(f, ", {form}"))?;
-                write!(f, ", found {:?}", crate::shown::shown(found, SHOWN))
+                write!(f, ", found {}", quoted(found, SHOWN))
             }
             Self::Path { found } => write!(
                 f,
                 "an exception must be a path of a matrix, an equals sign and a form, as \
-                 decoder.layers.*.feed_forward.outer=int8x16, found {:?}",
-                crate::shown::shown(found, SHOWN)
+                 decoder.layers.*.feed_forward.outer=int8x16, found {}",
+                quoted(found, SHOWN)
             ),
             Self::Useless { found } => {
                 write!(
                     f,
-                    "the exception for {:?} names no matrix of this model",
-                    crate::shown::shown(found, SHOWN)
+                    "the exception for {} names no matrix of this model",
+                    quoted(found, SHOWN)
                 )
             }
             Self::Shared { first, second } => write!(

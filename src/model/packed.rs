@@ -1,30 +1,40 @@
 //! Weights as they lie in memory, in a file: what was packed once is read back as fast as the disk gives it.
 //!
-//! A file begins with a line of fixed length that tells how long its header is; then the header, lines of text; then
-//! the memory of the model, little-endian words. The header says for which instruction set and in which forms the weights
-//! were packed, and repeats the table of parameters: a file is taken only if this crate, with the configuration at hand,
-//! would lay out the same table. There is no checksum, as there is none in safetensors: reading one would take as
-//! long as reading the file.
+//! A file of format 2 is
+//!
+//! 1. a line of fixed length: the number of the format, the length of the header in bytes, and its checksum;
+//! 2. the header, lines of text: the checksum of the weights, the instruction set and the forms that they were packed
+//!    for, and the table of parameters. A file is taken only if this crate, with the configuration at hand, would lay
+//!    out the same table;
+//! 3. the memory of the model, little-endian words.
+//!
+//! A reader verifies the weights piece by piece, while each piece is still in the cache that the system has just copied
+//! it to, which takes less time than the copy.
 
 use super::error::ModelError;
 use super::forms::WeightForm;
-use super::packed_error::{MAGIC, PackedError};
-use super::weights::{Chosen, Parameter, Weights};
+use super::packed_error::{FORMAT, MAGIC, PackedError};
+use super::weights::{Chosen, FiniteCheck, NotFinite, Parameter, Planned, Weights};
 use super::{Model, choice};
+use crate::atomic_file;
 use crate::checkpoint::Role;
+use crate::checksum::Checksum;
 use crate::config::{Config, Ties};
 use crate::memory::{bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Digits of the header's length, and a line's end.
+/// Digits of the header's length.
 const DIGITS: usize = 8;
 
-/// Bytes before the header.
-const PREAMBLE: usize = MAGIC.len() + DIGITS + 1;
+/// Digits of a checksum.
+const HEX: usize = 16;
+
+/// Bytes of the first line.
+const FIRST_LINE: usize = MAGIC.len() + DIGITS + 1 + HEX + 1;
 
 /// A table of a few hundred layers is a fraction of this.
 const MAX_HEADER: usize = 1 << 24;
@@ -32,54 +42,57 @@ const MAX_HEADER: usize = 1 << 24;
 /// The header ends on a multiple of this.
 const ALIGNED: usize = 64;
 
+/// Words that are read and verified at a time: 256 KiB, which stays in the cache of a core between the two.
+const PIECE: usize = 1 << 16;
+
 impl Model {
-    /// Writes the packed weights to a file, beside its place and then renamed: what was there stays there until the
-    /// whole is.
+    /// Writes the packed weights to a file. Whoever opens `path` at any time finds what was there before or the whole new
+    /// file: it is written under a name of its own in the same directory, brought to the disk and renamed.
+    /// Several processes may save to one path; the last one wins. A process that is killed leaves a file
+    /// `.simdformer-*.part` there, which may be deleted.
     ///
     /// The file is for this instruction set, this version of the crate and a [`Config`] that comes from elsewhere; it
     /// takes the place of the checkpoint's weights, whose `config.json` stays what it is.
     ///
     /// # Errors
-    /// The file cannot be [written](PackedError::File).
+    /// The file cannot be [written](PackedError::File); a weight is [not finite](PackedError::NotFinite), as after
+    /// training that diverged, so that [`Model::open_packed`] would refuse it.
     pub fn save_packed(&self, path: impl AsRef<Path>) -> Result<(), ModelError> {
         let path = path.as_ref();
-        let mut beside = PathBuf::from(path).into_os_string();
-        beside.push(".part");
-        let written = self.write_packed(Path::new(&beside));
-        let written = written.and_then(|()| std::fs::rename(&beside, path));
-        written.map_err(|error| {
-            // Whether it is there or not, the error is the one to be told.
-            let _ = std::fs::remove_file(&beside);
-            PackedError::File { file: path.display().to_string(), error }.into()
-        })
-    }
-
-    fn write_packed(&self, path: &Path) -> io::Result<()> {
-        let mut header = header(self.isa(), &self.weights, &self.config);
-        let end = (PREAMBLE + header.len() + 1).next_multiple_of(ALIGNED);
-        header.extend(core::iter::repeat_n(' ', end - 1 - PREAMBLE - header.len()));
-        header.push('\n');
-        let mut file = File::create(path)?;
-        writeln!(file, "{MAGIC}{:0DIGITS$}", header.len())?;
-        file.write_all(header.as_bytes())?;
-        if cfg!(target_endian = "big") {
-            for word in self.weights.memory() {
-                file.write_all(&word.to_le_bytes())?;
-            }
-        } else {
-            file.write_all(bytes(self.weights.memory()))?;
+        let name = || path.display().to_string();
+        let mut inspection = Inspection::of(self.weights.parameters(), self.weights.bytes());
+        // There is no error to end at: what is wrong is known after the last piece.
+        let _ = each_piece(self.weights.memory(), |piece, bytes| {
+            inspection.piece(piece, bytes);
+            Ok(())
+        });
+        let (checksum, not_finite) = inspection.finish();
+        if let Some(NotFinite { role, found }) = not_finite.or_else(|| self.weights.bad_scale()) {
+            return Err(PackedError::NotFinite { file: name(), role, found }.into());
         }
-        file.sync_all()
+        let header = header(self.isa(), &self.weights, &self.config, checksum);
+        atomic_file::replace(path, |file| {
+            let checksum = Checksum::of(header.as_bytes());
+            writeln!(file, "{MAGIC}{:0DIGITS$} {checksum:0HEX$x}", header.len())?;
+            file.write_all(header.as_bytes())?;
+            each_piece(self.weights.memory(), |_, bytes| file.write_all(bytes))
+        })
+        .map_err(|error| PackedError::File { file: name(), error }.into())
     }
 
     /// Reads back what [`Model::save_packed`] wrote, for a model of `config`: that of
     /// [`Checkpoint::config`](crate::checkpoint::Checkpoint::config), or of
     /// [`Config::from_hugging_face`](crate::config::Config::from_hugging_face) where the weights alone are left.
     ///
+    /// Checksums find files that were damaged or cut off by accident. They are no signature: a file that somebody else may
+    /// have written can hold other weights, though none that [`Model::load`] would refuse as not finite.
+    ///
     /// # Errors
-    /// The file [cannot be read](PackedError::File), is [none](PackedError::Foreign), is for [another instruction
-    /// set](PackedError::Isa), of [another model](PackedError::Model) or [cut off](PackedError::Length); there is [no
-    /// memory](ModelError::OutOfMemory); the environment names a set that is [not here](ModelError::Isa).
+    /// The file [cannot be read](PackedError::File), is [none](PackedError::Foreign) or of [another
+    /// format](PackedError::Format), is for [another instruction set](PackedError::Isa), of [another
+    /// model](PackedError::Model), [cut off](PackedError::Length) or [damaged](PackedError::Checksum), or holds a weight
+    /// that is [not finite](PackedError::NotFinite); there is [no memory](ModelError::OutOfMemory); the environment
+    /// names a set that is [not here](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::{Forms, Model, WeightForm};
@@ -97,7 +110,6 @@ impl Model {
     pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let name = || path.display().to_string();
-        let unreadable = |error| PackedError::File { file: name(), error };
         let (here, why) = choice::choose()?;
         let (mut file, header, length) = open(path, &name)?;
         let mut lines = header.trim_end().lines();
@@ -110,6 +122,8 @@ impl Model {
             let line = lines.next().unwrap_or("");
             line.strip_prefix(key).map(str::trim).ok_or_else(|| differs(key, line))
         };
+        let checksum = field("checksum ")?;
+        let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
         let found = field("isa ")?;
         let isa = match Isa::from_name(found) {
             Ok(isa) if why != choice::Reason::Environment || isa == here => isa,
@@ -126,9 +140,8 @@ impl Model {
         };
         config.validate().map_err(ModelError::Config)?;
         let stored = stored(&config, field("stored")?);
-        let chosen = Chosen { forms, stored };
-        let (mut weights, network) = Weights::empty(&config, isa, chosen)?;
-        let expected = table(weights.parameters());
+        let planned = Planned::new(&config, isa, Chosen { forms, stored })?;
+        let expected = table(planned.parameters());
         let found: Vec<&str> = lines.collect();
         for index in 0..expected.len().max(found.len()) {
             let expected = expected.get(index).map_or("nothing", String::as_str);
@@ -137,58 +150,181 @@ impl Model {
                 return Err(differs(expected, found).into());
             }
         }
-        let expected = (PREAMBLE + header.len() + weights.bytes()) as u64;
+        // The file has all bytes of the weights before there is memory for them.
+        let expected = (FIRST_LINE + header.len()) as u64 + planned.bytes() as u64;
         if length != expected {
             return Err(PackedError::Length { file: name(), expected, found: length }.into());
         }
-        file.read_exact(bytes_mut(weights.memory_mut())).map_err(unreadable)?;
-        if cfg!(target_endian = "big") {
-            for word in weights.memory_mut() {
-                *word = f32::from_bits(word.to_bits().swap_bytes());
-            }
+        let (mut weights, network) = planned.allocate()?;
+        let not_finite = read_weights(&mut file, &mut weights, checksum, &name)?;
+        if let Some(NotFinite { role, found }) = not_finite.or_else(|| weights.bad_scale()) {
+            return Err(PackedError::NotFinite { file: name(), role, found }.into());
         }
         Ok(Self { config, weights, network }.announced(why))
     }
 }
 
+/// What is computed of the weights of a file while they are in the cache.
+struct Inspection<'p> {
+    checksum: Checksum,
+    finite: FiniteCheck<'p>,
+    not_finite: Option<NotFinite>,
+}
+
+impl<'p> Inspection<'p> {
+    /// For so many bytes of weights.
+    fn of(parameters: &'p [Parameter], bytes: usize) -> Self {
+        let finite = FiniteCheck::new(parameters, bytes / size_of::<f32>());
+        Self { checksum: Checksum::new(), finite, not_finite: None }
+    }
+
+    /// The next words, and the bytes that a file has for them.
+    fn piece(&mut self, piece: &[f32], bytes: &[u8]) {
+        self.checksum.update(bytes);
+        let found = self.finite.piece(piece);
+        self.not_finite = self.not_finite.take().or(found);
+    }
+
+    fn finish(self) -> (u64, Option<NotFinite>) {
+        (self.checksum.value(), self.not_finite)
+    }
+}
+
+/// Goes over words a piece at a time, with the bytes that a file has for them.
+fn each_piece(
+    memory: &[f32],
+    mut each: impl FnMut(&[f32], &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut swapped = Vec::new();
+    for piece in memory.chunks(PIECE) {
+        if cfg!(target_endian = "big") {
+            swapped.clear();
+            swapped.extend(piece.iter().flat_map(|word| word.to_le_bytes()));
+            each(piece, &swapped)?;
+        } else {
+            each(piece, bytes(piece))?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the memory of `weights` with the rest of `file`; the first number that is not finite, if the checksum is
+/// right.
+fn read_weights(
+    file: &mut File,
+    weights: &mut Weights,
+    expected: u64,
+    name: &dyn Fn() -> String,
+) -> Result<Option<NotFinite>, PackedError> {
+    let bytes = weights.bytes();
+    let (parameters, memory) = weights.parts_mut();
+    let mut inspection = Inspection::of(parameters, bytes);
+    for piece in memory.chunks_mut(PIECE) {
+        file.read_exact(bytes_mut(piece))
+            .map_err(|error| PackedError::File { file: name(), error })?;
+        if cfg!(target_endian = "big") {
+            let stored: Vec<u8> = bytes_mut(piece).to_vec();
+            for word in &mut *piece {
+                *word = f32::from_bits(word.to_bits().swap_bytes());
+            }
+            inspection.piece(piece, &stored);
+        } else {
+            inspection.piece(piece, crate::memory::bytes(piece));
+        }
+    }
+    match inspection.finish() {
+        (found, not_finite) if found == expected => Ok(not_finite),
+        (found, _) => Err(PackedError::Checksum { file: name(), part: WEIGHTS, expected, found }),
+    }
+}
+
+/// What an error calls the two parts of a file that have a checksum.
+const HEADER: &str = "header";
+const WEIGHTS: &str = "weights";
+
 /// A file of packed weights after its header, the header, and the bytes of the file.
 fn open(path: &Path, name: &dyn Fn() -> String) -> Result<(File, String, u64), PackedError> {
     let unreadable = |error| PackedError::File { file: name(), error };
+    let foreign = |begins: &[u8]| PackedError::Foreign {
+        file: name(),
+        begins: String::from_utf8_lossy(begins).into_owned(),
+    };
     // Opening a pipe would wait.
-    let about = std::fs::metadata(path).map_err(unreadable)?;
-    if !about.is_file() {
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::other("not a file")));
     }
     let mut file = File::open(path).map_err(unreadable)?;
-    let mut begins = Vec::new();
-    Read::by_ref(&mut file).take(PREAMBLE as u64).read_to_end(&mut begins).map_err(unreadable)?;
-    let begins = String::from_utf8_lossy(&begins);
-    let digits = begins.strip_prefix(MAGIC).map(str::trim_end);
-    let length = digits.and_then(|digits| digits.parse::<usize>().ok());
-    let Some(length) = length.filter(|&length| length <= MAX_HEADER) else {
-        return Err(PackedError::Foreign { file: name(), begins: begins.into_owned() });
-    };
-    let mut header = Vec::new();
-    Read::by_ref(&mut file).take(length as u64).read_to_end(&mut header).map_err(unreadable)?;
-    if header.len() < length {
-        let expected = (PREAMBLE + length) as u64;
-        return Err(PackedError::Length { file: name(), expected, found: about.len() });
+    let bytes = file.metadata().map_err(unreadable)?.len();
+    let first = read_at_most(&mut file, FIRST_LINE).map_err(unreadable)?;
+    let FirstLine { format, rest } = FirstLine::of(&first).ok_or_else(|| foreign(&first))?;
+    if format != FORMAT.to_string() {
+        let found = format.to_owned();
+        return Err(PackedError::Format { file: name(), expected: FORMAT, found });
     }
-    let header = String::from_utf8(header).map_err(|error| PackedError::Foreign {
-        file: name(),
-        begins: String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })?;
-    Ok((file, header, about.len()))
+    let (length, expected) = rest.ok_or_else(|| foreign(&first))?;
+    let header = read_at_most(&mut file, length).map_err(unreadable)?;
+    if header.len() < length {
+        let expected = (FIRST_LINE + length) as u64;
+        return Err(PackedError::Length { file: name(), expected, found: bytes });
+    }
+    let found = Checksum::of(&header);
+    if found != expected {
+        return Err(PackedError::Checksum { file: name(), part: HEADER, expected, found });
+    }
+    let header = String::from_utf8(header).map_err(|error| foreign(error.as_bytes()))?;
+    Ok((file, header, bytes))
 }
 
-/// All that has to be the same for the memory to be the same.
-fn header(isa: Isa, weights: &Weights, config: &Config) -> String {
+/// The next bytes of a file: fewer at its end.
+fn read_at_most(file: &mut File, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    file.take(bytes as u64).read_to_end(&mut read)?;
+    Ok(read)
+}
+
+/// What the first line of a file of packed weights says.
+struct FirstLine<'f> {
+    /// The number of the format, which has any number of digits.
+    format: &'f str,
+    /// In this format, the length of the header and its checksum.
+    rest: Option<(usize, u64)>,
+}
+
+impl<'f> FirstLine<'f> {
+    /// `None` if it is no such line, of whatever format.
+    fn of(line: &'f [u8]) -> Option<Self> {
+        // All formats begin so; other bytes are none of the text.
+        let named = MAGIC.trim_end_matches(|c: char| c == ' ' || c.is_ascii_digit());
+        let valid = line.utf8_chunks().next()?.valid();
+        let (format, rest) = valid.strip_prefix(named)?.strip_prefix(' ')?.split_once(' ')?;
+        let number = !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_digit());
+        let rest = rest.strip_suffix('\n').and_then(|rest| rest.split_once(' '));
+        let rest = rest.and_then(|(length, checksum)| {
+            let digits = length.len() == DIGITS && length.bytes().all(|byte| byte.is_ascii_digit());
+            let length = length.parse().ok().filter(|&length| digits && length <= MAX_HEADER)?;
+            Some((length, hexadecimal(checksum)?))
+        });
+        number.then_some(Self { format, rest })
+    }
+}
+
+/// A checksum as it is written: all digits, in lower case.
+fn hexadecimal(text: &str) -> Option<u64> {
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let digits = text.len() == HEX && text.bytes().all(digit);
+    u64::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+/// All that has to be the same for the memory to be the same, padded so that the weights begin on a multiple of
+/// [`ALIGNED`].
+fn header(isa: Isa, weights: &Weights, config: &Config, checksum: u64) -> String {
     let Chosen { forms, stored } = weights.chosen();
     let mut sixteen: Vec<String> =
         stored.iter().map(|(role, form)| format!(" {role}={form}")).collect();
     sixteen.sort();
     let Ties { source_target, target_output } = config.ties;
     let mut lines = vec![
+        format!("checksum {checksum:0HEX$x}"),
         format!("isa {isa}"),
         format!("forms {forms}"),
         format!("source_target {source_target}"),
@@ -196,7 +332,11 @@ fn header(isa: Isa, weights: &Weights, config: &Config) -> String {
         format!("stored{}", sixteen.concat()),
     ];
     lines.extend(table(weights.parameters()));
-    lines.join("\n")
+    let mut header = lines.join("\n");
+    let end = (FIRST_LINE + header.len() + 1).next_multiple_of(ALIGNED);
+    header.extend(core::iter::repeat_n(' ', end - 1 - FIRST_LINE - header.len()));
+    header.push('\n');
+    header
 }
 
 fn table(parameters: &[Parameter]) -> Vec<String> {

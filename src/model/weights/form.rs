@@ -115,7 +115,43 @@ pub(crate) enum Input<'r> {
     Bytes(ByteRows<'r>, RowPrecision),
 }
 
+/// What the words of a part of the memory are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// A float each.
+    F32,
+    /// Floats, where minus infinity bans a token.
+    OutputBias,
+    /// Two f16 each.
+    F16,
+    /// Two bf16 each.
+    Bf16,
+    /// Bytes and what belongs to them.
+    Bytes,
+}
+
 impl Panels {
+    /// What its words are.
+    pub(crate) fn numbers(&self) -> Numbers {
+        match self.form {
+            WeightForm::F32 => Numbers::F32,
+            WeightForm::Bf16 => Numbers::Bf16,
+            WeightForm::F16 => Numbers::F16,
+            WeightForm::Int8 | WeightForm::Int8x16 => Numbers::Bytes,
+        }
+    }
+
+    /// The first column of bytes whose scale is not finite, and that scale. None in other forms.
+    pub(crate) fn bad_scale(&self, memory: &[f32]) -> Option<(usize, f32)> {
+        if self.numbers() != Numbers::Bytes {
+            return None;
+        }
+        let memory = &memory[self.range.clone()];
+        let matrix = ByteMatrix::from_quantised(self.depth, self.columns, memory).ok()?;
+        let scales = (0..self.columns).map(|column| (column, matrix.column_scale(column)));
+        scales.into_iter().find(|(_, scale)| !scale.is_finite())
+    }
+
     /// Floats of memory, or words as large.
     pub(crate) fn floats(
         isa: Isa,

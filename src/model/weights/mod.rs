@@ -1,12 +1,13 @@
 //! The weights of a model: every tensor of the network in the form in which kernels read it.
 //!
 //! `layout.rs` gives each tensor a place and writes the table of [`Parameter`]s; `load.rs` goes over the
-//! table and fills them, from a checkpoint or a function; blocks ask here for what their part of the network holds. In which form that
+//! table and fills them, from a checkpoint or a function; `finite.rs` checks what was packed elsewhere; blocks ask here for what their part of the network holds. In which form that
 //! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
 //! table, in a buffer of their own.
 
 #[cfg(feature = "train")]
 mod backward;
+mod finite;
 mod form;
 mod layout;
 mod load;
@@ -17,6 +18,7 @@ pub use parameter::Parameter;
 
 #[cfg(feature = "train")]
 pub(crate) use backward::Backward;
+pub(crate) use finite::{FiniteCheck, NotFinite};
 pub(crate) use form::{Input, Weight};
 pub(crate) use layout::{Chosen, Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
@@ -54,6 +56,36 @@ pub(crate) struct Weights {
     chosen: Chosen,
     memory: Buffer<'static>,
     parameters: Vec<Parameter>,
+}
+
+/// Weights that have places, and no memory yet.
+pub(crate) struct Planned {
+    isa: Isa,
+    chosen: Chosen,
+    placed: Placed,
+}
+
+impl Planned {
+    /// Places the weights of `config`.
+    pub(crate) fn new(config: &Config, isa: Isa, chosen: Chosen) -> Result<Self, ModelError> {
+        let placed = layout::place(config, isa, chosen.clone())?;
+        Ok(Self { isa, chosen, placed })
+    }
+
+    pub(crate) fn parameters(&self) -> &[Parameter] {
+        &self.placed.parameters
+    }
+
+    /// Bytes that the weights take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.placed.floats * size_of::<f32>()
+    }
+
+    /// Memory for them, all zeros, and where the parts of the network are.
+    pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
+        let Self { isa, chosen, placed: Placed { network, parameters, floats } } = self;
+        Ok((Weights { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
+    }
 }
 
 /// What the weights of a configuration take, without any of them.
@@ -106,13 +138,8 @@ impl Weights {
     }
 
     /// Places the weights of `config`: zeros.
-    pub(crate) fn empty(
-        config: &Config,
-        isa: Isa,
-        chosen: Chosen,
-    ) -> Result<(Self, Network), ModelError> {
-        let Placed { network, parameters, floats } = layout::place(config, isa, chosen.clone())?;
-        Ok((Self { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
+    fn empty(config: &Config, isa: Isa, chosen: Chosen) -> Result<(Self, Network), ModelError> {
+        Planned::new(config, isa, chosen)?.allocate()
     }
 
     /// Places the weights of `config` and has them written.
@@ -158,8 +185,14 @@ impl Weights {
         self.memory.floats()
     }
 
-    pub(crate) fn memory_mut(&mut self) -> &mut [f32] {
-        self.memory.floats_mut()
+    /// The table of parameters, and all of the memory.
+    pub(crate) fn parts_mut(&mut self) -> (&[Parameter], &mut [f32]) {
+        (&self.parameters, self.memory.floats_mut())
+    }
+
+    /// The first scale of a matrix in bytes that is not finite. [`FiniteCheck`] is for everything else.
+    pub(crate) fn bad_scale(&self) -> Option<NotFinite> {
+        finite::bad_scale(&self.parameters, self.memory.floats())
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -1,0 +1,162 @@
+//! Finds numbers in packed weights that no checkpoint may hold: NaN and infinities.
+
+use super::form::Numbers;
+use super::parameter::{Parameter, Place};
+use crate::network::Role;
+use core::ops::Range;
+
+/// A number that is not finite.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotFinite {
+    /// In whose memory it is. Where projections share a matrix of floats, the first of them; of what lies between two
+    /// tensors, the one before.
+    pub(crate) role: Role,
+    pub(crate) found: f32,
+}
+
+/// Goes over the memory of a model, a piece at a time and from the first word on.
+///
+/// Zeros between tensors, and the share of a map without bias in a bias that others have, are floats, too, and are read
+/// by kernels. The scales of bytes are for [`bad_scale`]. A screen is not checked: it chooses which outputs are
+/// computed, and holds none of their values.
+pub(crate) struct FiniteCheck<'p> {
+    parameters: &'p [Parameter],
+    /// What the words are, from the first to the last.
+    spans: Vec<(Range<usize>, Numbers)>,
+    /// The span of the next word.
+    span: usize,
+    /// The next word.
+    next: usize,
+}
+
+impl<'p> FiniteCheck<'p> {
+    /// For the `floats` words of a model with these parameters.
+    pub(crate) fn new(parameters: &'p [Parameter], floats: usize) -> Self {
+        let mut known: Vec<(Range<usize>, Numbers)> = parameters.iter().filter_map(span).collect();
+        known.sort_by_key(|(range, _)| range.start);
+        let mut spans = Vec::new();
+        let mut end = 0;
+        for (range, numbers) in known {
+            if range.start > end {
+                spans.push((end..range.start, Numbers::F32));
+            }
+            end = range.end;
+            spans.push((range, numbers));
+        }
+        spans.push((end..floats.max(end), Numbers::F32));
+        Self { parameters, spans, span: 0, next: 0 }
+    }
+
+    /// Checks the next words; the first number that is not finite.
+    pub(crate) fn piece(&mut self, mut piece: &[f32]) -> Option<NotFinite> {
+        let mut first = None;
+        while let Some((range, numbers)) = self.spans.get(self.span) {
+            let (now, later) = piece.split_at(piece.len().min(range.end - self.next));
+            if first.is_none()
+                && let Some((index, found)) = not_finite(*numbers, now)
+            {
+                let role = role_at(self.parameters, self.next + index);
+                first = role.map(|role| NotFinite { role, found });
+            }
+            self.next += now.len();
+            if self.next < range.end {
+                break;
+            }
+            self.span += 1;
+            piece = later;
+        }
+        first
+    }
+}
+
+/// The words of a parameter that are not simply floats; once for the tensors of one matrix.
+fn span(parameter: &Parameter) -> Option<(Range<usize>, Numbers)> {
+    match &parameter.place {
+        Place::Rows { range, .. } if parameter.role == Role::OutputBias => {
+            Some((range.clone(), Numbers::OutputBias))
+        }
+        Place::Columns { matrix, first: 0 } => Some((matrix.range.clone(), matrix.numbers())),
+        Place::Screen(screen) => Some((screen.range.clone(), Numbers::Bytes)),
+        Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_) => None,
+    }
+}
+
+/// The last parameter that begins at `word` or before.
+fn role_at(parameters: &[Parameter], word: usize) -> Option<Role> {
+    let begin = |parameter: &Parameter| match &parameter.place {
+        Place::Rows { range, .. } => Some(range.start),
+        Place::Columns { matrix, .. } => Some(matrix.range.start),
+        Place::Screen(screen) => Some(screen.range.start),
+        Place::Shared(_) => None,
+    };
+    let mut last: Option<(usize, Role)> = None;
+    for parameter in parameters {
+        if let Some(begin) = begin(parameter).filter(|&begin| begin <= word)
+            && last.is_none_or(|(latest, _)| begin > latest)
+        {
+            last = Some((begin, parameter.role));
+        }
+    }
+    last.map(|(_, role)| role)
+}
+
+/// The first of the words that holds a number that is not finite, and that number.
+fn not_finite(numbers: Numbers, words: &[f32]) -> Option<(usize, f32)> {
+    match numbers {
+        Numbers::F32 => first(words, |x| bad(x, 0x7f80_0000)),
+        Numbers::OutputBias => first(words, |x| bad(x, 0x7f80_0000) & (x != 0xff80_0000)),
+        Numbers::F16 => first(words, |x| bad(x, 0x7c00_0000) | bad(x << 16, 0x7c00_0000)),
+        Numbers::Bf16 => first(words, |x| bad(x, 0x7f80_0000) | bad(x << 16, 0x7f80_0000)),
+        Numbers::Bytes => None,
+    }
+    .map(|index| (index, value(numbers, words[index].to_bits())))
+}
+
+/// Whether all bits of an exponent are set.
+#[inline(always)]
+fn bad(bits: u32, exponent: u32) -> bool {
+    bits & exponent == exponent
+}
+
+#[inline(always)]
+fn first(words: &[f32], bad: impl Fn(u32) -> bool) -> Option<usize> {
+    // Without a branch for each word, which keeps compilers from using vectors.
+    let any = words.iter().fold(false, |any, word| any | bad(word.to_bits()));
+    if any { words.iter().position(|word| bad(word.to_bits())) } else { None }
+}
+
+/// A word that holds a number that is not finite as that number: infinity or NaN.
+fn value(numbers: Numbers, word: u32) -> f32 {
+    let exponent = if numbers == Numbers::F16 { 0x7c00_0000 } else { 0x7f80_0000 };
+    let upper = bad(word, exponent);
+    let bits = match numbers {
+        Numbers::F16 | Numbers::Bf16 if upper => word & 0xffff_0000,
+        Numbers::F16 | Numbers::Bf16 => word << 16,
+        _ => word,
+    };
+    match (bits & !(exponent | 0x8000_0000), bits >> 31) {
+        (0, 0) => f32::INFINITY,
+        (0, _) => f32::NEG_INFINITY,
+        _ => f32::NAN,
+    }
+}
+
+/// The first scale of a matrix of bytes that is not finite.
+pub(super) fn bad_scale(parameters: &[Parameter], memory: &[f32]) -> Option<NotFinite> {
+    for parameter in parameters {
+        let Place::Columns { matrix, first: 0 } = &parameter.place else { continue };
+        let Some((column, found)) = matrix.bad_scale(memory) else { continue };
+        // The map of this column, of those that share the matrix.
+        let mut role = parameter.role;
+        for other in parameters {
+            if let Place::Columns { matrix: same, first } = &other.place
+                && same.range == matrix.range
+                && *first <= column
+            {
+                role = other.role;
+            }
+        }
+        return Some(NotFinite { role, found });
+    }
+    None
+}
