@@ -59,6 +59,7 @@ mod loading;
 mod misuses;
 mod navigate;
 mod packed_files;
+mod not_finite;
 mod parameters;
 #[cfg(unix)]
 mod plan;

@@ -291,17 +291,16 @@ const SEARCHES: &[(&str, &[&str], Change)] = &[
 ];
 
 /// Answers as it is told.
-struct Processor(Result<f32, SearchError>);
+struct GivesUp(SearchError);
 
-impl LogitsProcessor for Processor {
+impl LogitsProcessor for GivesUp {
     fn process(
         &mut self,
         _: &Context<'_>,
-        scores: &mut [f32],
+        _: &mut [f32],
         _: &mut [u32],
     ) -> Result<(), SearchError> {
-        scores[7] = self.0?;
-        Ok(())
+        Err(self.0)
     }
 }
 
@@ -366,15 +365,19 @@ fn wrong_calls_are_errors_and_leave_no_trace() {
         }
         assert_eq!(healthy(&mut session), expected, "after {mistake}");
     }
-    for (mistake, parts, answer) in [
+    for (mistake, parts, error) in [
         (
             "a processor that gives up",
             &["source 0", "no dictionary"][..],
-            Err(SearchError::Processor("no dictionary")),
+            SearchError::Processor("no dictionary"),
         ),
-        ("a processor that makes NaN", &["source 0: ", "NaN", "position 1"], Ok(f32::NAN)),
+        (
+            "a processor that refuses NaN",
+            &["source 0: ", "NaN", "position 1"],
+            SearchError::NotFinite { sentence: 0, position: 1 },
+        ),
     ] {
-        let mut processor = Processor(answer);
+        let mut processor = GivesUp(error);
         let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut processor];
         let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
         let message = generate(&mut session, Source::new(&[5, 0]), &base, &mut hooks);

@@ -242,7 +242,8 @@ fn bans_are_what_the_processors_ban() {
     let mut ends = std::collections::HashSet::new();
     for options in sets {
         for seed in 0..40 {
-            let toy = Toy { seed, vocabulary, scale: 1.5, end: (seed % 3) as f32 * 0.4 };
+            let end = (seed % 3) as f32 * 0.4;
+            let toy = Toy { seed, vocabulary, scale: 1.5, end, nan_from: usize::MAX };
             let prefix: &[u32] = if seed % 4 == 3 { &[4, 6] } else { &[] };
             let request = Request { prefix, ..Request::default() };
             let slow = drive(&options, &toy, &request, false);

@@ -455,6 +455,59 @@ fn what_a_drafter_says_is_not_trusted() {
     assert_eq!(refused, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
 }
 
+/// Says of every sentence what only a broken drafter does.
+struct Broken {
+    kind: usize,
+    found: usize,
+}
+
+impl Drafter for Broken {
+    fn draft(&mut self, _: &DraftContext<'_>, draft: &mut [u32]) -> usize {
+        draft.fill(9);
+        self.found
+    }
+
+    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+        for asked in asked.iter_mut() {
+            asked.draft.fill(9);
+            asked.found = self.found;
+        }
+        match self.kind {
+            // Another slice, longer or empty.
+            0 => asked.iter_mut().for_each(|asked| asked.draft = vec![3; 4096].leak()),
+            1 => asked.iter_mut().for_each(|asked| asked.draft = &mut []),
+            // The slice of a neighbour, whose number of tokens may be another.
+            2 => {
+                if let [a, b, ..] = asked {
+                    core::mem::swap(&mut a.draft, &mut b.draft);
+                }
+            }
+            // A source that is not there, or the same one for all.
+            3 => asked.iter_mut().for_each(|asked| asked.context.index = usize::MAX),
+            4 => asked.iter_mut().for_each(|asked| asked.context.index = 0),
+            _ => (),
+        }
+    }
+}
+
+#[test]
+fn a_broken_drafter_changes_nothing() {
+    let model = model(Family::Marian);
+    let options = options(&model);
+    let limits = Limits { draft_tokens: 16, ..Limits::new(3, 9, 32) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let sources = [&[5, 9, 3, 0][..], &[6, 0], &[7, 8, 0]].map(Source::new);
+    let expected = plain(&mut session, &sources, &options);
+    for kind in 0..=5 {
+        for found in [0, 1, 7, 100, usize::MAX] {
+            let mut drafter = Broken { kind, found };
+            let (generated, counts) = drafted(&mut session, &sources, &options, &mut drafter);
+            assert_eq!(generated, expected, "{kind} {found}");
+            assert!(counts.drafted > 0 || found == 0 || kind == 3, "{kind} {found} {counts:?}");
+        }
+    }
+}
+
 /// Each token of a draft takes its rows of logits and activations, and nothing else grows.
 #[test]
 fn what_is_not_planned_is_not_paid() {
@@ -494,7 +547,8 @@ fn scores_behind_an_error_are_not_looked_at() {
     let (mut right, mut wrong) = (0, 0);
     for options in sets {
         for seed in 0..40 {
-            let toy = Toy { seed, vocabulary, scale: 1.5, end: (seed % 3) as f32 * 0.4 };
+            let end = (seed % 3) as f32 * 0.4;
+            let toy = Toy { seed, vocabulary, scale: 1.5, end, nan_from: usize::MAX };
             let prefix: &[u32] = if seed % 4 == 3 { &[4, 6] } else { &[] };
             let requests = [
                 Request { prefix, ..Request::default() },

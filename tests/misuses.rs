@@ -23,8 +23,8 @@ use simdformer::kernels::{
     Isa, Matrix, MatrixMut, Parallelism, Qkv, attention_step, gemm_unpacked, gemm_unpacked_scratch,
 };
 use simdformer::search::{
-    BeamOptions, Context, Hooks, LogitsProcessor, Request, SampleOptions, Search, SearchLimits,
-    SearchOptions, Strategy, TopP, score_targets, words,
+    BeamOptions, Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search,
+    SearchLimits, SearchOptions, Strategy, TopP, score_targets, words,
 };
 use simdformer::trace::{Probe, View};
 use simdformer::{Limits, Model, Sentence, Session};
@@ -323,6 +323,11 @@ fn searches() {
         |o| o.exponential_decay = Some((0, f64::NAN)),
         "exponential_decay: expected a number above 0 and finite, found NaN",
     );
+    with(
+        |o| o.start = SearchOptions::NO_START,
+        "start: expected the token that the decoder reads first (decoder_start_token_id in the \
+         configuration), found none",
+    );
     with(|o| o.forced_bos = Some(9), "forced_bos: expected a token below 9, found 9");
     with(|o| o.forced_eos = vec![10], "forced_eos: expected a token below 9, found 10");
     with(|o| o.suppress = vec![11], "suppress: expected a token below 9, found 11");
@@ -355,9 +360,12 @@ fn searches() {
         search.advance(&mut [0.0; 8], &mut Hooks::default(), None),
         "logits: expected length 9, found 8",
     );
+    // Not a mistake of the caller's: the sentence ends and says why.
+    search.advance(&mut [f32::NAN; 9], &mut Hooks::default(), None).expect("no error");
+    assert_eq!(search.finish(sentence), Some(Finish::NotFinite));
     said.of(
-        search.advance(&mut [f32::NAN; 9], &mut Hooks::default(), None),
-        "expected scores below +inf, found NaN or +inf in sentence 0 at position 1",
+        score_targets(&[f32::NAN; 9], 9, &[1], &mut [0.0]),
+        "expected scores below +inf, found NaN or +inf in sentence 0 at position 0",
     );
 
     let mut out = [0.0; 2];

@@ -2,13 +2,14 @@
 //! has begun; or how long its targets became, and why.
 
 use crate::random_model::Dims;
-use simdformer::config::Family;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::{
     BeamOptions, Context, Finish, Hooks, LogitsProcessor, SampleOptions, SearchError,
     SearchOptions, Strategy,
 };
-use simdformer::{Event, Limits, Model, Session, SessionError, Source, SourceError};
+use simdformer::{Event, Limits, Model, Session, SessionError, Source, SourceError, StepRow};
 use std::path::Path;
 
 fn model() -> Model {
@@ -204,7 +205,7 @@ fn one_bad_source_is_named_and_nothing_has_begun() {
     });
 }
 
-/// Gives up, or spoils the scores, when it sees the given history.
+/// Gives up when it sees the given history, or, without an error, makes a score NaN.
 struct Spoils {
     history: Vec<u32>,
     error: Option<SearchError>,
@@ -236,7 +237,10 @@ fn an_error_of_a_processor_names_its_source() {
     for strategy in [Strategy::Greedy, beam, sample] {
         for (error, expected) in [
             (Some(SearchError::Processor("no more")), SourceError::Processor("no more")),
-            (None, SourceError::NotFinite { position: 3 }),
+            (
+                Some(SearchError::NotFinite { sentence: 0, position: 3 }),
+                SourceError::NotFinite { position: 3 },
+            ),
         ] {
             let options = SearchOptions {
                 strategy: strategy.clone(),
@@ -258,6 +262,29 @@ fn an_error_of_a_processor_names_its_source() {
             assert_eq!(found, Err(SessionError::Source { index: 6, error: expected }));
             assert!(done.contains(&0) && !done.contains(&6) && !done.contains(&8), "{done:?}");
             run(&mut session, &sources[..2], &options).expect("it goes on");
+        }
+        // A score that the caller's rule makes NaN ends that source alone.
+        let options = SearchOptions {
+            strategy: strategy.clone(),
+            max_new_tokens: Some(3),
+            start: 2,
+            ..SearchOptions::default()
+        };
+        let mut sources = [Source::new(&[5, 6, 0]); 9];
+        sources[6].prefix = &[77, 88];
+        let mut spoils = Spoils { history: vec![2, 77, 88], error: None };
+        let mut processors: [&mut dyn LogitsProcessor; 1] = [&mut spoils];
+        let mut hooks = Hooks { processors: &mut processors, ..Hooks::default() };
+        let mut finishes = [None; 9];
+        let counts = session.generate(&sources, &options, &mut hooks, &mut |event| {
+            if let Event::Done(generated) = event {
+                finishes[generated.source] = Some(generated.finish);
+            }
+        });
+        counts.expect("generated");
+        for (source, finish) in finishes.into_iter().enumerate() {
+            let expected = if source == 6 { Finish::NotFinite } else { Finish::Length };
+            assert_eq!(finish, Some(expected), "{source}");
         }
     }
 }
@@ -282,6 +309,67 @@ fn limits_that_cannot_work_are_refused_when_planned() {
     let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
     let error = run(&mut session, &[Source::new(&[1])], &SearchOptions::default()).err();
     assert_eq!(error, Some(SessionError::Search(SearchError::NoEnd)));
+}
+
+/// End tokens, `max_new_tokens` or `max_length` end a search; the plan alone only cuts one that has end tokens.
+#[test]
+fn a_search_needs_an_end_or_a_longest_length() {
+    let dims = Dims::small(Family::Marian);
+    let with = |eos: &[u32], max_length: Option<usize>, max_new_tokens: Option<usize>| {
+        let mut config = dims.config();
+        config.tokens.eos = eos.to_vec();
+        config.generation.max_length = max_length;
+        config.generation.max_new_tokens = max_new_tokens;
+        let checkpoint = Checkpoint::from_bytes(config, dims.bytes(1)).expect("a checkpoint");
+        let model = Model::load(&checkpoint, Isa::best()).expect("a model");
+        let mut session = Session::new(&model, Limits::new(1, 8, 8)).expect("a session");
+        let options = session.search_options();
+        let found = run(&mut session, &[Source::new(&[5, 6, 0])], &options);
+        found.map(|found| (found[0].0, found[0].1[0].len()))
+    };
+    let refused = Err(SessionError::Search(SearchError::NoEnd));
+    // The plan has room for the decoder start and eight more.
+    let cut = Ok((Finish::Length, 8));
+    // Of these weights the best token is not one of the vocabulary's last.
+    let never = &[130];
+    assert_eq!(with(&[], None, None), refused);
+    assert_eq!(with(never, None, None), cut);
+    // A longest length that the plan holds, and those that it does not hold.
+    assert_eq!(with(&[], Some(5), None), Ok((Finish::Length, 4)));
+    assert_eq!(with(&[], None, Some(5)), Ok((Finish::Length, 5)));
+    for eos in [&[][..], never] {
+        assert_eq!(with(eos, Some(40), None), cut);
+        assert_eq!(with(eos, None, Some(40)), cut);
+    }
+}
+
+#[test]
+fn a_configuration_without_a_decoder_start_decodes_only_from_one_that_the_caller_sets() {
+    let dims = Dims::small(Family::MBart);
+    let json = dims.json().replace("\"decoder_start_token_id\": 2", "\"scale_embedding\": true");
+    let json = json.replacen("\"scale_embedding\": true, ", "", 1);
+    let config = Config::from_hugging_face(&json).expect("it is read");
+    assert_eq!(config.tokens.decoder_start, None);
+    let checkpoint = Checkpoint::from_bytes(config, dims.bytes(1)).expect("a checkpoint");
+    let model = Model::load(&checkpoint, Isa::best()).expect("it is loaded");
+    let limits = Limits { beams: 3, ..Limits::new(1, 8, 8) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let source = Source::new(&[5, 6, 0]);
+    for strategy in strategies() {
+        let mut options =
+            SearchOptions { strategy, max_new_tokens: Some(3), ..session.search_options() };
+        let refused = SessionError::Search(SearchError::NoStart);
+        assert_eq!(session.check(&source, &options), Err(refused.clone()));
+        assert_eq!(run(&mut session, &[source], &options), Err(refused));
+        options.start = 9;
+        run(&mut session, &[source], &options).expect("generated");
+    }
+    // Nor in the loop that the caller drives.
+    let mut sentence = [Default::default()];
+    session.encode(&[source.tokens], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("started");
+    let token = session.search_options().start;
+    assert!(session.step(&[StepRow { row, token }]).is_err());
 }
 
 /// The walk that error reporters print says nothing twice.

@@ -139,7 +139,7 @@ fn wide_beams_find_the_best_sequence_of_all() {
     // 5 tokens, at most 3 of them: a beam of 5 groups cannot lose any prefix that matters when every
     // prefix fits. Here vocabulary^2 prefixes do not fit, so compare on a target of two tokens.
     for seed in 0..40 {
-        let toy = Toy { seed, vocabulary: 5, scale: 1.5, end: 0.3 };
+        let toy = Toy { seed, vocabulary: 5, scale: 1.5, end: 0.3, nan_from: usize::MAX };
         let wide = Beams { beams: 5, length_penalty: 0.0, early: Early::Never, ..PLAIN };
         let rules = Rules::none(&[1]);
         let options = options(&rules, beam(wide));

@@ -99,7 +99,7 @@ fn main() {
     let mut memory = vec![u32::MAX; words(&limits).unwrap()];
     let mut logits = vec![f32::NAN; 12 * vocabulary];
     let mut even = Even((0..vocabulary as u32).filter(|t| t % 2 == 0 || *t < 4).collect());
-    let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0 };
+    let toy = Toy { seed: 3, vocabulary, scale: 1.5, end: 1.0, nan_from: usize::MAX };
     for options in &strategies {
         let mut streamed = 0usize;
         let mut tokens = 0usize;

@@ -432,11 +432,13 @@ pub struct SpecialTokens {
     /// Fills up the shorter sentences of a batch in other libraries. Nothing is filled up here; what counts its positions
     /// from this id (M2M100) has them as [`Positions::HalfSplitClosed`].
     pub pad: Option<u32>,
-    /// Any of these ends a target. May be empty: then only the length does.
+    /// Any of these ends a target. May be empty: then the options of a search must set a longest length
+    /// (`max_new_tokens` or `max_length`), or the search is refused.
     pub eos: Vec<u32>,
     /// Begins a sentence in some tokenizers; neither the model nor the search uses it.
     pub bos: Option<u32>,
-    /// The token the decoder reads first. `None` in models that want a language here (mBART): the caller must say it.
+    /// The token the decoder reads first. `None` in models that want a language here (mBART, PLBart): the caller must
+    /// say it, and a search without it is an error.
     pub decoder_start: Option<u32>,
     /// The only token allowed directly after the decoder start (M2M100, NLLB: the target language).
     pub forced_bos: Option<u32>,

@@ -18,7 +18,8 @@ use crate::search::EarlyStopping;
 /// search all other ranges, [`SearchOptions::validate`](crate::search::SearchOptions::validate).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationDefaults {
-    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` in both: what fits into the session.
+    /// Longest target, decoder start included. Yields to `max_new_tokens`. `None` in both: what fits into the session;
+    /// without end tokens either, nothing would end a search, and it is refused.
     pub max_length: Option<usize>,
     /// Most tokens after the decoder start and any prefix.
     pub max_new_tokens: Option<usize>,

@@ -48,8 +48,13 @@ impl Search<'_> {
                 continue;
             }
             let count = match &beam.sample {
-                None => self.best_candidates(s, group, rows)?,
+                None => self.best_candidates(s, group, rows),
                 Some(sample) => self.draw_candidates(s, sample, rows)?,
+            };
+            let Some(count) = count else {
+                self.end(s, Finish::NotFinite);
+                self.stream(s, on_token);
+                return Ok(());
             };
             self.split_candidates(s, group, beam, count);
             if self.group_is_done(s, group, beam) {
@@ -133,13 +138,9 @@ impl Search<'_> {
             && self.options.drawn().is_none()
     }
 
-    /// Puts the best continuations of a group's beams into `candidate`, best first; returns how many.
-    fn best_candidates(
-        &mut self,
-        s: usize,
-        group: usize,
-        rows: &[f32],
-    ) -> Result<usize, SearchError> {
+    /// Puts the best continuations of a group's beams into `candidate`, best first; returns how many, or `None`
+    /// if a score is NaN or `+inf`.
+    fn best_candidates(&mut self, s: usize, group: usize, rows: &[f32]) -> Option<usize> {
         let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
         let m = &mut self.memory;
         let mut best = TopK::new(m.candidate_score, m.candidate);
@@ -174,11 +175,10 @@ impl Search<'_> {
                 }
             };
             if !finite {
-                let position = m.len[s] as usize;
-                return Err(SearchError::NotFinite { sentence: s as u32, position });
+                return None;
             }
         }
-        Ok(best.sort())
+        Some(best.sort())
     }
 
     /// Sends each of the `count` candidates to the next step, to the finished hypotheses or nowhere.
@@ -190,8 +190,8 @@ impl Search<'_> {
         let norm = length_norm(generated, beam.length_penalty);
         let ends = |token| reached || self.options.eos.contains(&token);
         for rank in 0..count.min(width) {
-            let (candidate, score) =
-                (self.memory.candidate[rank], self.memory.candidate_score[rank]);
+            let candidate = self.memory.candidate[rank];
+            let score = self.memory.candidate_score[rank].min(f32::MAX);
             let (parent, token) = (candidate / vocabulary, candidate % vocabulary);
             if ends(token) {
                 self.insert_finished(s, group, parent as usize, Some(token), score / norm);
@@ -206,7 +206,8 @@ impl Search<'_> {
         for (b, (candidate, &score)) in (group * width..(group + 1) * width).zip(open) {
             m.next_parent[b] = candidate / vocabulary;
             m.next_token[b] = candidate % vocabulary;
-            m.next_score[b] = score;
+            // Large biases can add up to infinity, and an infinite score would make all later ones equal.
+            m.next_score[b] = score.min(f32::MAX);
         }
     }
 
@@ -333,11 +334,11 @@ impl Search<'_> {
     }
 
     /// Ranks what a finished sentence has over all groups: the best first, equal token sequences once.
-    /// A sentence that was stopped, or has nothing else, also gets its open beams.
+    /// A sentence that ended before its time, or has nothing else, also gets its open beams.
     pub(super) fn end_beams(&mut self, s: usize, beam: &BeamOptions, finish: Finish) {
         let (width, target) = (self.shape.width, self.shape.target);
         let (groups, places) = (self.shape.groups, self.shape.group_width());
-        if matches!(finish, Finish::Stopped | Finish::Exhausted) {
+        if matches!(finish, Finish::Stopped | Finish::Exhausted | Finish::NotFinite) {
             let m = &self.memory;
             let generated = m.len[s].saturating_sub(m.prompt_len[s]);
             let norm = length_norm(generated as usize, beam.length_penalty);

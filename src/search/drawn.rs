@@ -17,14 +17,14 @@ const STRIDE: usize = 512;
 
 impl Search<'_> {
     /// Draws continuations of the sentence's beams into `candidate`, in the order of the draws; returns how
-    /// many: fewer than there is room for where the distribution has no more. What is drawn becomes `-inf`
-    /// in `rows`.
+    /// many: fewer than there is room for where the distribution has no more; `None` if a score is NaN or
+    /// `+inf`. What is drawn becomes `-inf` in `rows`.
     pub(super) fn draw_candidates(
         &mut self,
         s: usize,
         sample: &SampleOptions,
         rows: &mut [f32],
-    ) -> Result<usize, SearchError> {
+    ) -> Result<Option<usize>, SearchError> {
         let (width, vocabulary) = (self.shape.width, self.shape.vocabulary);
         let m = &mut self.memory;
         let (first, step) = (m.first_row[s], m.len[s] - m.prompt_len[s]);
@@ -36,24 +36,33 @@ impl Search<'_> {
             let start = (row[s * width + b] - first) as usize * vocabulary;
             start..start + vocabulary
         };
-        let mut best = f32::NEG_INFINITY;
+        let (mut best, mut exact_best) = (f32::NEG_INFINITY, f64::NEG_INFINITY);
         for b in live() {
             let scores = &rows[range(b)];
             if !below_infinity(scores) {
-                let position = m.len[s] as usize;
-                return Err(SearchError::NotFinite { sentence: s as u32, position });
+                return Ok(None);
             }
-            best = best.max(maximum(scores) + score[b]);
+            let most = maximum(scores);
+            best = best.max(most + score[b]);
+            exact_best = exact_best.max(f64::from(most) + f64::from(score[b]));
         }
         if best == f32::NEG_INFINITY {
-            return Ok(0);
+            return Ok(Some(0));
         }
+        // The sum of two finite scores may be infinite in f32, and never is in f64.
+        let shift = |b: usize| {
+            if best < f32::INFINITY {
+                best - score[b]
+            } else {
+                (exact_best - f64::from(score[b])) as f32
+            }
+        };
         // The masses of the beams, as words.
         let error = short(2 * beams, self.scratch);
         let masses = self.scratch.get_mut(..2 * beams).ok_or(error)?;
         let (masses, _) = masses.as_chunks_mut::<2>();
         for b in live() {
-            masses[b] = words(mass(&rows[range(b)], best - score[b]));
+            masses[b] = words(mass(&rows[range(b)], shift(b)));
         }
         let stream = u64::from(m.stream_low[s]) | u64::from(m.stream_high[s]) << 32;
         let mut count = 0;
@@ -74,7 +83,7 @@ impl Search<'_> {
             }
             let Some((b, goal)) = chosen else { break };
             let scores = &mut rows[range(b)];
-            let shift = best - score[b];
+            let shift = shift(b);
             let Some(token) = place(scores, shift, goal) else { break };
             m.candidate[count] = (b * vocabulary + token) as u32;
             m.candidate_score[count] = scores[token] + score[b];
@@ -82,7 +91,7 @@ impl Search<'_> {
             scores[token] = f32::NEG_INFINITY;
             masses[b] = words(mass(scores, shift));
         }
-        Ok(count)
+        Ok(Some(count))
     }
 
     /// The first `count` candidates by score, best first; of equal ones the one that was drawn first.

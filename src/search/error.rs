@@ -50,6 +50,9 @@ pub enum SearchError {
     },
     /// There are no end tokens and no longest length: nothing would end the search.
     NoEnd,
+    /// There is no decoder start: [`start`](super::SearchOptions::start) is
+    /// [`NO_START`](super::SearchOptions::NO_START).
+    NoStart,
     /// The beams do not divide into groups of one size.
     Groups {
         /// How many beams there are.
@@ -129,7 +132,8 @@ pub enum SearchError {
         /// The length it has.
         found: usize,
     },
-    /// A score is NaN or `+inf` after all processors.
+    /// A logit that [`score_targets`](super::score_targets) was given is NaN or `+inf`. A search does not say
+    /// this: it ends the sentence with [`Finish::NotFinite`](super::Finish::NotFinite).
     NotFinite {
         /// The sentence whose scores these are.
         sentence: u32,
@@ -171,6 +175,11 @@ impl fmt::Display for SearchError {
             Self::NoEnd => {
                 write!(f, "expected end tokens (eos), max_new_tokens or max_length, found none")
             }
+            Self::NoStart => write!(
+                f,
+                "start: expected the token that the decoder reads first (decoder_start_token_id in the \
+                 configuration), found none"
+            ),
             Self::Groups { beams, groups } => {
                 write!(f, "expected groups that divide {beams} beams, found {groups}")
             }

@@ -53,7 +53,9 @@ fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     }
 }
 
-/// Divides the scores. `TemperatureLogitsWarper` of transformers.
+/// Divides the scores. Where the largest score becomes larger than 1e30 in magnitude, it is subtracted from all scores
+/// before the division: the distribution is the same, the largest becomes 0, and no score becomes NaN or `+inf`.
+/// `TemperatureLogitsWarper` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct Temperature {
     /// Above 1 flattens the distribution, below 1 sharpens it. Above 0.
@@ -67,8 +69,20 @@ impl LogitsProcessor for Temperature {
         scores: &mut [f32],
         _: &mut [u32],
     ) -> Result<(), SearchError> {
+        /// Far below the largest f32: beam search adds up as many such scores as a target has tokens.
+        const LARGEST: f32 = 1e30;
+        let temperature = self.temperature;
+        if temperature < 1.0 {
+            let max = maximum(scores);
+            if max.is_finite() && (max / temperature).abs() > LARGEST {
+                for score in scores {
+                    *score = (*score - max) / temperature;
+                }
+                return Ok(());
+            }
+        }
         for score in scores {
-            *score /= self.temperature;
+            *score /= temperature;
         }
         Ok(())
     }

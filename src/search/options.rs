@@ -57,7 +57,8 @@ impl Default for BeamOptions {
 pub struct SampleOptions {
     /// Key of the random generator; see [`Request::stream`](super::Request::stream).
     pub seed: u64,
-    /// Scores are divided by this first ([`Temperature`](super::Temperature)). Finite, above 0.
+    /// Scores are divided by this first ([`Temperature`](super::Temperature)). Finite and above 0, also as f32. The
+    /// lowest leave the best token alone, or those that share its score.
     pub temperature: f64,
     /// Keep the most probable of the hundred best tokens, as long as they hold at most this share of the
     /// hundred's entropy ([`TopH`](super::TopH)). In (0, 1].
@@ -148,7 +149,8 @@ pub struct SearchOptions {
     /// Most tokens after the prompt, the end token included, at least 1. More than the limits hold is an
     /// error.
     /// `None` in both this and `max_length`: what the limits hold, and a target that gets there
-    /// finishes with [`Finish::Length`](super::Finish::Length).
+    /// finishes with [`Finish::Length`](super::Finish::Length); without end tokens the search is refused
+    /// ([`SearchError::NoEnd`]).
     pub max_new_tokens: Option<usize>,
     /// Most tokens in all, decoder start and prefix included, at least 2. The smaller of both counts.
     /// More than the limits hold is an error.
@@ -157,9 +159,10 @@ pub struct SearchOptions {
     pub min_length: usize,
     /// No end token before this many tokens after the prompt.
     pub min_new_tokens: usize,
-    /// The token that every target starts from (`pad` in Marian, `eos` in M2M100).
+    /// The token that every target starts from (`pad` in Marian, `eos` in M2M100), or [`NO_START`](Self::NO_START),
+    /// which no search accepts. The default is 0.
     pub start: u32,
-    /// The tokens that end a sequence. May be empty where there is a longest length.
+    /// The tokens that end a sequence. May be empty where `max_new_tokens` or `max_length` is set.
     pub eos: Vec<u32>,
     /// Added to the score of a sequence's last token where the rest of it has just come. Sequences are
     /// not empty and all different, biases below `+inf`.
@@ -303,6 +306,10 @@ impl SearchLimits {
 }
 
 impl SearchOptions {
+    /// The [`start`](Self::start) of options that were made of a configuration without a decoder start: the caller
+    /// sets it, or [`SearchError::NoStart`] says that it is missing. As an id it is outside every vocabulary.
+    pub const NO_START: u32 = u32::MAX;
+
     /// Rows of one sentence that these options need: 1, the beams, or the samples.
     #[must_use]
     pub fn sequences(&self) -> usize {
@@ -336,7 +343,7 @@ impl SearchOptions {
     }
 
     /// Whether these options set a longest length, and not the limits alone.
-    pub(super) fn set_a_length(&self) -> bool {
+    pub(crate) fn set_a_length(&self) -> bool {
         self.max_new_tokens.is_some() || self.max_length.is_some()
     }
 
@@ -347,7 +354,7 @@ impl SearchOptions {
     /// [`SearchError::TooMany`], [`SearchError::Groups`], [`SearchError::Token`],
     /// [`SearchError::EmptySequence`], [`SearchError::DuplicateBias`]; beyond the limits:
     /// [`SearchError::BeyondLimit`]; or such that nothing could end or begin: [`SearchError::NoEnd`],
-    /// [`SearchError::NoRoom`], [`SearchError::EverythingSuppressed`].
+    /// [`SearchError::NoStart`], [`SearchError::NoRoom`], [`SearchError::EverythingSuppressed`].
     pub fn validate(&self, limits: &SearchLimits) -> Result<(), SearchError> {
         limits.validate()?;
         let vocabulary = limits.vocabulary;
@@ -412,6 +419,9 @@ impl SearchOptions {
     }
 
     fn validate_tokens(&self, vocabulary: usize) -> Result<(), SearchError> {
+        if self.start == Self::NO_START {
+            return Err(SearchError::NoStart);
+        }
         tokens("start", vocabulary, &[self.start])?;
         tokens("eos", vocabulary, &self.eos)?;
         tokens("forced_bos", vocabulary, self.forced_bos.as_slice())?;

@@ -64,6 +64,9 @@ pub struct Context<'c> {
 pub trait LogitsProcessor {
     /// Changes `scores`, `[vocabulary]`, of the token that follows `context.history`.
     ///
+    /// A score that is NaN or `+inf` after all processors ends its sentence alone, with
+    /// [`Finish::NotFinite`](super::Finish::NotFinite).
+    ///
     /// # Errors
     /// Ends the whole search: [`SearchError::Processor`] for a rule of the caller's own,
     /// [`SearchError::Scratch`] where scratch is too short (see [`scratch_words`]),
@@ -143,18 +146,26 @@ fn force(scores: &mut [f32], tokens: &[u32]) {
     level(scores, tokens);
 }
 
+/// What a rule made of the finite score `before`, kept finite: `after`, or the finite number next to it. `after`
+/// as it is where `before` is NaN or infinite.
+fn saturated(before: f32, after: f32) -> f32 {
+    if before.is_finite() { after.clamp(f32::MIN, f32::MAX) } else { after }
+}
+
 /// Adds `bias` to the last token of `sequence` where the history ends with the rest of it.
 fn bias_sequence(history: &[u32], scores: &mut [f32], sequence: &[u32], bias: f32) {
     if let Some((&last, rest)) = sequence.split_last()
         && history.ends_with(rest)
         && let Some(score) = scores.get_mut(last as usize)
     {
-        *score += bias;
+        // `-inf` bans the token; any other bias is finite.
+        let biased = *score + bias;
+        *score = if bias == f32::NEG_INFINITY { biased } else { saturated(*score, biased) };
     }
 }
 
-/// Adds a bias to the token that would complete a sequence. `SequenceBiasLogitsProcessor` of
-/// transformers.
+/// Adds a bias to the token that would complete a sequence. A finite score stays finite under a finite bias.
+/// `SequenceBiasLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceBias<'o> {
     /// Sequences and what is added. A sequence of one token is biased at every step.
@@ -176,8 +187,8 @@ impl LogitsProcessor for SequenceBias<'_> {
 }
 
 /// Divides positive scores of tokens in the history by a penalty and multiplies negative ones, once
-/// per distinct token (Keskar et al. 2019, section 4.1). `RepetitionPenaltyLogitsProcessor` of
-/// transformers.
+/// per distinct token (Keskar et al. 2019, section 4.1). A finite score stays finite.
+/// `RepetitionPenaltyLogitsProcessor` of transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct RepetitionPenalty {
     /// Above 1 discourages repetition, below 1 encourages it.
@@ -198,7 +209,7 @@ impl LogitsProcessor for RepetitionPenalty {
         for (kept, &token) in before.iter_mut().zip(history) {
             let score = scores.get(token as usize).copied().unwrap_or(0.0);
             let penalized = if score < 0.0 { score * self.penalty } else { score / self.penalty };
-            *kept = penalized.to_bits();
+            *kept = saturated(score, penalized).to_bits();
         }
         for (kept, &token) in before.iter().zip(history) {
             if let Some(score) = scores.get_mut(token as usize) {
@@ -494,8 +505,9 @@ impl LogitsProcessor for RemoveInvalid {
     }
 }
 
-/// Raises the score of the end tokens by `|score| (factor^n - 1)`, `n` tokens past a start.
-/// `ExponentialDecayLengthPenalty` of transformers.
+/// Raises the score of the end tokens by `|score| (factor^n - 1)`, `n` tokens past a start. Where the result is
+/// beyond the finite numbers, the score becomes the largest of them. `ExponentialDecayLengthPenalty` of
+/// transformers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExponentialDecay<'o> {
     /// Tokens after the prompt up to which nothing is changed.
@@ -517,13 +529,14 @@ impl LogitsProcessor for ExponentialDecay<'_> {
         if let Some(past) = context.history.len().checked_sub(start)
             && past > 0
         {
-            let growth = (power(self.factor, past) - 1.0) as f32;
+            // An infinite factor would make NaN of a score of 0.
+            let growth = ((power(self.factor, past) - 1.0) as f32).min(f32::MAX);
             for (i, &token) in self.eos.iter().enumerate() {
                 if let Some(score) = scores.get_mut(token as usize)
                     && score.is_finite()
                     && !self.eos[..i].contains(&token)
                 {
-                    *score += score.abs() * growth;
+                    *score = saturated(*score, *score + score.abs() * growth);
                 }
             }
         }

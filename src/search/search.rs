@@ -16,6 +16,7 @@ const ENDED: u32 = 2;
 const LENGTH: u32 = 3;
 const STOPPED: u32 = 4;
 const EXHAUSTED: u32 = 5;
+const NOT_FINITE: u32 = 6;
 
 /// Why a sentence is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub enum Finish {
     Stopped,
     /// No token was allowed to come next.
     Exhausted,
+    /// A score of this sentence was NaN or `+inf` after all processors. The hypotheses hold the tokens that
+    /// were chosen before.
+    NotFinite,
 }
 
 impl Finish {
@@ -37,6 +41,7 @@ impl Finish {
             Self::Length => LENGTH,
             Self::Stopped => STOPPED,
             Self::Exhausted => EXHAUSTED,
+            Self::NotFinite => NOT_FINITE,
         }
     }
 }
@@ -349,9 +354,10 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// [`SearchError::Length`] for logits of another size, nothing is changed. Otherwise
-    /// ([`SearchError::NotFinite`], [`SearchError::NothingAllowed`], [`SearchError::Processor`] or
-    /// whatever else a rule of the caller's says) every sentence is stopped with what it has, and there
-    /// are no more rows; [`Self::failed`] is the one that it was about.
+    /// ([`SearchError::NothingAllowed`], [`SearchError::Processor`] or whatever else a rule of the
+    /// caller's says) every sentence is stopped with what it has, and there are no more rows;
+    /// [`Self::failed`] is the one that it was about. Logits that are NaN or `+inf` are no error: their
+    /// sentence finishes with [`Finish::NotFinite`], and the others go on.
     pub fn advance(
         &mut self,
         logits: &mut [f32],
@@ -453,6 +459,7 @@ impl<'a> Search<'a> {
             LENGTH => Some(Finish::Length),
             STOPPED => Some(Finish::Stopped),
             EXHAUSTED => Some(Finish::Exhausted),
+            NOT_FINITE => Some(Finish::NotFinite),
             _ => None,
         }
     }

@@ -44,12 +44,16 @@ impl Search<'_> {
             let chosen = match prepared {
                 Prepared::Chosen(chosen) => chosen,
                 Prepared::NotFinite => {
-                    let position = self.memory.len[s] as usize;
-                    return Err(SearchError::NotFinite { sentence: s as u32, position });
+                    self.end(s, Finish::NotFinite);
+                    return Ok(());
                 }
                 prepared => {
                     if row != processed && !matches!(prepared, Prepared::Shaped) {
                         self.process_sequence(s, slot, scores, hooks)?;
+                        if !below_infinity(scores) {
+                            self.end(s, Finish::NotFinite);
+                            return Ok(());
+                        }
                         processed = row;
                     }
                     let (view, scratch) = self.split();
@@ -116,12 +120,7 @@ impl Search<'_> {
         if hooks.allowed.is_some() && argmax(scores).is_none() {
             pipeline.insist(&context, scores, hooks)?;
         }
-        pipeline.shape(&context, scores, scratch, hooks)?;
-        if !below_infinity(scores) {
-            let position = context.history.len();
-            return Err(SearchError::NotFinite { sentence: s as u32, position });
-        }
-        Ok(())
+        pipeline.shape(&context, scores, scratch, hooks)
     }
 
     /// What greedy search takes without looking at scores, if it is `best` or forced: a token, or none

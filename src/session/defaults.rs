@@ -13,7 +13,9 @@ impl Config {
     ///
     /// More than one beam is beam search, or [beam sampling](BeamOptions::sample) where the checkpoint
     /// samples. What is [`unsupported`] has no counterpart and is left out. Where the checkpoint names no
-    /// decoder start, [`start`](SearchOptions::start) is 0 and wants to be set. Nothing is checked here.
+    /// decoder start, [`start`](SearchOptions::start) is [`NO_START`](SearchOptions::NO_START): the caller sets
+    /// it, or decoding is an error. (transformers takes `bos_token_id` there. The families that name none, mBART
+    /// and PLBart, want a language at this place, and begin no target with that token.) Nothing is checked here.
     ///
     /// [`unsupported`]: crate::config::GenerationDefaults::unsupported
     ///
@@ -68,7 +70,7 @@ impl Config {
             max_length: wanted.max_length.filter(|_| wanted.max_new_tokens.is_none()),
             min_length: wanted.min_length,
             min_new_tokens: wanted.min_new_tokens.unwrap_or(0),
-            start: tokens.decoder_start.unwrap_or(0),
+            start: tokens.decoder_start.unwrap_or(SearchOptions::NO_START),
             eos: tokens.eos.clone(),
             sequence_bias: wanted.sequence_bias.clone(),
             repetition_penalty: number(wanted.repetition_penalty),
@@ -97,7 +99,9 @@ impl Session<'_> {
     /// As [`Config::search_options`], except that a longest length beyond the plan is left out: then
     /// [`Limits::target_tokens`](crate::Limits::target_tokens) is what bounds the target, and one that
     /// gets there finishes with [`Finish::Length`](crate::search::Finish::Length), without an end token
-    /// in place of the cut.
+    /// in place of the cut. Where there is no end token, the longest length that the plan holds takes its
+    /// place, because a search that nothing ends is refused
+    /// ([`SearchError::NoEnd`](crate::search::SearchError::NoEnd)).
     ///
     /// ```
     /// use simdformer::{Limits, Model, Session};
@@ -113,9 +117,13 @@ impl Session<'_> {
     pub fn search_options(&self) -> SearchOptions {
         let mut options = self.model().config().search_options();
         let longest = self.plan().search.max_target_length;
+        let wanted_length = options.set_a_length();
         // The decoder start comes before new tokens.
         options.max_new_tokens = options.max_new_tokens.filter(|&new| new < longest);
         options.max_length = options.max_length.filter(|&length| length <= longest);
+        if wanted_length && options.eos.is_empty() && !options.set_a_length() {
+            options.max_length = Some(longest);
+        }
         options
     }
 }

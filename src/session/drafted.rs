@@ -74,6 +74,19 @@ impl Session<'_> {
     }
 }
 
+/// Where the draft of a sentence lies.
+#[derive(Clone, Copy, Default)]
+struct DraftPlace {
+    /// The slot of the search.
+    slot: u32,
+    /// The source in its request.
+    index: usize,
+    /// First word in the planned memory of drafts.
+    start: usize,
+    /// The length of the slice that the drafter is given.
+    most: usize,
+}
+
 impl Drive<'_, '_, '_> {
     /// Asks for drafts where there are few rows; returns how many tokens there are to feed with them.
     pub(super) fn draft(
@@ -89,7 +102,7 @@ impl Drive<'_, '_, '_> {
         let config = self.session.model().config();
         let (shared, vocabulary) = (config.ties.source_target, config.target_vocab);
         let mut asked: [Asked<'_>; MOST_ROWS] = core::array::from_fn(|_| Asked::default());
-        let (mut count, mut places) = (0, [(0, 0, 0); MOST_ROWS]);
+        let (mut count, mut places) = (0, [DraftPlace::default(); MOST_ROWS]);
         let rooms = self.draft.chunks_exact_mut(share).enumerate();
         for (&slot, (place, room)) in self.search.rows().sentences.iter().zip(rooms) {
             let pace = &mut self.paces.as_chunks_mut().0[slot as usize];
@@ -110,7 +123,7 @@ impl Drive<'_, '_, '_> {
                 living: rows,
             };
             asked[count] = Asked { context, draft: &mut room[..most], found: 0 };
-            places[count] = (slot, index, place);
+            places[count] = DraftPlace { slot, index, start: place * share, most };
             count += 1;
         }
         let asked = &mut asked[..count];
@@ -119,14 +132,15 @@ impl Drive<'_, '_, '_> {
             [one] => one.found = drafter.draft(&one.context, one.draft),
             _ => drafter.draft_all(asked),
         }
-        // They may be in any order: each is known by its source.
-        let found = places.map(|(_, index, _)| {
+        // They may be in any order: each is known by its source. A drafter may also have put another slice in place
+        // of its own, so the tokens are read from the planned memory, and `most` bounds how many.
+        let found = places.map(|DraftPlace { index, most, .. }| {
             let asked = asked.iter().find(|asked| asked.context.index == index);
-            asked.map_or(0, |asked| asked.found.min(asked.draft.len()))
+            asked.map_or(0, |asked| asked.found.min(most))
         });
         let mut drafted = 0;
-        for (&(slot, _, place), found) in places[..count].iter().zip(found) {
-            let draft = &self.draft[place * share..][..found];
+        for (&DraftPlace { slot, start, .. }, found) in places[..count].iter().zip(found) {
+            let draft = &self.draft[start..][..found];
             let inside = draft.iter().take_while(|&&id| (id as usize) < vocabulary).count();
             let taken = self.search.draft(slot, &draft[..inside])?;
             self.draft_lens[slot as usize] = taken as u32;

@@ -53,9 +53,10 @@ pub trait Drafter {
 pub struct Asked<'d> {
     /// What is known of it.
     pub context: DraftContext<'d>,
-    /// Where the guess goes.
+    /// Where the guess goes. The search reads the memory that this slice refers to when it asks: what a drafter
+    /// writes to another slice that it puts here is not read.
     pub draft: &'d mut [u32],
-    /// How many tokens it has.
+    /// How many tokens it has. More than the slice that was given holds count as that many.
     pub found: usize,
 }
 

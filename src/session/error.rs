@@ -267,7 +267,8 @@ pub enum SourceError {
     },
     /// Its prefix, or its forced first token, is outside the target vocabulary, or leaves no room.
     Target(SearchError),
-    /// A score of one of its targets was NaN or `+inf` after all processors.
+    /// A processor of the caller gave up because a score was NaN or `+inf`. Without one that does, such a source
+    /// is done with [`Finish::NotFinite`](crate::search::Finish::NotFinite), and the others go on.
     NotFinite {
         /// The position of the token that was to be chosen.
         position: usize,

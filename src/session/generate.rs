@@ -86,9 +86,9 @@ impl Session<'_> {
     /// # Errors
     /// Options [beyond the plan](SessionError::OptionBeyondPlan) or [wrong](SessionError::Search), or a
     /// [source](SessionError::Source) that [`Session::check`] refuses, with its number: all are checked
-    /// first, and then nothing has been done. Scores that are NaN, a rule that allows no token, an error
-    /// of a processor: a [source](SessionError::Source) again; then sentences that were done before have
-    /// been reported.
+    /// first, and then nothing has been done. A rule that allows no token, an error of a processor: a
+    /// [source](SessionError::Source) again; then sentences that were done before have been reported.
+    /// Scores that are NaN or `+inf` are no error: their source alone is done, with [`Finish::NotFinite`].
     ///
     /// ```
     /// use core::ops::ControlFlow;

@@ -10,6 +10,7 @@ pub(crate) fn toy(seed: u32) -> Toy {
         vocabulary: 19 + (seed % 4) as usize,
         scale: 1.0 + (seed % 3) as f32 * 0.7,
         end: (seed % 5) as f32 * 0.5,
+        nan_from: usize::MAX,
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Toy {
     pub(crate) scale: f32,
     /// Added to the logit of token 1, the end token.
     pub(crate) end: f32,
+    /// The logit of the last token is NaN after a history of at least so many tokens.
+    pub(crate) nan_from: usize,
 }
 
 impl Toy {
@@ -38,6 +40,9 @@ impl Toy {
             *logit = self.scale * (sum as f32 / 65536.0 - 2.0) * 1.7;
         }
         logits[1] += self.end;
+        if history.len() >= self.nan_from {
+            logits[self.vocabulary - 1] = f32::NAN;
+        }
     }
 
     pub(crate) fn logits(&self, history: &[u32]) -> Vec<f32> {
