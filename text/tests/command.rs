@@ -253,6 +253,40 @@ fn a_model_of_many_languages_is_told_which() {
     assert_eq!(blank["text"], "");
 }
 
+/// Finite weights whose sums are not: each text has its own error, and the command goes on to the last.
+#[test]
+fn scores_that_are_not_finite_are_an_error_of_the_text() {
+    let place = nllb();
+    let path = place.0.join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    // The matrix of all embeddings, under each of its names.
+    let tables: Vec<_> = {
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let views = tensors.iter().map(|(_, view)| view);
+        let tables = views.filter(|view| view.shape() == [1904, 8]).map(|view| view.data());
+        let start = |data: &[u8]| data.as_ptr() as usize - bytes.as_ptr() as usize;
+        tables.map(|data| start(data)..start(data) + data.len()).collect()
+    };
+    for table in tables {
+        for number in bytes[table].as_chunks_mut::<4>().0 {
+            *number = 3e38f32.to_le_bytes();
+        }
+    }
+    fs::write(&path, bytes).unwrap();
+    let direction = ["--from", "eng_Latn", "--to", "fra_Latn", "The fox.", "", "Jumps"];
+    let output = translate(&place, &direction, "");
+    assert_eq!((output.status.code(), out(&output)), (Some(1), "\n\n\n"));
+    let what = "the model's scores are NaN or infinite";
+    let notes = format!(
+        "simdformer: text 1: {what}\nsimdformer: text 3: {what}\nsimdformer: 2 of 3 texts have no result\n"
+    );
+    assert_eq!(err(&output), notes);
+    let output = translate(&place, &[&["--json"], &direction[..]].concat(), "");
+    let lines: Vec<_> = out(&output).lines().collect();
+    let expected = format!("{{\"error\":\"{what}\",\"text\":null}}");
+    assert_eq!((lines[0], lines[2]), (&expected[..], &expected[..]));
+}
+
 /// The first token of every target is its language's.
 #[test]
 fn the_target_is_forced() {

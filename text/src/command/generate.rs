@@ -113,7 +113,7 @@ impl Runner<'_> {
             out.flush()?;
         }
         if failed > 0 {
-            writeln!(notes, "simdformer: {failed} of {done} texts were not run")?;
+            writeln!(notes, "simdformer: {failed} of {done} texts have no result")?;
         }
         Ok(u8::from(failed > 0))
     }
@@ -138,7 +138,9 @@ impl Runner<'_> {
                 answers[i].too_long = Some(one.tokens);
                 let most = one.ids.len().min(positions);
                 if !self.arguments.truncate || one.ids.len() > positions {
-                    let takes = format!("{} tokens, the model takes {most}", one.tokens);
+                    let found = one.tokens;
+                    let takes =
+                        format!("{found} tokens, the model takes {most}; --truncate cuts it");
                     answers[i].error = Some(takes);
                     continue;
                 }
@@ -187,7 +189,10 @@ impl Runner<'_> {
             Event::Done(done) => {
                 let answer = &mut answers[encoded[done.source].0];
                 answer.finish = Some(done.finish);
-                if let Some(best) = done.hypotheses().next() {
+                if done.finish == Finish::NotFinite {
+                    // What was chosen before is not all.
+                    answer.error = Some("the model's scores are NaN or infinite".to_owned());
+                } else if let Some(best) = done.hypotheses().next() {
                     answer.tokens = best.tokens.len();
                     answer.score = best.score;
                     answer.text = match self.arguments.stream {
@@ -231,7 +236,7 @@ impl Runner<'_> {
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         if let Some(error) = &answer.error {
-            writeln!(notes, "simdformer: text {number}: {error}; --truncate cuts it")?;
+            writeln!(notes, "simdformer: text {number}: {error}")?;
         } else if let Some(tokens) = answer.too_long {
             writeln!(notes, "simdformer: text {number} has {tokens} tokens and was cut")?;
         }
@@ -241,6 +246,7 @@ impl Runner<'_> {
                 Finish::Length => "length",
                 Finish::Stopped => "stopped",
                 Finish::Exhausted => "exhausted",
+                Finish::NotFinite => "not finite",
             });
             let line = match &answer.error {
                 Some(error) => json!({"text": null, "error": error}),

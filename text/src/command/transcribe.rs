@@ -293,6 +293,9 @@ impl<'r> Runner<'r> {
         for (window, heard) in windows.iter().zip(heard) {
             let answer = &mut state.answers[window.file - first];
             answer.waiting -= 1;
+            if heard.as_ref().is_some_and(|heard| heard.finish == Finish::NotFinite) {
+                answer.error = Some("the model's scores are NaN or infinite".to_owned());
+            }
             answer.windows.extend(heard);
         }
         Ok(())
@@ -388,6 +391,7 @@ impl<'r> Runner<'r> {
             Finish::Length => "length",
             Finish::Stopped => "stopped",
             Finish::Exhausted => "exhausted",
+            Finish::NotFinite => "not finite",
         };
         let windows: Vec<Value> = answer
             .windows
