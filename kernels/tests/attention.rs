@@ -4,8 +4,8 @@ use crate::support::batch::{Batch, OwnedBias, with_relative_bias};
 use crate::support::{POISON, Random, Tensor, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::{
-    AttentionOptions, CacheStorage, FullyMasked, Heads, HeadsMut, Parallelism, Qkv, Sequence,
-    attention, attention_scratch, attention_scratch_bound, reference,
+    AttentionOptions, AttentionOutput, CacheStorage, FullyMasked, Heads, HeadsMut, Parallelism,
+    Qkv, Sequence, Weights, attention, attention_scratch, attention_scratch_bound, reference,
 };
 
 /// Lengths with the edges of vectors, query blocks and key blocks among them.
@@ -577,4 +577,37 @@ fn the_oracle_knows_who_sees_what() {
         (0..5).map(|i| reference::attention::visible(sequence, true, i)).collect();
     assert_eq!(seen, [0, 0, 1, 2, 3]);
     assert_eq!(reference::attention::visible(sequence, false, 0), 3);
+}
+
+/// Heads without elements have nothing to attend to: the scale is finite, and a call with them writes nothing.
+#[test]
+fn heads_without_elements_have_a_finite_scale() {
+    assert_eq!([0, 1, 4, 64].map(|dim| AttentionOptions::new(dim).scale), [1.0, 1.0, 0.5, 0.125]);
+    let (shape, options) = ([3, 2, 0], AttentionOptions::new(0));
+    let empty = Heads::new(&[], shape).expect("a view of nothing");
+    let qkv = Qkv { query: empty, key: empty, value: empty };
+    for isa in all_isas() {
+        let floats = attention_scratch(isa, &[Sequence::packed(0, 3)], 2, 0).expect("small");
+        let mut weights = [POISON; 18];
+        let output = AttentionOutput {
+            context: HeadsMut::new(&mut [], shape).expect("a view of nothing"),
+            weights: Some(Weights {
+                data: &mut weights,
+                heads: &[0, 1],
+                head_stride: 9,
+                query_stride: 3,
+                keys: 3,
+            }),
+        };
+        let sequences = [Sequence::packed(0, 3)];
+        let mut scratch = vec![POISON; floats];
+        attention(isa, qkv, &sequences, &options, output, &mut scratch, Parallelism::Serial)
+            .expect("accepted");
+        assert!(weights.iter().all(|x| x.to_bits() == POISON.to_bits()), "{isa}");
+    }
+    // The oracle does write the weights, all alike.
+    let mut weights = [f64::NAN; 18];
+    reference::attention::attention(qkv, Sequence::packed(0, 3), &options, &mut [], &mut weights)
+        .expect("accepted");
+    assert_eq!(weights, [1.0 / 3.0; 18]);
 }

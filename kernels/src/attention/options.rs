@@ -81,10 +81,12 @@ pub struct AttentionOptions<'a> {
 }
 
 impl AttentionOptions<'_> {
-    /// No mask but the lengths, no bias, scale `1 / sqrt(head_dim)`.
+    /// No mask but the lengths, no bias, scale `1 / sqrt(head_dim)`. For heads without elements, a `head_dim` of 0, the
+    /// scale is 1: their scores are 0, and an infinite scale would make NaN of them. A call with such heads is accepted
+    /// and writes nothing, no weights either.
     pub fn new(head_dim: usize) -> Self {
         Self {
-            scale: (1.0 / libm::sqrt(head_dim as f64)) as f32,
+            scale: (1.0 / libm::sqrt(head_dim.max(1) as f64)) as f32,
             causal: false,
             bias: None,
             fully_masked: FullyMasked::Zeros,
