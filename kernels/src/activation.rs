@@ -232,7 +232,9 @@ impl Kernel for ApplyRows {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         for row in 0..self.rows {
-            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats.
+            // SAFETY: `start` is row `range.start` of a view that `apply` checked to hold all rows,
+            // side by side in each (`wide_columns`), and `rows` is the length of `range`;
+            // `for_rows` gives each task rows of its own.
             unsafe {
                 apply_row(s, self.activation, self.start.add(row * self.stride), self.columns)
             };

@@ -159,8 +159,9 @@ impl Kernel for LookUp<'_> {
         let columns = self.table.columns();
         let scale = s.splat(self.scale);
         for (token, &id) in self.ids.iter().enumerate() {
-            // SAFETY: whoever made the value checked ids and positions, and vouches for one row of
-            // `columns` floats at `out` for each token.
+            // SAFETY: `embed` checked that each id and each position is a row of its table, that
+            // tables and `out` have `columns` floats side by side in each row, and that `out` has a
+            // row for each token; `for_rows` gives each task rows of its own.
             unsafe {
                 let from = self.table.as_ptr().add(id as usize * self.table.row_stride());
                 let to = self.out.add(token * self.stride);

@@ -158,7 +158,7 @@ pub struct Matrix<'a> {
 
 // SAFETY: a shared borrow of floats.
 unsafe impl Send for Matrix<'_> {}
-// SAFETY: as above.
+// SAFETY: a shared borrow of floats: through `&Matrix` they are only read, and floats are `Sync`.
 unsafe impl Sync for Matrix<'_> {}
 
 impl<'a> Matrix<'a> {
@@ -350,7 +350,8 @@ pub struct MatrixMut<'a> {
 
 // SAFETY: an exclusive borrow of floats.
 unsafe impl Send for MatrixMut<'_> {}
-// SAFETY: as above; a shared one of it only reads.
+// SAFETY: through `&MatrixMut` the floats are only read: every method that gives out a pointer to
+// write takes `&mut self`.
 unsafe impl Sync for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {

@@ -68,7 +68,7 @@ pub(crate) unsafe fn sweep<S: Lanes, M: Map>(
             *v = map.map(s, unsafe { s.load(from.add(i + j * S::LANES)) });
         }
         for (j, v) in v.into_iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
             unsafe { s.store(to.add(i + j * S::LANES), v) };
         }
         i += UNROLL * S::LANES;

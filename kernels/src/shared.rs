@@ -44,7 +44,9 @@ impl<T> Clone for SharedMut<'_, T> {
 
 impl<T> Copy for SharedMut<'_, T> {}
 
-// SAFETY: the value is only a pointer; whoever dereferences it promises disjoint elements.
+// SAFETY: the value is only a pointer. Reading or writing through it needs `unsafe`, at whose place
+// the code shows that no two threads use one element; elements of a `Send` type may be used by any
+// thread.
 unsafe impl<T: Send> Send for SharedMut<'_, T> {}
-// SAFETY: as above.
+// SAFETY: `&SharedMut` gives only copies of the pointer, which are `Send`.
 unsafe impl<T: Send> Sync for SharedMut<'_, T> {}

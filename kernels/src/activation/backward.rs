@@ -25,7 +25,9 @@ impl Kernel for BackwardRows {
     fn run<S: Lanes>(self, s: S) {
         for row in self.rows {
             let (pre, d) = (self.pre.row(row), self.d.row(row));
-            // SAFETY: whoever made the value vouches for these rows of `columns` floats.
+            // SAFETY: `activation_backward` checked with `Place::read` and `Place::written` that
+            // both places hold these rows of `columns` floats; `for_rows` gives each task rows of
+            // its own.
             unsafe { slope_row(s, self.activation, pre, d, self.columns) };
         }
     }
@@ -90,7 +92,9 @@ impl Kernel for AgainRows {
     fn run<S: Lanes>(self, s: S) {
         for row in self.rows {
             let (pre, out) = (self.pre.row(row), self.out.row(row));
-            // SAFETY: whoever made the value vouches for these rows of `columns` floats.
+            // SAFETY: `activation_again` checked with `Place::read` and `Place::written` that both
+            // places hold these rows of `columns` floats; `for_rows` gives each task rows of its
+            // own.
             unsafe { with_slope!(self.activation, f => sweep(s, f, pre, out, self.columns)) };
         }
     }

@@ -31,7 +31,9 @@ impl<const BACKWARD: bool> Kernel for GateRows<BACKWARD> {
             let (gate, inner, hidden) =
                 (self.gate.row(row), self.inner.row(row), self.hidden.row(row));
             let len = self.columns;
-            // SAFETY: whoever made the value vouches for these rows of `columns` floats.
+            // SAFETY: `gate` and `gate_backward` checked with `Place::read` and `Place::written`
+            // that all places hold these rows of `columns` floats; `for_rows` gives each task rows
+            // of its own.
             unsafe {
                 if BACKWARD {
                     with_slope!(self.activation, f => backward(s, f, gate, inner, hidden, len));

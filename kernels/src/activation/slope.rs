@@ -178,7 +178,7 @@ unsafe fn sweep<S: Lanes, F: Slope>(s: S, f: F, x: *const f32, d: *mut f32, len:
             v[j] = unsafe { f.slope(s, s.load(x.add(at)), s.load(d.add(at))) };
         }
         for j in 0..UNROLL {
-            // SAFETY: as above.
+            // SAFETY: `i + j * LANES + LANES <= i + UNROLL * LANES <= len`, which the loop checks.
             unsafe { s.store(d.add(i + j * S::LANES), v[j]) };
         }
         i += UNROLL * S::LANES;

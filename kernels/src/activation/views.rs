@@ -63,5 +63,6 @@ impl<const N: usize> Shareable<N> {
     }
 }
 
-// SAFETY: whoever made it vouches for the tasks.
+// SAFETY: `Shareable::new` is unsafe, and its caller keeps the memory borrowed until all tasks are
+// done and lets no task use what another one writes.
 unsafe impl<const N: usize> Sync for Shareable<N> {}

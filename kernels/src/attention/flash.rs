@@ -472,7 +472,8 @@ impl Head {
                 if key >= seen[i] {
                     continue;
                 }
-                // SAFETY: as above.
+                // SAFETY: `key < seen[i]`: the weight was stored for each key that query `i` sees,
+                // and the value row exists.
                 unsafe {
                     let weight = s.splat(*weights.at.add(i * KEY_BLOCK + key));
                     for (g, x) in line.iter_mut().enumerate() {

@@ -55,7 +55,7 @@ pub struct Heads<'a> {
 
 // SAFETY: a shared borrow of floats.
 unsafe impl Send for Heads<'_> {}
-// SAFETY: as above.
+// SAFETY: a shared borrow of floats: through `&Heads` they are only read, and floats are `Sync`.
 unsafe impl Sync for Heads<'_> {}
 
 impl<'a> Heads<'a> {
@@ -266,7 +266,8 @@ pub struct HeadsMut<'a> {
 
 // SAFETY: an exclusive borrow of floats.
 unsafe impl Send for HeadsMut<'_> {}
-// SAFETY: as above; a shared one of it only reads.
+// SAFETY: through `&HeadsMut` the floats are only read: every method that gives out a pointer to
+// write takes `&mut self`.
 unsafe impl Sync for HeadsMut<'_> {}
 
 impl<'a> HeadsMut<'a> {

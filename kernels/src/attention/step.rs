@@ -52,7 +52,9 @@ impl<N: Numbers, const R: usize, const NV: usize> Kernel for Attend<'_, '_, N, R
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        // SAFETY: whoever made it vouches for the contract.
+        // SAFETY: `Steps::attend`, the only maker of this value, has what `Past::attend` asks for:
+        // `attention_step` checked slots and lengths against the cache, and each task has rows and
+        // heads of its own.
         unsafe { self.past.attend::<S, N, NV>(s, self.lines) }
     }
 }

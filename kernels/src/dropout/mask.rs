@@ -92,8 +92,9 @@ impl Kernel for Rows<'_> {
         let Self { philox, share, columns, from, to, to_stride, .. } = self;
         let mut blocks = [[0u64; 2]; BLOCKS];
         for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {
-            // SAFETY: whoever made the value vouches for a row of `columns` floats at both places for
-            // each sentence, which nobody else uses.
+            // SAFETY: `dropout` and `dropout_add` checked that the views have `columns` floats side
+            // by side in each row and, in `check`, that there is one sentence and one position for
+            // each row; `for_rows` gives each task rows of its own.
             let (x, out) = unsafe {
                 let out = core::slice::from_raw_parts_mut(to.add(row * to_stride), columns);
                 let x = from.map(|(from, stride)| {

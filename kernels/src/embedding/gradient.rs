@@ -50,8 +50,10 @@ impl Kernel for AddRows<'_> {
         let columns = self.gradient.columns();
         loop {
             if Some(id) != self.skip {
-                // SAFETY: whoever made the value checked ids, and vouches for a row of `columns` floats
-                // in the table for each, which no other task writes, and in the gradient for each token.
+                // SAFETY: `embedding_gradient` checked that each id is a row of the table, that
+                // table and gradient have `columns` floats side by side in each row, and that the
+                // gradient has a row for each token. An id belongs to the task in whose range its
+                // tokens begin, so no other task writes its row.
                 unsafe {
                     let row = self.table.add(id as usize * self.stride);
                     let token = self.sorted[at] as usize;

@@ -65,7 +65,9 @@ impl Kernel for Slopes {
             if column_stride != 1 {
                 let gathered = room.as_mut_ptr().cast::<f32>();
                 for j in 0..valid {
-                    // SAFETY: whoever made the value vouches for these elements; `valid <= MAX_PANEL`.
+                    // SAFETY: `gemm` checked that `pre` has the shape of the output, and `# Safety`
+                    // of `Store::finish` asks for a tile inside it: rows below `row + rows`,
+                    // columns below `column + valid`. `valid <= MAX_PANEL`, the length of `room`.
                     unsafe { gathered.add(j).write(from.add(j * column_stride).read()) };
                 }
                 from = gathered;

@@ -154,7 +154,8 @@ pub(super) struct Store {
 
 // SAFETY: only pointers; the tasks of one GEMM write disjoint tiles and read their own tile only.
 unsafe impl Send for Store {}
-// SAFETY: as above.
+// SAFETY: through `&Store` tasks only copy its pointers, and what they write with them are tiles of
+// their own.
 unsafe impl Sync for Store {}
 
 impl Store {
@@ -440,7 +441,8 @@ impl Store {
                 unsafe { s.store(tile.add((i * NV + v) * S::LANES), x) };
             }
         }
-        // SAFETY: the caller's contract, and as stored.
+        // SAFETY: `# Safety` of this function, as of `finish_tile`; the loop above stored `MR >=
+        // rows` rows of `NV * LANES` floats to `tile`.
         unsafe { self.finish_tile(s, tile, (rows, NV * S::LANES), row, column, valid) };
     }
 
@@ -540,7 +542,9 @@ impl Kernel for Finish<'_> {
         for i in 0..rows {
             for first in (0..valid).step_by(S::LANES) {
                 let count = (valid - first).min(S::LANES);
-                // SAFETY: as above; the caller of `finish` vouches for these elements of the output.
+                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; `#
+                // Safety` of `Store::finish` says that the output has these rows and columns and
+                // that no other thread touches them.
                 unsafe {
                     let x = s.load(tile.add(i * width + first));
                     store.store_vector(s, x, row + i, column + first, count);
@@ -569,8 +573,9 @@ impl<S: Lanes> Applied for OnePass<'_, S> {
             for i in 0..rows {
                 let c = store.c.wrapping_add((row + i) * store.row_stride + at);
                 let r = store.residual.wrapping_add((row + i) * store.residual_row_stride + at);
-                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; the caller of
-                // `finish` vouches for these elements of the output.
+                // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES; `#
+                // Safety` of `Store::finish` says that output and residual have these rows and
+                // columns and that no other thread touches them.
                 unsafe {
                     let mut x = s.load(tile.add(i * width + first));
                     if store.scale != 1.0 {

@@ -495,8 +495,10 @@ impl Kernel for Pack<'_, '_> {
             let mut k = 0;
             if whole && row_stride == 1 {
                 while k + S::LANES <= depth {
-                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block, and
-                    // their places are in the buffer, as above.
+                    // SAFETY: LANES columns from `j` and LANES rows from `k` are in the block
+                    // (`whole` and the condition of this loop). Their places are in the buffer,
+                    // because `place` stays below the length of the packed shape, which the callers
+                    // of `Pack` check.
                     unsafe {
                         s.transpose(
                             from.add(j * column_stride + k),
@@ -509,7 +511,9 @@ impl Kernel for Pack<'_, '_> {
                 }
             } else if whole && column_stride == 1 {
                 while k < depth {
-                    // SAFETY: as above.
+                    // SAFETY: LANES columns from `j` (`whole`) and row `k < depth` are in the
+                    // block. Their places are in the buffer, whose length the callers of `Pack`
+                    // check.
                     unsafe {
                         let row = s.load(from.add(k * row_stride + j));
                         s.store(to.add(place(j) + k * S::PANEL), row);
@@ -520,7 +524,8 @@ impl Kernel for Pack<'_, '_> {
             let group = if whole { S::LANES } else { 1 };
             for column in j..j + group {
                 for k in k..depth {
-                    // SAFETY: as above.
+                    // SAFETY: `column < j + group <= count` and `k < depth` are in the block. Their
+                    // places are in the buffer, whose length the callers of `Pack` check.
                     unsafe {
                         *to.add(place(column) + k * S::PANEL) =
                             *from.add(k * row_stride + column * column_stride);

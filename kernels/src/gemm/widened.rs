@@ -367,7 +367,9 @@ impl FewRows<'_> {
         let half = s.half();
         let zero = [[[half.splat(0.0); NV]; MR]; 2];
         let mut acc = [[s.splat(0.0); NV]; MR];
-        // SAFETY: as in `panels`; the halves of a vector fit its room.
+        // SAFETY: rows `row..row + MR` are in the view `a` and the panel is in `weight`, because
+        // `FewRows` has ranges of both; no other part stores this panel. `Half` vectors fit `room`,
+        // which has `MAX_LANES` floats.
         unsafe {
             let [low, high] = multiply(Halved(s), zero, weight.depth(), rows, panels, ahead);
             for i in 0..MR {
@@ -404,8 +406,9 @@ impl FewRows<'_> {
         let words = S::PANEL / 2;
         let panels = Panels { at, step: S::PANEL, vector: S::LANES };
         let zero = [[[s.splat(0.0); NV]; MR]; P];
-        // SAFETY: the rows and the panels are in the views, whose lengths they vouch for; a part's panels
-        // are stored by nobody else.
+        // SAFETY: rows `row..row + MR` are in the view `a` and the panels `panel..panel + P` are in
+        // `weight`, because `FewRows` has ranges of both and `tile` takes no more panels than are
+        // left; no other part stores these panels.
         unsafe {
             let form = Widened(s, PhantomData::<L>);
             let sums = if const { S::MAY_FOLLOW && MR == 1 && P > 1 } && s.follows_streams() {

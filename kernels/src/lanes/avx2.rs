@@ -126,7 +126,8 @@ unsafe impl Lanes for V3 {
         #[inline]
         unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
             let floats;
-            // SAFETY: the caller vouches for the halves and for F16C.
+            // SAFETY: `Lanes::load_f16` requires that the eight halves of `part` can be read and
+            // that `converts_f16` is true: the CPU has F16C.
             unsafe {
                 asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
                     lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
@@ -281,7 +282,7 @@ unsafe impl Lanes for V3 {
         let avx = self.avx;
         let mut t = [self.splat(0.0); 8];
         for half in 0..2 {
-            // SAFETY: the caller vouches for 8 rows of 8 floats.
+            // SAFETY: `Lanes::transpose` requires that 8 rows of 8 floats can be read.
             let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
             let (a, b, c, d) = (row(0), row(1), row(2), row(3));
             let (ab_low, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));

@@ -87,13 +87,14 @@ unsafe impl Lanes for V4 {
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
-        // SAFETY: the caller vouches for 32 halves.
+        // SAFETY: `Lanes::load_f16` requires that the sixteen halves of `part` can be read.
         let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
         self.avx512f._mm512_cvtph_ps(halves)
     }
     #[inline(always)]
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
-        // SAFETY: the caller vouches for 8 halves of either step.
+        // SAFETY: `Lanes::load_f16_half` requires that the first eight halves of `part` can be
+        // read.
         let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
         self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
     }

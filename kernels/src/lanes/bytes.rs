@@ -96,7 +96,8 @@ pub(crate) trait BytesKernel {
     fn run<B: Bytes, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
 }
 
-// SAFETY: eight lanes, as in the scalar vectors of f32.
+// SAFETY: `Self::I32` is `[i32; 8]`, as many lanes as `Scalar` has of f32, and loads read one of
+// it; `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Scalar {
     const ROWS: usize = 2;
     const TALL: usize = 2;
@@ -120,7 +121,7 @@ unsafe impl Bytes for Scalar {
     }
     #[inline(always)]
     unsafe fn load_sums(self, from: *const i32) -> [i32; 8] {
-        // SAFETY: the caller vouches for eight words.
+        // SAFETY: `load_sums` requires that a vector can be read: eight words.
         unsafe { from.cast::<[i32; 8]>().read_unaligned() }
     }
     #[inline(always)]

@@ -71,7 +71,7 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> float32x4_t {
-        // SAFETY: the caller vouches for eight halves.
+        // SAFETY: `Lanes::load_f16` requires that the four halves of `part` can be read.
         let halves = unsafe { self.neon.vld1_u16(from.add(2 * part).cast()) };
         let floats;
         // The intrinsic is younger than the oldest compiler that has all others.
@@ -211,7 +211,7 @@ unsafe impl Lanes for Neon {
         to_stride: usize,
     ) {
         let neon = self.neon;
-        // SAFETY: the caller vouches for 4 rows of 4 floats.
+        // SAFETY: `Lanes::transpose` requires that 4 rows of 4 floats can be read.
         let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
         let (a, b, c, d) = (row(0), row(1), row(2), row(3));
         let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));

@@ -45,7 +45,8 @@ impl NeonDot {
     }
 }
 
-// SAFETY: four lanes, as in `Neon`.
+// SAFETY: `Self::I32` has four lanes, as many as `Neon` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for NeonDot {
     const ROWS: usize = 2;
     const TALL: usize = 6;
@@ -140,7 +141,8 @@ impl NeonBytes {
     }
 }
 
-// SAFETY: four lanes, as in `Neon`.
+// SAFETY: `Self::I32` has four lanes, as many as `Neon` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for NeonBytes {
     const ROWS: usize = 1;
     const TALL: usize = 3;

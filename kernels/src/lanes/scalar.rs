@@ -58,7 +58,8 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32) -> Eight {
-        // SAFETY: the caller vouches for eight floats; arrays of f32 have the alignment of f32.
+        // SAFETY: `Lanes::load` requires that eight floats can be read; an array of f32 has the
+        // alignment of f32.
         Eight(unsafe { from.cast::<[f32; 8]>().read_unaligned() })
     }
     #[inline(always)]
@@ -72,13 +73,13 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const f32, part: usize) -> Eight {
-        // SAFETY: the caller vouches for eight words.
+        // SAFETY: `Lanes::load_bf16` requires that eight words, sixteen halves, can be read.
         let halves = unsafe { from.cast::<[u16; 16]>().read_unaligned() };
         each(|i| widen_bf16(halves[2 * i + part]))
     }
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Eight {
-        // SAFETY: the caller vouches for sixteen halves.
+        // SAFETY: `Lanes::load_f16` requires that the eight halves of `part` can be read.
         let halves = unsafe { from.cast::<[u16; 8]>().add(part).read_unaligned() };
         each(|i| widen_f16(halves[i]))
     }
@@ -93,7 +94,7 @@ unsafe impl Lanes for Scalar {
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Eight) {
-        // SAFETY: the caller vouches for eight floats.
+        // SAFETY: `Lanes::store` requires that eight floats can be written.
         unsafe { to.cast::<[f32; 8]>().write_unaligned(v.0) }
     }
     #[inline(always)]
@@ -218,7 +219,8 @@ unsafe impl Lanes for Scalar {
     ) {
         for i in 0..8 {
             for j in 0..8 {
-                // SAFETY: the caller vouches for 8 rows of 8 floats on both sides.
+                // SAFETY: `Lanes::transpose` requires that 8 rows of 8 floats can be read at `from`
+                // and written at `to`.
                 unsafe { *to.add(j * to_stride + i) = *from.add(i * from_stride + j) };
             }
         }

@@ -18,7 +18,7 @@ impl Kernel for Check {
         let (va, vb) = unsafe { (s.load(a.as_ptr()), s.load(b.as_ptr())) };
         let check = |v: S::F32, want: &dyn Fn(usize) -> f32| {
             let mut out = [f32::NAN; N];
-            // SAFETY: as above.
+            // SAFETY: `out` has MAX_LANES floats.
             unsafe { s.store(out.as_mut_ptr(), v) };
             for i in 0..S::LANES {
                 assert_eq!(out[i].to_bits(), want(i).to_bits(), "lane {i}");
@@ -59,7 +59,7 @@ impl Kernel for Check {
             // SAFETY: `n` is at most the length of the arrays.
             check(unsafe { s.load_first(a.as_ptr(), n) }, &|i| if i < n { a[i] } else { 0.0 });
             let mut out = [-1.0f32; N];
-            // SAFETY: as above.
+            // SAFETY: `n <= LANES <= MAX_LANES`, the length of `out`.
             unsafe { s.store_first(out.as_mut_ptr(), va, n) };
             for (i, x) in out.iter().enumerate() {
                 assert_eq!(*x, if i < n { a[i] } else { -1.0 });
@@ -71,7 +71,7 @@ impl Kernel for Check {
         let square = s.mul_add(near_one, near_one, s.splat(-1.0));
         check(square, &|_| 1.0 / 2048.0 + 1.0 / 16_777_216.0);
         let mut out = [0.0f32; N];
-        // SAFETY: as above.
+        // SAFETY: `out` has MAX_LANES floats.
         unsafe { s.store(out.as_mut_ptr(), fused) };
         for i in 0..S::LANES {
             let exact = f64::from(a[i]) * f64::from(b[i]) + 0.5;
@@ -125,7 +125,7 @@ impl Kernel for Check {
             let mut block = block;
             block[rows * stride..].fill(f32::NAN);
             let to = turned.as_mut_ptr();
-            // SAFETY: as above.
+            // SAFETY: the last rows end before `LANES * (LANES + 5)`, inside the arrays.
             unsafe { s.transpose_first(block.as_ptr(), stride, rows, to, out_stride) };
             for i in 0..S::LANES {
                 for j in 0..S::LANES {

@@ -209,7 +209,8 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
             // SAFETY: the caller's contract; `LANES` rows of as many floats fit.
             unsafe { self.store(at.add(i * Self::LANES), self.load(from.add(i * from_stride))) };
         }
-        // SAFETY: as above.
+        // SAFETY: `block` has `MAX_LANES * MAX_LANES` floats, and `# Safety` of this function asks
+        // for `LANES` rows of as many floats at `to`.
         unsafe { self.transpose(at, Self::LANES, to, to_stride) };
     }
 }

@@ -41,7 +41,8 @@ impl Vnni512 {
     }
 }
 
-// SAFETY: sixteen lanes, as in V4.
+// SAFETY: `Self::I32` has sixteen lanes, as many as `V4` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Vnni512 {
     const ROWS: usize = 12;
     const TALL: usize = 12;
@@ -163,7 +164,8 @@ impl Vnni256 {
     }
 }
 
-// SAFETY: eight lanes, as in V3.
+// SAFETY: `Self::I32` has eight lanes, as many as `V3` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Vnni256 {
     const ROWS: usize = 2;
     const TALL: usize = 6;

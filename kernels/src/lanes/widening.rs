@@ -37,7 +37,8 @@ impl Widening256 {
     }
 }
 
-// SAFETY: eight lanes, as in V3.
+// SAFETY: `Self::I32` has eight lanes, as many as `V3` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Widening256 {
     const ROWS: usize = 2;
     const TALL: usize = 4;
@@ -150,7 +151,8 @@ impl Widening512 {
     }
 }
 
-// SAFETY: sixteen lanes, as in V4.
+// SAFETY: `Self::I32` has sixteen lanes, as many as `V4` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Widening512 {
     const ROWS: usize = 6;
     const TALL: usize = 6;

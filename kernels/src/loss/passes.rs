@@ -96,7 +96,8 @@ unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
             }
             (max, ties) = (largest, 0.0);
         }
-        // SAFETY: as above.
+        // SAFETY: `start + count <= len`: the block is in the row, of which `# Safety` says that
+        // `len` floats can be read.
         let part = unsafe { block_sums(s, block, count, shift_of(max)) };
         ties += part.ties;
         tail += part.tail;
@@ -147,8 +148,10 @@ impl Kernel for LossRows<'_> {
     fn run<S: Lanes>(self, s: S) {
         let Self { columns, wanted, scale, .. } = self;
         for (row, (&target, loss)) in self.targets.iter().zip(self.losses).enumerate() {
-            // SAFETY: whoever made the value vouches for a row of `columns` floats for each target,
-            // valid for writes if there is a scale, and for targets that are a column or ignored.
+            // SAFETY: `Logits::check` checked for `cross_entropy` and `cross_entropy_loss` that the
+            // view has a row of `columns` floats side by side for each target and that a target is
+            // a column or `IGNORED`. `cross_entropy` gives a scale and rows of its own to write;
+            // `cross_entropy_loss` gives no scale, and then nothing is written.
             unsafe {
                 let logits = self.logits.add(row * self.stride);
                 if target == IGNORED {

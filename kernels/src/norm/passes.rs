@@ -36,8 +36,10 @@ impl<const ADD: bool, const BIAS: bool> Kernel for NormRows<'_, ADD, BIAS> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let mut row = 0;
-        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias
-        // at every place, none of them empty, and for a bias if `BIAS`.
+        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
+        // of a row side by side, that weight and bias have `columns` floats (`Norm::check`) and
+        // that there are rows and columns; it sets `BIAS` where there is a bias. `for_rows` gives
+        // each task rows of its own.
         unsafe {
             if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {

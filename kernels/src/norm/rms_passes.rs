@@ -29,8 +29,9 @@ impl<const ADD: bool> Kernel for RmsRows<'_, ADD> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let mut row = 0;
-        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight at every place,
-        // none of them empty.
+        // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
+        // of a row side by side, that the weight has `columns` floats (`Norm::check`) and that
+        // there are rows and columns. `for_rows` gives each task rows of its own.
         unsafe {
             if S::REGISTERS >= 32 && self.norm.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {

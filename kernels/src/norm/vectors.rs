@@ -188,7 +188,8 @@ impl Kernel for LearnedRow<'_> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
-        // SAFETY: whoever made the value vouches for a row as long as the weight and the bias.
+        // SAFETY: `NormRows` and `RmsRows` make this value of a row of theirs, which is as long as
+        // the weight and the bias (`Norm::check`).
         unsafe {
             match self.bias {
                 Some(_) => learned::<S, true>(s, self.weight, self.bias, self.row, self.row),

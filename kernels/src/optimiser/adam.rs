@@ -158,8 +158,9 @@ impl Kernel for Update {
     fn run<S: Lanes>(self, s: S) {
         let Self { numbers, len, parameters, gradients, first, second, average } = self;
         let mut i = 0;
-        // SAFETY: whoever made the value vouches for `len` floats at every place, and the places of a
-        // vector end before them.
+        // SAFETY: `adam` checked with `length` that every slice is as long as the parameters, and
+        // `for_rows` gives each task `len` elements of its own; `i + LANES <= len` here, and
+        // `count` stops at `len` below.
         unsafe {
             while i + S::LANES <= len {
                 let old = Element {

@@ -98,7 +98,8 @@ impl Decide<'_, '_> {
             // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
             self.sums(s, floats, |(start, step), k| unsafe { *start.wrapping_add(k * step) })
         } else {
-            // SAFETY: as above.
+            // SAFETY: the sweep lists only columns of the weight as candidates, and `k` is one of
+            // its rows.
             self.sums(s, columns, |column, k| unsafe { column.row(k) })
         };
         if product.bias.is_some() {

@@ -49,7 +49,8 @@ pub(super) struct QuantisedRows<'a> {
 
 // SAFETY: the statistics are only read while this exists, but for the best bounds, which are atomic.
 unsafe impl Send for QuantisedRows<'_> {}
-// SAFETY: as above.
+// SAFETY: through `&QuantisedRows` the statistics are only read, but for the best bounds, which are
+// atomic.
 unsafe impl Sync for QuantisedRows<'_> {}
 
 impl<'a> QuantisedRows<'a> {

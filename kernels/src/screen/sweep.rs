@@ -32,7 +32,8 @@ pub(super) struct Job<'a> {
 
 // SAFETY: a part writes the lists and counts of its own only, and they are read when all are done.
 unsafe impl Send for Job<'_> {}
-// SAFETY: as above.
+// SAFETY: through `&Job` a part writes the lists and counts of its own only (`Job::list`), and
+// `largest` reads them after `for_each` has returned.
 unsafe impl Sync for Job<'_> {}
 
 impl Job<'_> {
@@ -243,7 +244,8 @@ impl Sweep<'_, '_> {
             let of_bias = s.mul(s.min(s.abs(bias), s.splat(f32::MAX)), s.splat(BIAS_ROUNDING));
             for i in 0..MR {
                 let row_bound = job.rows.bound(row + i);
-                // SAFETY: as stored above.
+                // SAFETY: the loop over `sums` above stored `MR` rows of PANEL floats to
+                // `products`.
                 let product = unsafe { s.load(products.add(i * PANEL + v * lanes)) };
                 let product = s.mul(product, scale);
                 let product = s.mul_add(product, s.splat(row_bound.scale), bias);

@@ -162,12 +162,12 @@ impl BytesKernel for Dots {
                         .sum()
                 });
                 let begin = [start; PANEL];
-                // SAFETY: as above.
+                // SAFETY: both arrays have PANEL words, at least a vector.
                 let (offset, begin) =
                     unsafe { (b.load_sums(offset.as_ptr()), b.load_sums(begin.as_ptr())) };
                 let sums = b.dot(b.add(begin, b.start(offset)), b.splat(word(i)), weights_in);
                 let mut found = [0.0; PANEL];
-                // SAFETY: as above.
+                // SAFETY: `found` has PANEL floats, at least a vector.
                 unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
                 for lane in 0..lanes {
                     let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());

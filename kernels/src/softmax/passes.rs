@@ -79,7 +79,8 @@ unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
                 // SAFETY: within a step that ends within the row.
                 let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
                 if STORE {
-                    // SAFETY: as above.
+                    // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at
+                    // + LANES <= whole <= len`.
                     unsafe { s.store(to.add(at), e) };
                 }
                 *sum = s.add(*sum, e);
@@ -97,7 +98,8 @@ unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
             // SAFETY: `at + LANES <= i + MAX_LANES <= len`.
             let e = exp_nonpositive(s, s.sub(unsafe { s.load(from.add(at)) }, shift));
             if STORE {
-                // SAFETY: as above.
+                // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at +
+                // LANES <= i + MAX_LANES <= len`.
                 unsafe { s.store(to.add(at), e) };
             }
             parts[part] = s.add(parts[part], e);
@@ -111,7 +113,8 @@ unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
             // SAFETY: `at + count <= len`.
             let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(at), count) }, shift));
             if STORE {
-                // SAFETY: as above.
+                // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at +
+                // count <= len`.
                 unsafe { s.store_first(to.add(at), e, count) };
             }
             parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
@@ -148,7 +151,7 @@ unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
         let count = (len - start).min(BLOCK);
         // SAFETY: `start + count <= len`.
         let block = unsafe { from.add(start) };
-        // SAFETY: as above.
+        // SAFETY: the block has `count` floats of the row: `start + count <= len`.
         let largest = unsafe { block_max(s, block, count) };
         if largest > max {
             if sum != 0.0 {
@@ -156,7 +159,8 @@ unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
             }
             max = largest;
         }
-        // SAFETY: as above; nothing is stored.
+        // SAFETY: the block has `count` floats of the row: `start + count <= len`. Without `STORE`
+        // nothing is written to `nowhere`.
         let part = unsafe {
             // The next block, or the first once more, which is what whoever wants the sums reads then.
             let ahead = if start + count < len { block.add(count) } else { from };
@@ -359,7 +363,9 @@ impl Kernel for SoftmaxRows<'_> {
         while row < self.rows {
             if self.form == Form::Probability {
                 let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
-                // SAFETY: whoever made the value vouches for the rows.
+                // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns`
+                // floats side by side, and `check_lengths` that no length is above `columns`; `row
+                // + short <= rows`.
                 unsafe {
                     if self.columns <= IN_TURN {
                         self.short::<S, true>(s, row..row + short);
@@ -373,8 +379,8 @@ impl Kernel for SoftmaxRows<'_> {
                 }
             }
             let len = self.len(row);
-            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats at both
-            // places, and for lengths of at most `columns`.
+            // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns` floats
+            // side by side, and `check_lengths` that no length is above `columns`; `row < rows`.
             unsafe {
                 let from = self.from.add(row * self.from_stride);
                 let to = self.to.add(row * self.to_stride);
@@ -409,8 +415,9 @@ impl Kernel for LogSumExpRows<'_> {
     fn run<S: Lanes>(self, s: S) {
         for row in 0..self.rows {
             let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
-            // SAFETY: whoever made the value vouches for `rows` rows of `columns` floats, lengths
-            // of at most `columns`, and `rows` outputs.
+            // SAFETY: `log_sum_exp` checked that the view has `rows` rows of `columns` floats side
+            // by side, that there is an output for each, and with `check_lengths` that no length is
+            // above `columns`.
             unsafe {
                 let Sums { max, sum } = sums(s, self.from.add(row * self.stride), len);
                 // The logarithm of no entry at all, ln 0, is negative infinity.

@@ -152,7 +152,8 @@ impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
             b: rows.wrapping_add(all * row),
             ..operands
         };
-        // SAFETY: as above, for all keys of the tile.
+        // SAFETY: each query from `all` on sees all keys of the tile, because `starts` rises with
+        // the key: there is a factor for each key, and `block.queries - all` rows of queries.
         let sums = unsafe { tile::<S, MR, G>(s, sums, block.queries - all, operands) };
         for i in 0..MR {
             for g in 0..G {

@@ -76,7 +76,8 @@ unsafe fn steps<S: Lanes, const MR: usize, const G: usize>(
             row[g] = unsafe { s.load(b.wrapping_add(g * b_vector)) };
         }
         for i in 0..MR {
-            // SAFETY: as above.
+            // SAFETY: `# Safety` of `steps`: `a` has an element in each row for each of the `depth`
+            // steps.
             let x = s.splat(unsafe { *a.wrapping_add(i * a_row) });
             for g in 0..G {
                 sums[i][g] = s.mul_add(x, row[g], sums[i][g]);

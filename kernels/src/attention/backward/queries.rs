@@ -327,7 +327,8 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
             let mean = s.splat(mean);
             for v in 0..vectors {
                 let at = line.wrapping_add(v * S::LANES);
-                // SAFETY: as above.
+                // SAFETY: `vectors` is at most `KEY_BLOCK / LANES`, and a query has `KEY_BLOCK`
+                // weights and as many gradients of scores.
                 unsafe {
                     let weight = s.load(weights.wrapping_add(v * S::LANES));
                     let mut x = s.mul(weight, s.sub(s.load(at), mean));
@@ -404,7 +405,8 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 b: operands.b.wrapping_add(fewest * operands.b_step),
                 ..operands
             };
-            // SAFETY: as above; a query sees the keys before it on the diagonal.
+            // SAFETY: query `i` of the diagonal sees the keys `fewest..fewest + i`, because `seen`
+            // grows by one from row to row: their gradients of scores and their key rows exist.
             sums = unsafe { triangle::<S, MR, G, true>(s, sums, operands) };
         }
         for key in if diagonal { most..most } else { fewest..most } {
@@ -412,7 +414,7 @@ impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
                 if key >= seen[i] {
                     continue;
                 }
-                // SAFETY: as above.
+                // SAFETY: `key < seen[i]`: the gradient of the score and the key row exist.
                 unsafe {
                     let x = s.splat(*block.d_scores_of(self.first + i).wrapping_add(key));
                     for g in 0..G {

@@ -417,7 +417,8 @@ impl Task<'_> {
             // SAFETY: the queries exist, and the room has places for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
             for local in 0..if masked { block.queries } else { 0 } {
-                // SAFETY: as above.
+                // SAFETY: `local < block.queries`: the room has `block.row` floats at `to` for each
+                // query of a block, and this task alone has that room.
                 unsafe {
                     if block.row_sums(local).inverse == 0.0 {
                         clear(s, to.add(local * block.row), block.row);
@@ -430,7 +431,9 @@ impl Task<'_> {
         }
         let sums = self.place(room.sums);
         for local in 0..block.queries {
-            // SAFETY: as above.
+            // SAFETY: `local < block.queries`: `block_of_queries` requires that these queries
+            // exist, `block.d_context` has a row for each, and the sums have `ROW_SUMS` places for
+            // each.
             unsafe {
                 let row = block.d_context.at.wrapping_add(local * block.d_context.stride);
                 let product = dot(s, row, context.at(start + local, head), head_dim);

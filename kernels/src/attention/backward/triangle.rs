@@ -32,7 +32,9 @@ pub(super) unsafe fn triangle<S: Lanes, const MR: usize, const G: usize, const A
                 }
                 for i in 0..MR {
                     if (i > $k) == AFTER {
-                        // SAFETY: as above.
+                        // SAFETY: `# Safety` of `triangle`: what is multiplied is valid for reads,
+                        // and row `i` is multiplied at step `k` exactly where the condition above
+                        // holds.
                         let x = s.splat(unsafe { *a.wrapping_add(i * a_row + $k * a_step) });
                         for g in 0..G {
                             sums[i][g] = s.mul_add(x, row[g], sums[i][g]);

@@ -198,7 +198,9 @@ impl<B: Bytes, T: Tiles> Pass<'_, B, T> {
                 unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
             }
         }
-        // SAFETY: as above; what is not stored yet is a tile of that shape.
+        // SAFETY: the rows and columns of the output are those of `finish_row` above, and no other
+        // task has them. Where a row was not finished, the loop has stored it, so `sums` is a tile
+        // of that shape.
         unsafe {
             if usual {
                 store.finish_stored(s, rows.len(), rows.start, column, valid);

@@ -369,7 +369,8 @@ impl<const MR: usize, const DIGITS: bool> Of<'_, MR, DIGITS> {
                 // SAFETY: rows and columns of the output, which no other task has.
                 unsafe { store.finish_row(s, line, bias, rows.start + i, column) };
             }
-            // SAFETY: as above.
+            // SAFETY: `finish_row` has stored these rows and columns of the output, which no other
+            // task has.
             unsafe { store.finish_stored(s, MR, rows.start, column, valid) };
         } else {
             let mut room = MaybeUninit::<[f32; MAX_ROWS * PANEL]>::uninit();

@@ -25,7 +25,9 @@ impl Kernel for AgainRows<'_> {
     fn run<S: Lanes>(self, s: S) {
         for row in 0..self.rows {
             let ([standard], [out]) = (self.standard.rows(row), self.out.rows(row));
-            // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias.
+            // SAFETY: `run` checked with `read` and `written` that both places hold these rows of
+            // `columns` floats, and with `Norm::check` that weight and bias have as many;
+            // `for_rows` gives each task rows of its own.
             unsafe {
                 match self.bias {
                     Some(_) => learned::<S, true>(s, self.weight, self.bias, standard, out),

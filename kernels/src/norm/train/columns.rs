@@ -39,7 +39,9 @@ impl<const BIAS: bool> Kernel for ColumnSums<'_, BIAS> {
         }
         for Range { start: mut row, end } in self.leaves.ranges() {
             let mut sums = Sums::default();
-            // SAFETY: whoever made the value vouches for the columns and the rows of the leaves.
+            // SAFETY: `run` checked that `standard` and `d_out` have the same shape, with the
+            // floats of a row side by side, that the leaves have as many rows, and that `d_weight`
+            // and `d_bias` have `columns` floats; each task has columns of its own.
             unsafe {
                 while row + GROUP <= end {
                     self.rows::<S, GROUP>(s, row, &mut sums);
@@ -108,7 +110,8 @@ impl<const BIAS: bool> ColumnSums<'_, BIAS> {
             at += S::LANES;
         }
         if at < len {
-            // SAFETY: as above.
+            // SAFETY: `len - at` columns of the task are left, fewer than LANES, and there is a sum
+            // for each.
             unsafe { vector!(false, at, len - at) };
         }
     }
@@ -121,7 +124,9 @@ impl<const BIAS: bool> ColumnSums<'_, BIAS> {
             let count = (end - start - at).min(S::LANES);
             let both = [(self.d_weight, sums.weight.as_ptr()), (self.d_bias, sums.bias.as_ptr())];
             for (to, sums) in both.into_iter().take(1 + usize::from(BIAS)) {
-                // SAFETY: whoever made the value vouches for the columns of the results.
+                // SAFETY: `run` checked that `d_weight` has `columns` floats, and `d_bias` too
+                // where `BIAS`; these columns are the task's own. `count` stops at `end`, and there
+                // is a sum for each column of a task.
                 unsafe {
                     let to = to.add(start + at);
                     let sum = s.load_first(sums.add(at), count);

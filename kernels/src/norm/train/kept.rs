@@ -32,8 +32,10 @@ impl<const CENTRED: bool, const BIAS: bool> Kernel for KeptRows<'_, CENTRED, BIA
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let mut row = 0;
-        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight and the bias at
-        // every place, none of them empty, for as many scales, and for a bias if `BIAS`.
+        // SAFETY: `run` checked with `read` and `written` that all places hold these rows of
+        // `columns` floats, with `Norm::check` that weight and bias have as many, with `one_each`
+        // that there is a scale for each row, and that there are columns; it sets `BIAS` where
+        // there is a bias. `for_rows` gives each task rows of its own.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {

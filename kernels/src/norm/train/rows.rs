@@ -28,8 +28,10 @@ impl<const CENTRED: bool, const ADD: bool> Kernel for GradientRows<'_, CENTRED, 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         let mut row = 0;
-        // SAFETY: whoever made the value vouches for `rows` rows as long as the weight at every place,
-        // none of them empty, and for as many scales.
+        // SAFETY: `run` checked with `read` and `written` that all places hold these rows of
+        // `columns` floats, with `Norm::check` that the weight has as many, with `one_each` that
+        // there is a scale for each row, and that there are columns. `for_rows` gives each task
+        // rows of its own.
         unsafe {
             if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
                 while row + 2 <= self.rows {
