@@ -1,18 +1,17 @@
 //! The header of a safetensors file, believed in nothing.
 //!
-//! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of the
-//! `safetensors` crate, and others, which a later version may know: only whoever wants such a tensor is refused. The
-//! checks are made here, against the length of the file and before anything is added, so that each complaint names the
-//! tensor and the file and no sum can overflow.
+//! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of version 0.8
+//! of the `safetensors` crate ([`TYPES`]), and others, which a later version may know: only whoever wants such a tensor
+//! is refused. The checks are made here, against the length of the file and before anything is added, so that each
+//! complaint names the tensor and the file and no sum can overflow. Nothing of that crate is needed here, and it brings
+//! ten others along, so only tests and the feature `train` depend on it.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::value::StrDeserializer;
 use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
-    Visitor,
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
 use super::CheckpointError;
@@ -34,20 +33,46 @@ pub(super) const MAX_TENSORS: usize = 1 << 15;
 /// Dimensions of a tensor; weights have two, those of pictures four.
 const MAX_DIMENSIONS: usize = 32;
 
+/// The types of the format, and how many bits an element has.
+const TYPES: [(&str, usize); 22] = [
+    ("BOOL", 8),
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("U8", 8),
+    ("I8", 8),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("F8_E4M3FNUZ", 8),
+    ("F8_E5M2FNUZ", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("F16", 16),
+    ("BF16", 16),
+    ("I32", 32),
+    ("U32", 32),
+    ("F32", 32),
+    ("C64", 64),
+    ("F64", 64),
+    ("I64", 64),
+    ("U64", 64),
+];
+
 /// A type as the file spells it.
 #[derive(Clone, Debug)]
 pub(super) enum Stored {
-    Known(safetensors::Dtype),
+    /// One of [`TYPES`].
+    Known { name: &'static str, bits: usize },
     /// Shortened.
     Unknown(String),
 }
 
 impl Stored {
-    fn of(name: &str) -> Self {
-        let name_of: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
-        match safetensors::Dtype::deserialize(name_of) {
-            Ok(dtype) => Self::Known(dtype),
-            Err(_) => Self::Unknown(shown(name, 24)),
+    pub(super) fn of(name: &str) -> Self {
+        match TYPES.into_iter().find(|(known, _)| *known == name) {
+            Some((name, bits)) => Self::Known { name, bits },
+            None => Self::Unknown(shown(name, 24)),
         }
     }
 }
@@ -73,7 +98,7 @@ impl<'de> Deserialize<'de> for Stored {
 impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Known(dtype) => dtype.fmt(f),
+            Self::Known { name, .. } => f.write_str(name),
             Self::Unknown(name) => f.write_str(name),
         }
     }
@@ -209,11 +234,10 @@ fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointEr
 pub(super) fn whole(
     source: &Source<'_>,
     name: &str,
-    dtype: safetensors::Dtype,
+    dtype: Stored,
     shape: Vec<usize>,
 ) -> Result<Entry, CheckpointError> {
     let len = source.len();
-    let dtype = Stored::Known(dtype);
     let info = TensorInfo { dtype, shape, data_offsets: (0, len as usize) };
     check_tensor(source, name, &info, len)?;
     let TensorInfo { dtype, shape, .. } = info;
@@ -250,7 +274,7 @@ fn check_tensor(
     // Zero sizes do not excuse the others: their product must fit too.
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
     let bits = match &info.dtype {
-        Stored::Known(dtype) => dtype.bitsize(),
+        Stored::Known { bits, .. } => *bits,
         Stored::Unknown(_) => 1,
     };
     let fits = count(&info.shape).and_then(|n| n.checked_mul(bits));
@@ -342,5 +366,28 @@ impl<'de> DeserializeSeed<'de> for Collect<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table is that of the crate whose format it is. Its types are all of these: a new one would be unknown here,
+    /// and no known one can have another size.
+    #[test]
+    fn the_types_are_those_of_the_format() {
+        for (name, bits) in TYPES {
+            let quoted = format!("\"{name}\"");
+            let known: safetensors::Dtype = serde_json::from_str(&quoted).expect("a type");
+            assert_eq!((known.to_string().as_str(), known.bitsize()), (name, bits));
+            assert_eq!(Stored::of(name).to_string(), name);
+        }
+        // The crate lists what it knows when it meets another.
+        let error = serde_json::from_str::<safetensors::Dtype>("\"F99\"").unwrap_err().to_string();
+        assert_eq!(error.matches('`').count(), 2 * (TYPES.len() + 1), "{error}");
+        for name in ["F99", "f32", "", "F32 "] {
+            assert!(matches!(Stored::of(name), Stored::Unknown(_)), "{name}");
+        }
     }
 }

@@ -44,20 +44,19 @@ impl Dtype {
             .find_map(|(known, dtype)| known.eq_ignore_ascii_case(name).then_some(dtype))
     }
 
-    pub(super) fn to_safetensors(self) -> safetensors::Dtype {
-        match self {
-            Self::F32 => safetensors::Dtype::F32,
-            Self::F16 => safetensors::Dtype::F16,
-            Self::Bf16 => safetensors::Dtype::BF16,
-        }
+    /// As a safetensors file spells it.
+    pub(super) fn to_stored(self) -> Stored {
+        Stored::of(match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+        })
     }
 
     pub(super) fn from_stored(dtype: &Stored) -> Option<Self> {
         match dtype {
-            Stored::Known(safetensors::Dtype::F32) => Some(Self::F32),
-            Stored::Known(safetensors::Dtype::F16) => Some(Self::F16),
-            Stored::Known(safetensors::Dtype::BF16) => Some(Self::Bf16),
-            _ => None,
+            Stored::Known { name, .. } => Self::from_name(name),
+            Stored::Unknown(_) => None,
         }
     }
 }

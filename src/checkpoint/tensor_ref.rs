@@ -25,7 +25,7 @@ impl<'t> TensorRef<'t> {
     /// Shape, type and bytes fit each other.
     pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
         let source = Source::memory(Cow::Borrowed(self.data));
-        let entry = container::whole(&source, name, self.dtype.to_safetensors(), self.shape)?;
+        let entry = container::whole(&source, name, self.dtype.to_stored(), self.shape)?;
         Ok((source, entry))
     }
 }
