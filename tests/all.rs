@@ -58,8 +58,8 @@ mod hypotheses;
 mod loading;
 mod misuses;
 mod navigate;
-mod packed_files;
 mod not_finite;
+mod packed_files;
 mod parameters;
 #[cfg(unix)]
 mod plan;

@@ -273,7 +273,9 @@ impl Isa {
         if !system_saves(XCR0_AVX) {
             return None;
         }
-        pulp::x86::V3::try_new().map(|token| Self::of(Level::Avx2(token)))
+        // The token leaves F16C out. Every CPU with AVX2 has it; a hypervisor may still hide it.
+        let token = pulp::x86::V3::try_new().filter(|_| pulp::core_arch::x86::F16c::is_available());
+        token.map(|token| Self::of(Level::Avx2(token)))
     }
 
     #[cfg(target_arch = "x86_64")]

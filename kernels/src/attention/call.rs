@@ -7,7 +7,7 @@ use super::error::AttentionError;
 use super::flash::{MIN_QUERY_BLOCK, QUERY_BLOCK, Scores};
 use super::head::Head;
 use super::heads::{Heads, HeadsMut};
-use super::numbers::{CacheStorage, Converted, Full, Half, Numbers, OneByOne, Widen};
+use super::numbers::{CacheStorage, Full, Half, Numbers};
 use super::online_softmax::Lines;
 use super::options::{Ancestry, AttentionOptions, Weights};
 use super::step::{self, Attend, MOST_ROWS, Past};
@@ -322,14 +322,15 @@ pub(super) trait InAnyForm {
 /// one, not of all.
 pub(super) fn dispatch<K: InAnyForm>(isa: Isa, storage: CacheStorage, kernel: K) {
     match storage {
-        CacheStorage::F32 => isa.dispatch(OfFloats(kernel)),
-        CacheStorage::F16 => isa.dispatch(OfHalves(kernel)),
+        CacheStorage::F32 => isa.dispatch(Reading::<K, Full>(kernel, PhantomData)),
+        CacheStorage::F16 => isa.dispatch(Reading::<K, Half>(kernel, PhantomData)),
     }
 }
 
-struct OfFloats<K>(K);
+/// A kernel that reads keys and values stored as `N`.
+struct Reading<K, N>(K, PhantomData<N>);
 
-impl<K: InAnyForm> Kernel for OfFloats<K> {
+impl<K: InAnyForm, N: Numbers> Kernel for Reading<K, N> {
     type Output = ();
 
     #[inline(always)]
@@ -338,48 +339,12 @@ impl<K: InAnyForm> Kernel for OfFloats<K> {
     }
 }
 
-impl<K: InAnyForm> PanelKernel for OfFloats<K> {
+impl<K: InAnyForm, N: Numbers> PanelKernel for Reading<K, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Lanes, const NV: usize>(self, s: S) {
-        self.0.attend::<S, Full, NV>(s);
-    }
-}
-
-struct OfHalves<K>(K);
-
-impl<K: InAnyForm> Kernel for OfHalves<K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        s.with_panels(self);
-    }
-}
-
-impl<K: InAnyForm> PanelKernel for OfHalves<K> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes, const NV: usize>(self, s: S) {
-        if const { S::MAY_LACK_F16 } && !s.converts_f16() {
-            s.outlined(Widened::<_, OneByOne, NV>(self.0, PhantomData));
-        } else {
-            s.outlined(Widened::<_, Converted, NV>(self.0, PhantomData));
-        }
-    }
-}
-
-/// [`OfHalves`] that are widened in one way, as a function of its own.
-struct Widened<K, W, const NV: usize>(K, PhantomData<W>);
-
-impl<K: InAnyForm, W: Widen, const NV: usize> Kernel for Widened<K, W, NV> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        self.0.attend::<S, Half<W>, NV>(s);
+        self.0.attend::<S, N, NV>(s);
     }
 }
 
@@ -406,7 +371,7 @@ impl InAnyForm for Steps<'_> {
             let end = rows.min((unit + 1) * self.unit);
             let mut row = unit * self.unit;
             while row < end {
-                let group = self.group::<S, N>(row, end);
+                let group = self.group::<S>(row, end);
                 // A row's heads one after the other: so they lie in memory.
                 for head in first..first + count {
                     let next = if head + 1 < first + count {
@@ -420,7 +385,7 @@ impl InAnyForm for Steps<'_> {
                     // these rows and this head.
                     unsafe {
                         match group.rows {
-                            4 if const { together::<S, N>() >= 4 } => {
+                            4 if const { together::<S>() >= 4 } => {
                                 let past = self.past::<4>(&group, (row, head), next);
                                 s.outlined(Attend::<N, 4, NV> {
                                     past,
@@ -428,7 +393,7 @@ impl InAnyForm for Steps<'_> {
                                     numbers: PhantomData,
                                 });
                             }
-                            2 if const { together::<S, N>() >= 2 } => {
+                            2 if const { together::<S>() >= 2 } => {
                                 let past = self.past::<2>(&group, (row, head), next);
                                 s.outlined(Attend::<N, 2, NV> {
                                     past,
@@ -450,10 +415,10 @@ impl InAnyForm for Steps<'_> {
     }
 }
 
-/// Most rows that pass over what they have in common together: one where computing takes longer than reading, which
-/// is so on sets that have nothing to prefetch for, and of numbers that are widened one by one.
-const fn together<S: Lanes, N: Numbers>() -> usize {
-    if !S::PREFETCHES || N::TALLEST < MOST_ROWS { 1 } else { MOST_ROWS }
+/// Most rows that pass over what they have in common together: one on instruction sets without prefetch, where
+/// computing takes longer than reading.
+const fn together<S: Lanes>() -> usize {
+    if S::PREFETCHES { MOST_ROWS } else { 1 }
 }
 
 /// Rows that pass over what they have in common together: 1, 2 or 4.
@@ -474,10 +439,10 @@ impl<'a> Steps<'a> {
 
     /// As many rows as have a beginning in common, from `row` on and before `end`.
     #[inline(always)]
-    fn group<S: Lanes, N: Numbers>(&self, row: usize, end: usize) -> Group<'a> {
+    fn group<S: Lanes>(&self, row: usize, end: usize) -> Group<'a> {
         let mut slots = [self.slots(row); MOST_ROWS];
         let mut rows = 1;
-        while rows < const { together::<S, N>() } && row + rows < end {
+        while rows < const { together::<S>() } && row + rows < end {
             let next = self.slots(row + rows);
             if next.len() != slots[0].len() || next.first() != slots[0].first() {
                 break;

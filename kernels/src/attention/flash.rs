@@ -85,6 +85,11 @@ impl<N: Numbers, const MR: usize, const NV: usize> Kernel for TileOf<'_, N, MR, 
     }
 }
 
+/// Rows of the tallest tile of queries. Where a multiply-add is a call, taller tiles are not faster.
+const fn most_rows<S: Lanes, N: Numbers>() -> usize {
+    if S::SOFT_FMA { 2 } else { N::TALLEST }
+}
+
 impl Head {
     /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`. What `scores` holds does not
     /// matter.
@@ -102,7 +107,7 @@ impl Head {
     ) {
         let mut running = [Running::START; QUERY_BLOCK];
         let end = self.limit(start + count - 1);
-        let tallest = if self.head_dim <= QUERY_ROW { N::TALLEST } else { 1 };
+        let tallest = if self.head_dim <= QUERY_ROW { most_rows::<S, N>() } else { 1 };
         let tiles = count.div_ceil(tallest);
         let mut key = 0;
         while key < end {
@@ -119,16 +124,16 @@ impl Head {
                 // to compile.
                 let rows = local.len();
                 let tile = TileRow { head: self, block, row, running, scores };
-                if const { N::TALLEST >= 2 } && rows == 2 {
+                if const { most_rows::<S, N>() >= 2 } && rows == 2 {
                     s.outlined(tile.of::<N, 2, NV>());
-                } else if const { N::TALLEST >= 3 } && rows == 3 {
+                } else if const { most_rows::<S, N>() >= 3 } && rows == 3 {
                     s.outlined(tile.of::<N, 3, NV>());
-                } else if const { N::TALLEST >= 4 } && rows == 4 {
+                } else if const { most_rows::<S, N>() >= 4 } && rows == 4 {
                     s.outlined(tile.of::<N, 4, NV>());
-                } else if const { N::TALLEST >= 5 } && rows == 5 {
+                } else if const { most_rows::<S, N>() >= 5 } && rows == 5 {
                     // SAFETY: the caller's contract.
                     unsafe { self.tile::<S, N, 5, NV>(s, block, row, tile.running, tile.scores) };
-                } else if const { N::TALLEST >= 6 } && rows == 6 {
+                } else if const { most_rows::<S, N>() >= 6 } && rows == 6 {
                     const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
                     // SAFETY: the caller's contract.
                     unsafe { self.tile::<S, N, 6, NV>(s, block, row, tile.running, tile.scores) };

@@ -6,9 +6,8 @@
 //! a call enters the kernels.
 
 use crate::gemm::{Ahead, Floats, Form, Lines, Panels, Rows, Tile, multiply};
-use crate::lanes::halves::{load_f16_one_by_one, narrow_f16};
+use crate::lanes::halves::narrow_f16;
 use crate::lanes::{LINE, Lanes, MAX_LANES};
-use core::marker::PhantomData;
 
 /// How a cache keeps keys and values.
 ///
@@ -270,52 +269,15 @@ impl Numbers for Full {
     }
 }
 
-/// How sixteen bits are widened.
-pub(super) trait Widen: Copy {
-    /// Rows of the tallest tile.
-    const TALLEST: usize;
-    /// # Safety
-    /// `from` is valid for reads of `LANES` halves, and the CPU has what it takes.
-    unsafe fn widen<S: Lanes>(s: S, from: *const u16) -> S::F32;
-}
-
-/// By an instruction, or what the set has in place of one. Who makes it has asked the CPU.
-#[derive(Clone, Copy)]
-pub(super) struct Converted;
-
-impl Widen for Converted {
-    const TALLEST: usize = 4;
-
-    #[inline(always)]
-    unsafe fn widen<S: Lanes>(s: S, from: *const u16) -> S::F32 {
-        // SAFETY: the caller's contract.
-        unsafe { s.load_f16(from.cast(), 0) }
-    }
-}
-
-/// In integers, one by one, on a CPU that has none.
-#[derive(Clone, Copy)]
-pub(super) struct OneByOne;
-
-impl Widen for OneByOne {
-    const TALLEST: usize = 1;
-
-    #[inline(always)]
-    unsafe fn widen<S: Lanes>(s: S, from: *const u16) -> S::F32 {
-        // SAFETY: the caller's contract.
-        unsafe { load_f16_one_by_one(s, from) }
-    }
-}
-
 /// f16.
 #[derive(Clone, Copy)]
-pub(super) struct Half<W>(PhantomData<W>);
+pub(super) struct Half;
 
 /// [`Half`] in a tile.
 #[derive(Clone, Copy)]
-pub(super) struct HalfForm<S, W>(S, PhantomData<W>);
+pub(super) struct HalfForm<S>(S);
 
-impl<S: Lanes, W: Widen> Form for HalfForm<S, W> {
+impl<S: Lanes> Form for HalfForm<S> {
     type Lanes = S;
     type Element = f32;
     type Weight = u16;
@@ -328,8 +290,8 @@ impl<S: Lanes, W: Widen> Form for HalfForm<S, W> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const u16, _: usize) -> S::F32 {
-        // SAFETY: the caller's contract, and that of making one.
-        unsafe { W::widen(self.0, from) }
+        // SAFETY: the caller's contract.
+        unsafe { self.0.load_f16(from.cast(), 0) }
     }
     #[inline(always)]
     unsafe fn broadcast(self, from: *const f32) -> S::F32 {
@@ -361,15 +323,15 @@ impl Ahead for HalfLines {
     }
 }
 
-impl<W: Widen> Numbers for Half<W> {
+impl Numbers for Half {
     type Number = u16;
-    type Form<S: Lanes> = HalfForm<S, W>;
+    type Form<S: Lanes> = HalfForm<S>;
     type Lines = HalfLines;
-    const TALLEST: usize = W::TALLEST;
+    const TALLEST: usize = 4;
 
     #[inline(always)]
-    fn form<S: Lanes>(s: S) -> HalfForm<S, W> {
-        HalfForm(s, PhantomData)
+    fn form<S: Lanes>(s: S) -> HalfForm<S> {
+        HalfForm(s)
     }
     #[inline(always)]
     fn lines<S: Lanes>(stream: Stream<u16>, count: usize) -> HalfLines {

@@ -9,7 +9,6 @@ use super::epilogue::Store;
 use super::microkernel::{Form, Lines, MAX_ROWS, Pages, Panels, Rows, Spread, multiply};
 use super::packing::PackedMatrix;
 use super::storage::Storage;
-use crate::lanes::halves::load_f16_one_by_one;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, PanelKernel};
 use crate::matrix::Matrix;
 use crate::parallel::share;
@@ -49,13 +48,8 @@ trait Load: Copy {
 #[derive(Clone, Copy)]
 struct Bf16;
 
-/// On a CPU that converts it.
 #[derive(Clone, Copy)]
 struct F16;
-
-/// On any CPU, in integers.
-#[derive(Clone, Copy)]
-struct PlainF16;
 
 impl Load for Bf16 {
     #[inline(always)]
@@ -92,15 +86,7 @@ impl Load for F16 {
     }
 }
 
-impl Load for PlainF16 {
-    #[inline(always)]
-    unsafe fn load<S: Lanes>(s: S, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: a vector has `2 * LANES` halves.
-        unsafe { load_f16_one_by_one(s, from.cast::<u16>().add(part * S::LANES)) }
-    }
-}
-
-/// f32 times one of these. Who makes it has asked the CPU.
+/// f32 times one of these.
 #[derive(Clone, Copy)]
 struct Widened<S, L>(S, PhantomData<L>);
 
@@ -118,7 +104,7 @@ impl<S: Lanes, L: Load> Form for Widened<S, L> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, part: usize) -> S::F32 {
-        // SAFETY: the caller's contract, and that of making one.
+        // SAFETY: the caller's contract.
         unsafe { L::load(self.0, from, part % Self::PARTS) }
     }
     #[inline(always)]
@@ -150,7 +136,7 @@ impl<S: Lanes> Form for Halved<S> {
     }
     #[inline(always)]
     unsafe fn load(self, from: *const f32, part: usize) -> Self::Vector {
-        // SAFETY: the caller's contract, and that of making one.
+        // SAFETY: the caller's contract.
         unsafe { self.0.load_f16_half(from, part % Self::PARTS) }
     }
     #[inline(always)]
@@ -222,9 +208,6 @@ impl Kernel for Widen {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         match self.storage {
-            Storage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
-                self.rows::<S, PlainF16>(s)
-            }
             Storage::F16 => self.rows::<S, F16>(s),
             Storage::Bf16 | Storage::F32 => self.rows::<S, Bf16>(s),
         }
@@ -249,9 +232,6 @@ impl Kernel for FewRows<'_> {
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
         match self.weight.storage() {
-            Storage::F16 if const { S::MAY_LACK_F16 } && !s.converts_f16() => {
-                s.outlined(InForm(self, PhantomData::<PlainF16>))
-            }
             Storage::F16 => s.outlined(InForm(self, PhantomData::<F16>)),
             Storage::Bf16 | Storage::F32 => s.outlined(InForm(self, PhantomData::<Bf16>)),
         }
@@ -445,23 +425,8 @@ impl FewRows<'_> {
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::matrix::MatrixMut;
-    use crate::parallel::Parallelism;
-    use crate::{Epilogue, gemm};
     use std::vec;
     use std::vec::Vec;
-
-    /// `Widen` in one form.
-    struct WidenInForm<L>(Widen, PhantomData<L>);
-
-    impl<L: Load> Kernel for WidenInForm<L> {
-        type Output = ();
-
-        #[inline(always)]
-        fn run<S: Lanes>(self, s: S) {
-            self.0.rows::<S, L>(s);
-        }
-    }
 
     #[test]
     fn every_half_widens_alike_in_every_form() {
@@ -471,65 +436,18 @@ mod tests {
             let (panel, lanes) = (isa.panel(), isa.lanes());
             let steps = all.len() / panel;
             for storage in [Storage::Bf16, Storage::F16] {
-                for plain in [false, true] {
-                    let mut found = vec![0.0f32; all.len()];
-                    let widen = Widen { storage, from, steps, to: found.as_mut_ptr() };
-                    match (storage, plain) {
-                        (Storage::F16, true) => {
-                            isa.dispatch(WidenInForm(widen, PhantomData::<PlainF16>));
-                        }
-                        _ => isa.dispatch(widen),
-                    }
-                    for (at, found) in found.into_iter().enumerate() {
-                        let (k, column) = (at / panel, at % panel);
-                        let place = match storage {
-                            Storage::F16 => {
-                                column / lanes * 2 * lanes + k % 2 * lanes + column % lanes
-                            }
-                            _ => 2 * column + k % 2,
-                        };
-                        let expected = storage.widen(all[k / 2 * 2 * panel + place]);
-                        let same = found.to_bits() == expected.to_bits();
-                        assert!(same || found.is_nan() && expected.is_nan(), "{isa}: {expected:e}");
-                    }
+                let mut found = vec![0.0f32; all.len()];
+                isa.dispatch(Widen { storage, from, steps, to: found.as_mut_ptr() });
+                for (at, found) in found.into_iter().enumerate() {
+                    let (k, column) = (at / panel, at % panel);
+                    let place = match storage {
+                        Storage::F16 => column / lanes * 2 * lanes + k % 2 * lanes + column % lanes,
+                        _ => 2 * column + k % 2,
+                    };
+                    let expected = storage.widen(all[k / 2 * 2 * panel + place]);
+                    let same = found.to_bits() == expected.to_bits();
+                    assert!(same || found.is_nan() && expected.is_nan(), "{isa}: {expected:e}");
                 }
-            }
-        }
-    }
-
-    /// On a CPU with AVX2 that does not convert f16.
-    #[test]
-    fn the_plain_form_has_the_same_sums() {
-        let (depth, columns) = (33, 150);
-        let value = |at: usize| (at * 37 % 101) as f32 / 64.0 - 0.75;
-        let w: Vec<f32> = (0..depth * columns).map(value).collect();
-        let a: Vec<f32> = (0..MAX_ROWS * depth).map(value).collect();
-        let epilogue = Epilogue::default();
-        for isa in Isa::available() {
-            let words = PackedMatrix::len_as(isa, Storage::F16, depth, columns).expect("small");
-            let mut data = vec![0.0; words];
-            let block = Matrix::new(&w, depth, columns).expect("W");
-            let (shape, serial) = ((depth, columns), Parallelism::Serial);
-            PackedMatrix::pack_block_as(isa, Storage::F16, block, shape, 0, &mut data, serial)
-                .expect("room");
-            let weight = PackedMatrix::from_packed_as(isa, Storage::F16, depth, columns, &data);
-            let weight = weight.expect("packed");
-            for rows in 1..=MAX_ROWS {
-                let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
-                let mut outputs = [0.0, 1.0].map(|x| vec![x; rows * columns]);
-                let [found, expected] = outputs.each_mut();
-                let c = MatrixMut::new(expected, rows, columns).expect("C");
-                gemm(a, &weight, &epilogue, c, serial).expect("a fit");
-                let mut c = MatrixMut::new(found, rows, columns).expect("C");
-                let tile = FewRows {
-                    a,
-                    weight: &weight,
-                    store: Store::new(&epilogue, &mut c),
-                    rows: 0..rows,
-                    panels: 0..columns.div_ceil(isa.panel()),
-                };
-                isa.dispatch(InForm(tile, PhantomData::<PlainF16>));
-                assert_eq!(outputs[0], outputs[1], "{isa}, {rows} rows");
             }
         }
     }

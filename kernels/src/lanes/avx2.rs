@@ -6,7 +6,6 @@ use core::arch::asm;
 use core::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
 };
-use pulp::core_arch::x86::F16c;
 use pulp::x86::V3;
 
 /// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
@@ -25,8 +24,8 @@ unsafe impl Lanes for V3 {
     const PANEL: usize = 16;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = true;
+    const SOFT_FMA: bool = false;
     const MAY_FOLLOW: bool = false;
-    const MAY_LACK_F16: bool = true;
     type Half = Self;
     type F32 = __m256;
     type Mask = __m256;
@@ -119,15 +118,15 @@ unsafe impl Lanes for V3 {
         // SAFETY: the token stands for AVX2; the rest is the caller's contract.
         unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
     }
-    // The intrinsic would be a call, as the token leaves F16C out.
+    // The intrinsic would be a call: the token leaves out F16C, which `Isa` checks beside it.
     #[inline(always)]
     unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
         #[target_feature(enable = "avx")]
         #[inline]
         unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
             let floats;
-            // SAFETY: `Lanes::load_f16` requires that the eight halves of `part` can be read and
-            // that `converts_f16` is true: the CPU has F16C.
+            // SAFETY: `Lanes::load_f16` requires that the eight halves of `part` can be read; `Isa::avx2` makes no
+            // token of AVX2 without F16C.
             unsafe {
                 asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
                     lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
@@ -147,10 +146,6 @@ unsafe impl Lanes for V3 {
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
         // SAFETY: the caller's contract.
         unsafe { self.load_f16(from, part) }
-    }
-    #[inline(always)]
-    fn converts_f16(self) -> bool {
-        F16c::is_available()
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m256) {

@@ -20,8 +20,8 @@ unsafe impl Lanes for V4 {
     const PANEL: usize = 64;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = true;
+    const SOFT_FMA: bool = false;
     const MAY_FOLLOW: bool = true;
-    const MAY_LACK_F16: bool = false;
     type Half = V3;
     type F32 = __m512;
     type Mask = __mmask16;
@@ -97,10 +97,6 @@ unsafe impl Lanes for V4 {
         // read.
         let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
         self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
-    }
-    #[inline(always)]
-    fn converts_f16(self) -> bool {
-        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: __m512) {

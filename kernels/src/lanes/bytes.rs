@@ -96,6 +96,19 @@ pub(crate) trait BytesKernel {
     fn run<B: Bytes, const NV: usize, const TV: usize>(self, bytes: B) -> Self::Output;
 }
 
+/// [`Bytes::dot`] of the scalar set: a function of its own, or every tile would hold 32 multiplications for each of its
+/// vectors.
+#[inline(never)]
+fn dot(mut sums: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
+    for (lane, sum) in sums.iter_mut().enumerate() {
+        let (a, b) = (a[lane].to_le_bytes(), b[lane].to_le_bytes());
+        for i in 0..4 {
+            *sum = sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()));
+        }
+    }
+    sums
+}
+
 // SAFETY: `Self::I32` is `[i32; 8]`, as many lanes as `Scalar` has of f32, and loads read one of
 // it; `ROWS` and `TALL` are at most `MAX_ROWS`.
 unsafe impl Bytes for Scalar {
@@ -144,14 +157,7 @@ unsafe impl Bytes for Scalar {
     }
     #[inline(always)]
     fn dot(self, sum: [i32; 8], a: [i32; 8], b: [i32; 8]) -> [i32; 8] {
-        let mut sums = sum;
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            let (a, b) = (a[lane].to_le_bytes(), b[lane].to_le_bytes());
-            for i in 0..4 {
-                *sum = sum.wrapping_add(i32::from(a[i]) * i32::from(b[i].cast_signed()));
-            }
-        }
-        sums
+        dot(sum, a, b)
     }
     #[inline(always)]
     fn add(self, a: [i32; 8], b: [i32; 8]) -> [i32; 8] {

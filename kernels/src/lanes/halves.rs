@@ -1,7 +1,5 @@
 //! Numbers of sixteen bits, one at a time, in plain Rust: what every instruction set must agree with.
 
-use super::{Lanes, MAX_LANES};
-
 /// The nearest bf16, ties to even; a NaN stays one, and becomes quiet.
 #[inline(always)]
 pub(crate) fn narrow_bf16(x: f32) -> u16 {
@@ -59,32 +57,6 @@ pub(crate) fn widen_f16(half: u16) -> f32 {
         _ => shifted + REBIAS,
     };
     f32::from_bits(magnitude | (half & 0x8000) << 16)
-}
-
-/// `LANES` f16 from `from` as floats, one by one: for CPUs that have no instruction for it.
-///
-/// # Safety
-/// `from` is valid for reads of `LANES` halves.
-#[inline(always)]
-pub(crate) unsafe fn load_f16_one_by_one<S: Lanes>(s: S, from: *const u16) -> S::F32 {
-    let mut room = [0.0; MAX_LANES];
-    // SAFETY: the caller's contract, and room for any vector.
-    unsafe {
-        widen_row(from, &mut room[..S::LANES]);
-        s.load(room.as_ptr())
-    }
-}
-
-/// A function of its own: every tile would otherwise hold it, once for each vector that it loads.
-///
-/// # Safety
-/// `from` is valid for reads of as many halves as there are floats in `to`.
-#[inline(never)]
-unsafe fn widen_row(from: *const u16, to: &mut [f32]) {
-    for (lane, to) in to.iter_mut().enumerate() {
-        // SAFETY: the caller's contract.
-        *to = widen_f16(unsafe { *from.add(lane) });
-    }
 }
 
 #[cfg(test)]

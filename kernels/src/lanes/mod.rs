@@ -33,7 +33,10 @@ pub(crate) mod neon_matrices;
 pub(crate) mod rounds;
 #[cfg(target_arch = "x86_64")]
 mod rounds_x86;
+#[cfg(not(target_arch = "x86_64"))]
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod scalar_sse2;
 #[cfg(target_arch = "x86_64")]
 mod streams;
 #[cfg(target_arch = "x86_64")]

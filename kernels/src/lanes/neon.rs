@@ -13,8 +13,8 @@ unsafe impl Lanes for Neon {
     const PANEL: usize = 16;
     const REGISTERS: usize = 32;
     const PREFETCHES: bool = false;
+    const SOFT_FMA: bool = false;
     const MAY_FOLLOW: bool = false;
-    const MAY_LACK_F16: bool = false;
     type Half = Self;
     type F32 = float32x4_t;
     type Mask = uint32x4_t;
@@ -86,10 +86,6 @@ unsafe impl Lanes for Neon {
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> float32x4_t {
         // SAFETY: the caller's contract.
         unsafe { self.load_f16(from, part) }
-    }
-    #[inline(always)]
-    fn converts_f16(self) -> bool {
-        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: float32x4_t) {

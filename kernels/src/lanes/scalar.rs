@@ -32,8 +32,8 @@ unsafe impl Lanes for Scalar {
     const PANEL: usize = 8;
     const REGISTERS: usize = 16;
     const PREFETCHES: bool = false;
+    const SOFT_FMA: bool = true;
     const MAY_FOLLOW: bool = false;
-    const MAY_LACK_F16: bool = false;
     type Half = Self;
     type F32 = Eight;
     type Mask = EightBools;
@@ -87,10 +87,6 @@ unsafe impl Lanes for Scalar {
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> Eight {
         // SAFETY: the caller's contract.
         unsafe { self.load_f16(from, part) }
-    }
-    #[inline(always)]
-    fn converts_f16(self) -> bool {
-        true
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32, v: Eight) {

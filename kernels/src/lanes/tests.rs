@@ -95,19 +95,17 @@ impl Kernel for Check {
                 outs[1].map(f32::to_bits)[..S::LANES]
             );
         }
-        if s.converts_f16() {
-            // A step's halves, then the next one's.
-            let halves: [u16; 2 * N] = core::array::from_fn(|i| 0x3c00 + i as u16);
-            for part in 0..2 {
-                let mut outs = [[f32::NAN; N]; 2];
-                let (from, [whole, half]) = (halves.as_ptr().cast(), outs.each_mut());
-                // SAFETY: as many halves as two of the widest vectors have.
-                unsafe {
-                    s.store(whole.as_mut_ptr(), s.load_f16(from, part));
-                    s.half().store(half.as_mut_ptr(), s.load_f16_half(from, part));
-                }
-                assert_eq!(outs[0][..S::Half::LANES], outs[1][..S::Half::LANES]);
+        // A step's halves, then the next one's.
+        let halves: [u16; 2 * N] = core::array::from_fn(|i| 0x3c00 + i as u16);
+        for part in 0..2 {
+            let mut outs = [[f32::NAN; N]; 2];
+            let (from, [whole, half]) = (halves.as_ptr().cast(), outs.each_mut());
+            // SAFETY: as many halves as two of the widest vectors have.
+            unsafe {
+                s.store(whole.as_mut_ptr(), s.load_f16(from, part));
+                s.half().store(half.as_mut_ptr(), s.load_f16_half(from, part));
             }
+            assert_eq!(outs[0][..S::Half::LANES], outs[1][..S::Half::LANES]);
         }
 
         let block: [f32; 3 * N * N] = core::array::from_fn(|i| i as f32);

@@ -27,10 +27,10 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     const REGISTERS: usize;
     /// Whether `prefetch` does anything: where it does not, one tile does for all that differ in it.
     const PREFETCHES: bool;
+    /// Whether `mul_add` is a call to an emulation, and not an instruction.
+    const SOFT_FMA: bool;
     /// Whether some CPU that has this set [follows streams](Lanes::follows_streams).
     const MAY_FOLLOW: bool;
-    /// Whether some CPU that has this set cannot convert f16.
-    const MAY_LACK_F16: bool;
     /// Vectors of half as many lanes, or these where there are none: see [`Lanes::load_f16_half`].
     type Half: Lanes;
     /// One vector of f32.
@@ -78,7 +78,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// that a NaN becomes quiet.
     ///
     /// # Safety
-    /// `from` is valid for reads of those `LANES` halves, whatever the others are; [`Lanes::converts_f16`].
+    /// `from` is valid for reads of those `LANES` halves, whatever the others are.
     unsafe fn load_f16(self, from: *const f32, part: usize) -> Self::F32;
     /// The first `Half::LANES` of what [`Lanes::load_f16`] reads. A CPU whose data paths are half a vector wide
     /// takes much longer for a whole vector than for two of these.
@@ -86,8 +86,6 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {
     /// # Safety
     /// As [`Lanes::load_f16`], for reads of as many halves.
     unsafe fn load_f16_half(self, from: *const f32, part: usize) -> <Self::Half as Lanes>::F32;
-    /// Whether this CPU has what `load_f16` needs.
-    fn converts_f16(self) -> bool;
     /// Writes `LANES` floats, any alignment.
     ///
     /// # Safety
