@@ -71,7 +71,9 @@
 //! ```toml
 //! [profile.dev.package.simdformer-kernels]
 //! opt-level = 3
-//! codegen-units = 1
+//! debug = false
+//! debug-assertions = false
+//! overflow-checks = false
 //! [profile.dev.package.simdformer]
 //! opt-level = 3
 //! ```
