@@ -85,6 +85,7 @@
 //! | room | what it knows |
 //! |---|---|
 //! | `shown.rs` | text out of a file, as an error may quote it |
+//! | `object.rs` | structs out of JSON objects, without procedural macros |
 //! | `features.rs` | what an encoder reads in place of ids |
 //! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
 //! | `config/` | an architecture as data |
@@ -107,6 +108,7 @@ pub mod heads;
 mod memory;
 mod model;
 mod network;
+mod object;
 pub mod search;
 mod session;
 mod shown;

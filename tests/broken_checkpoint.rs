@@ -198,6 +198,11 @@ fn every_broken_file_has_its_own_error() {
             one(r#"{"dtype": "F32", "data_offsets": [0, 4]}"#, 4),
             "x: missing field `shape`",
         ),
+        (
+            "a tensor is a list",
+            one(r#"["F32", [1], [0, 4]]"#, 4),
+            "x: invalid type: sequence, expected an object",
+        ),
         ("negative size", one(&info("F32", "[-1]", "0", "4"), 4), "x: invalid value: integer `-1`"),
         ("size NaN", one(&info("F32", "[NaN]", "0", "4"), 4), "wrong header: x: expected value"),
         (

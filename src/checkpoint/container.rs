@@ -9,13 +9,14 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{
+use serde_core::Deserialize;
+use serde_core::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
 use super::CheckpointError;
 use super::file::{Source, disguised};
+use crate::object::object;
 use crate::shown::shown;
 
 /// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
@@ -104,37 +105,41 @@ impl fmt::Display for Stored {
     }
 }
 
-/// What a header says of a tensor.
-#[derive(Deserialize)]
-struct TensorInfo {
-    dtype: Stored,
-    #[serde(deserialize_with = "dimensions")]
-    shape: Vec<usize>,
-    data_offsets: (usize, usize),
+object! {
+    /// What a header says of a tensor.
+    struct TensorInfo {
+        dtype: Stored = "dtype",
+        shape: Shape = "shape",
+        data_offsets: (usize, usize) = "data_offsets",
+    }
 }
 
 /// A shape, without reading a long one to its end.
-fn dimensions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
-    struct Dimensions;
-    impl<'de> Visitor<'de> for Dimensions {
-        type Value = Vec<usize>;
+struct Shape(Vec<usize>);
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a list of at most {MAX_DIMENSIONS} sizes")
-        }
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Dimensions;
+        impl<'de> Visitor<'de> for Dimensions {
+            type Value = Shape;
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<usize>, A::Error> {
-            let mut shape = Vec::new();
-            while let Some(size) = list.next_element()? {
-                if shape.len() == MAX_DIMENSIONS {
-                    return Err(A::Error::invalid_length(MAX_DIMENSIONS + 1, &self));
-                }
-                shape.push(size);
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MAX_DIMENSIONS} sizes")
             }
-            Ok(shape)
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let mut shape = Vec::new();
+                while let Some(size) = list.next_element()? {
+                    if shape.len() == MAX_DIMENSIONS {
+                        return Err(A::Error::invalid_length(MAX_DIMENSIONS + 1, &self));
+                    }
+                    shape.push(size);
+                }
+                Ok(Shape(shape))
+            }
         }
+        deserializer.deserialize_seq(Dimensions)
     }
-    deserializer.deserialize_seq(Dimensions)
 }
 
 /// One tensor of a file: its type and shape are consistent with bytes that are there.
@@ -199,7 +204,7 @@ pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointE
     let entry = |(name, info): (String, TensorInfo)| Entry {
         name,
         dtype: info.dtype,
-        shape: info.shape,
+        shape: info.shape.0,
         offset: LENGTH + header + info.data_offsets.0 as u64,
         #[cfg(feature = "train")]
         bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
@@ -238,9 +243,9 @@ pub(super) fn whole(
     shape: Vec<usize>,
 ) -> Result<Entry, CheckpointError> {
     let len = source.len();
-    let info = TensorInfo { dtype, shape, data_offsets: (0, len as usize) };
+    let info = TensorInfo { dtype, shape: Shape(shape), data_offsets: (0, len as usize) };
     check_tensor(source, name, &info, len)?;
-    let TensorInfo { dtype, shape, .. } = info;
+    let TensorInfo { dtype, shape: Shape(shape), .. } = info;
     Ok(Entry {
         name: name.to_owned(),
         dtype,
@@ -277,15 +282,15 @@ fn check_tensor(
         Stored::Known { bits, .. } => *bits,
         Stored::Unknown(_) => 1,
     };
-    let fits = count(&info.shape).and_then(|n| n.checked_mul(bits));
+    let fits = count(&info.shape.0).and_then(|n| n.checked_mul(bits));
     if fits.is_none() {
-        let shape = info.shape.clone();
+        let shape = info.shape.0.clone();
         return Err(CheckpointError::ShapeOverflow { file: file(), tensor: tensor(), shape });
     }
     if let Stored::Unknown(_) = info.dtype {
         return Ok(());
     }
-    let expected = (info.shape.iter().product::<usize>() * bits).div_ceil(8);
+    let expected = (info.shape.0.iter().product::<usize>() * bits).div_ceil(8);
     if expected != end - begin {
         let found = end - begin;
         return Err(CheckpointError::SizeMismatch {

@@ -63,11 +63,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use serde::Deserialize;
-
 use crate::config::{Config, ConfigError, Ties};
 use crate::network::tree::{Tensor, each_tensor};
 pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use crate::object::object;
 use crate::shown::shown;
 use container::Entry;
 use directory::{only_foreign, open_weights};
@@ -469,12 +468,12 @@ impl fmt::Debug for Checkpoint<'_> {
     }
 }
 
-/// A line of the `modules.json` of a sentence-transformers directory.
-#[derive(Deserialize)]
-struct Module {
-    path: String,
-    #[serde(rename = "type")]
-    kind: String,
+object! {
+    /// A line of the `modules.json` of a sentence-transformers directory.
+    struct Module {
+        path: String = "path",
+        kind: String = "type",
+    }
 }
 
 /// The folder in which a sentence-transformers directory keeps its transformer, where that is not the directory.

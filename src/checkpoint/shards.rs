@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_core::Deserialize;
+use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::CheckpointError;
 use super::container::{self, Entry, MAX_TENSORS};
 use super::file::{Source, read_json};
+use crate::object::object;
 use crate::shown::shown;
 
 pub(super) const INDEX: &str = "model.safetensors.index.json";
@@ -24,10 +25,11 @@ const SHOWN: usize = 400;
 /// them in one order.
 pub(super) type Tensors = BTreeMap<String, (usize, Entry)>;
 
-/// The part of the index that is read. What else it says, such as a total size, may be wrong.
-#[derive(Deserialize)]
-struct Index {
-    weight_map: Placed,
+object! {
+    /// The part of the index that is read. What else it says, such as a total size, may be wrong.
+    struct Index {
+        weight_map: Placed = "weight_map",
+    }
 }
 
 /// The tensors of each file.

@@ -3,20 +3,21 @@
 use super::HeadError;
 use super::dense::After;
 use super::pooling::Pooling;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use crate::object::object;
+use serde_core::Deserialize;
+use serde_core::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
+use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 /// Largest file of JSON that is read; a real one has a hundredth of it.
 const MAX_JSON: u64 = 1 << 16;
 
-/// A line of `modules.json`.
-#[derive(Deserialize)]
-struct Entry {
-    #[serde(default)]
-    path: String,
-    #[serde(rename = "type")]
-    kind: String,
+object! {
+    /// A line of `modules.json`.
+    struct Entry {
+        path: String = "path" or String::new(),
+        kind: String = "type",
+    }
 }
 
 /// A module after the transformer, with its folder.
@@ -60,25 +61,48 @@ pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError
     Ok(Some(modules))
 }
 
-/// One or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Modes {
-    One(String),
-    Many(Vec<String>),
+/// The names of poolings: a file has one name or a list of them.
+struct Modes(Vec<String>);
+
+impl<'de> Deserialize<'de> for Modes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Modes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a pooling or a list of names")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Modes, E> {
+                Ok(Modes(vec![name.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Modes, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                Ok(Modes(names))
+            }
+        }
+        // Either is accepted, so the file decides which of the two is read.
+        deserializer.deserialize_any(Names)
+    }
 }
 
-#[derive(Deserialize)]
-struct PoolingConfig {
-    pooling_mode: Option<Modes>,
-    pooling_mode_cls_token: Option<bool>,
-    pooling_mode_max_tokens: Option<bool>,
-    pooling_mode_mean_tokens: Option<bool>,
-    pooling_mode_mean_sqrt_len_tokens: Option<bool>,
-    pooling_mode_weightedmean_tokens: Option<bool>,
-    pooling_mode_lasttoken: Option<bool>,
-    #[serde(alias = "embedding_dimension")]
-    word_embedding_dimension: Option<usize>,
+object! {
+    struct PoolingConfig {
+        pooling_mode: Option<Modes> = "pooling_mode" or None,
+        pooling_mode_cls_token: Option<bool> = "pooling_mode_cls_token" or None,
+        pooling_mode_max_tokens: Option<bool> = "pooling_mode_max_tokens" or None,
+        pooling_mode_mean_tokens: Option<bool> = "pooling_mode_mean_tokens" or None,
+        pooling_mode_mean_sqrt_len_tokens: Option<bool> = "pooling_mode_mean_sqrt_len_tokens" or None,
+        pooling_mode_weightedmean_tokens: Option<bool> = "pooling_mode_weightedmean_tokens" or None,
+        pooling_mode_lasttoken: Option<bool> = "pooling_mode_lasttoken" or None,
+        word_embedding_dimension: Option<usize> =
+            "word_embedding_dimension" | "embedding_dimension" or None,
+    }
 }
 
 /// The poolings of a folder in the order in which they are put side by side, and the width that they say they read.
@@ -86,11 +110,7 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
     let file = folder.join("config.json");
     let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
     let modes = match config.pooling_mode {
-        Some(modes) => {
-            let names = match modes {
-                Modes::One(name) => vec![name],
-                Modes::Many(names) => names,
-            };
+        Some(Modes(names)) => {
             let known = |name: &String| {
                 let found = Pooling::ALL.into_iter().find(|pooling| pooling.name() == name);
                 found.ok_or_else(|| HeadError::Unknown {
@@ -127,9 +147,10 @@ pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), He
     Ok((modes, config.word_embedding_dimension))
 }
 
-#[derive(Deserialize)]
-struct TransformerConfig {
-    max_seq_length: Option<usize>,
+object! {
+    struct TransformerConfig {
+        max_seq_length: Option<usize> = "max_seq_length" or None,
+    }
 }
 
 /// The longest text, in tokens, that the folder of a transformer says it takes.
@@ -138,10 +159,10 @@ pub(super) fn longest(folder: &Path) -> Result<Option<usize>, HeadError> {
     Ok(config.and_then(|config| config.max_seq_length))
 }
 
-#[derive(Deserialize)]
-struct DenseConfig {
-    #[serde(default)]
-    activation_function: Option<String>,
+object! {
+    struct DenseConfig {
+        activation_function: Option<String> = "activation_function" or None,
+    }
 }
 
 /// What follows the linear map of a folder.

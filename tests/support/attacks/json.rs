@@ -291,6 +291,11 @@ pub(super) fn modules(attacks: &mut Vec<Attack>) {
     };
     let list = |text: String| vec![("modules.json", text.into_bytes())];
     add("a number", list("3".into()), &["modules.json: invalid type: integer `3`"]);
+    add(
+        "lists in place of objects",
+        list(r#"[["1_Pooling", "sentence_transformers.models.Pooling"]]"#.into()),
+        &["modules.json: invalid type: sequence, expected an object"],
+    );
     add("without types", list(r#"[{"path": "1_Pooling"}]"#.into()), &["missing field `type`"]);
     add(
         "a type that is a number",
@@ -327,7 +332,24 @@ pub(super) fn modules(attacks: &mut Vec<Attack>) {
             ("1_Pooling/config.json", text(pooling)),
         ]
     };
-    add("a pooling of numbers", with(r#"{"pooling_mode": 3}"#), &["1_Pooling", "config.json: "]);
+    add(
+        "a pooling that is a number",
+        with(r#"{"pooling_mode": 3}"#),
+        &[
+            "1_Pooling",
+            "invalid type: integer `3`, expected the name of a pooling or a list of names",
+        ],
+    );
+    add(
+        "a pooling of numbers",
+        with(r#"{"pooling_mode": ["cls", 3]}"#),
+        &["1_Pooling", "invalid type: integer `3`, expected a string"],
+    );
+    add(
+        "a width in both spellings",
+        with(r#"{"word_embedding_dimension": 3, "embedding_dimension": 3}"#),
+        &["duplicate field `word_embedding_dimension`"],
+    );
     add(
         "a pooling of everything",
         with(&format!(r#"{{"pooling_mode": ["cls"{}]}}"#, ", \"cls\"".repeat(9000))),
