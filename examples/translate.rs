@@ -108,7 +108,10 @@ pub(crate) fn run(
         SAMPLES.to_vec()
     };
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|l| !l.is_empty()).collect();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
+    // The manifest is that of `examples/translate`, and in the tests that of the repository.
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = folders.find(|folder| folder.join("models").is_dir()).unwrap_or(Path::new(""));
+    let folder = root.join("models/fr-en");
     let model = Model::open(&folder)?;
     let vocabulary = Vocabulary::read(&folder)?;
     let (translations, report) = translate(&model, &vocabulary, &lines)?;
