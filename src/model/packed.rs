@@ -321,7 +321,7 @@ fn header(isa: Isa, weights: &Weights, config: &Config, checksum: u64) -> String
     let Chosen { forms, stored } = weights.chosen();
     let mut sixteen: Vec<String> =
         stored.iter().map(|(role, form)| format!(" {role}={form}")).collect();
-    sixteen.sort();
+    sixteen.sort_unstable();
     let Ties { source_target, target_output } = config.ties;
     let mut lines = vec![
         format!("checksum {checksum:0HEX$x}"),

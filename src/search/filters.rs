@@ -44,6 +44,14 @@ fn by_score(a: f32, b: f32) -> Ordering {
     (a + 0.0).total_cmp(&(b + 0.0))
 }
 
+/// Sorts ids by their numbers, the smallest first, and equal ones by id. A function of its own, because each call of a
+/// sort with another closure compiles the whole sort again.
+fn sort_by_number(ids: &mut [u32], numbers: &[f32]) {
+    ids.sort_unstable_by(|&a, &b| {
+        by_score(numbers[a as usize], numbers[b as usize]).then(a.cmp(&b))
+    });
+}
+
 /// Bans scores that are below `floor` and for which `banned` holds.
 fn ban_where(scores: &mut [f32], floor: f32, banned: impl Fn(f32) -> bool) {
     for score in scores {
@@ -219,9 +227,7 @@ impl LogitsProcessor for TopP {
             cutoff = 0.0;
         }
         let head = &mut ids[..head];
-        head.sort_unstable_by(|&a, &b| {
-            by_score(scores[a as usize], scores[b as usize]).then(a.cmp(&b))
-        });
+        sort_by_number(head, scores);
         let mut mass = tail;
         for &id in &*head {
             mass += f64::from(probabilities[id as usize]);
@@ -305,9 +311,7 @@ impl LogitsProcessor for Typical {
             }
         }
         let order = &mut ids[..finite];
-        order.sort_unstable_by(|&a, &b| {
-            by_score(distances[a as usize], distances[b as usize]).then(a.cmp(&b))
-        });
+        sort_by_number(order, distances);
         let (mut mass, mut last) = (0.0, finite.saturating_sub(1));
         for (rank, &id) in order.iter().enumerate() {
             mass += f64::from(exp(log_probability(scores[id as usize])));

@@ -70,6 +70,14 @@ impl Team<'_> {
     /// # Panics
     /// As `lead` does.
     pub fn run<R: Send>(lead: impl FnOnce(&Team<'_>) -> R + Send) -> R {
+        let (mut lead, mut result) = (Some(lead), None);
+        Self::run_dyn(&mut |team| result = lead.take().map(|lead| lead(team)));
+        // `run_dyn` returns only after its closure has returned: a panic in it goes on from there.
+        result.unwrap_or_else(|| unreachable!("the closure of the team has not run"))
+    }
+
+    /// As [`Team::run`]. It is not generic: it calls `rayon::join`, which would be compiled again for every closure.
+    fn run_dyn(lead: &mut (dyn FnMut(&Team<'_>) + Send)) {
         let threads = rayon::current_num_threads();
         let mut batches = Batches::new();
         let (leader, helper) = batches.split();
@@ -82,7 +90,7 @@ impl Team<'_> {
             leaders_place.store(place(), Ordering::Relaxed);
             // Dropped at the end: no more batches, however `lead` ends.
             let team = team;
-            lead(&team)
+            lead(&team);
         };
         // Joins, since they do not allocate.
         let help = || {
@@ -93,7 +101,7 @@ impl Team<'_> {
                 helper.stay();
             }
         };
-        rayon::join(lead, || times(threads - 1, &help)).0
+        rayon::join(lead, || times(threads - 1, &help));
     }
 
     pub(super) fn threads(&self) -> usize {
