@@ -2,8 +2,8 @@
 //! cross-attention makes.
 //!
 //! ```sh
-//! cargo run --release --example attention_map -- "les petites filles sont heureuses"
-//! cargo run --release --example attention_map -- --model DIR "12 5 88 0"   # ids, any checkpoint
+//! cargo run --release -p simdformer-pictures --example attention_map -- "les petites filles sont heureuses"
+//! cargo run --release -p simdformer-pictures --example attention_map -- --model DIR "12 5 88 0"   # ids, any checkpoint
 //! ```
 //!
 //! Writes `encoder`, `decoder` and `cross`, each as `.svg` and `.png`, to `target/attention`.

@@ -1,7 +1,7 @@
 //! Makes a PNG of each SVG, beside it: of the curve that training draws, for one.
 //!
 //! ```sh
-//! cargo run --release --example picture -- target/train/fr-en/loss.svg
+//! cargo run --release -p simdformer-pictures --example picture -- target/train/fr-en/loss.svg
 //! ```
 
 use resvg::{tiny_skia, usvg};

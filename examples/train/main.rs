@@ -8,7 +8,7 @@
 //!
 //! The directory becomes a checkpoint that [`simdformer::Model::open`] and transformers load. Beside it go `best`,
 //! `checkpoints/step-N` (what the same command goes on from), `metrics.jsonl` and `loss.svg`, which
-//! `cargo run --release --example picture -- DIR/loss.svg` makes a PNG of.
+//! `cargo run --release -p simdformer-pictures --example picture -- DIR/loss.svg` makes a PNG of.
 
 pub(crate) mod arguments;
 mod begin;
