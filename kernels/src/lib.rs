@@ -90,6 +90,8 @@ mod attention;
 mod debug;
 #[cfg(feature = "train")]
 mod dropout;
+#[cfg(test)]
+mod effort;
 pub mod embedding;
 mod gemm;
 mod isa;

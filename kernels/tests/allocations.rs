@@ -18,7 +18,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use support::pool::Pool;
-use support::{Random, all_isas, brief};
+use support::{Random, all_isas, brief, cases};
 
 struct Counting;
 
@@ -295,7 +295,7 @@ fn no_kernel_allocates_alone_on_a_pool_or_in_a_team() {
     let plain = Pool::new(3);
     for isa in all_isas() {
         let mut bench = Bench::new(isa);
-        let rounds = if brief() { 5 } else { 100 };
+        let rounds = if brief() { 5 } else { cases(10, 100) };
         let mut count = |name: &str, work: &mut dyn FnMut(&mut Bench)| {
             work(&mut bench);
             let before = allocations();

@@ -3,7 +3,9 @@
 //! oracle says.
 use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
 use crate::support::screen::{Operands, normal};
-use crate::support::{CREWS, POISON, Random, Strided, all_isas, bits, brief, difference};
+use crate::support::{
+    CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of,
+};
 use simdformer_kernels::reference::storage::stored;
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::{
@@ -58,7 +60,7 @@ fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
         let mut random = Random::new(index as u64);
         let a = random.values(rows * depth);
         let w: Vec<f32> = (0..depth * columns).map(|_| weight(&mut random)).collect();
-        for isa in all_isas() {
+        for isa in isas_of(index, 5) {
             for storage in HALVES {
                 let (halves, floats) = both(isa, storage, &w, (depth, columns));
                 let found = product(&a, rows, &halves.get(), SERIAL);
@@ -207,7 +209,7 @@ fn threads_compute_the_same_bits() {
             for storage in HALVES {
                 let (halves, floats) = both(isa, storage, &w, (depth, columns));
                 let expected = product(&a, rows, &floats.get(), SERIAL);
-                for crew in CREWS {
+                for crew in crews_of(isa, rows) {
                     let found = crew.run(|threads| product(&a, rows, &halves.get(), threads));
                     let what = format!("{isa}, {storage:?}, {rows} rows, {crew:?}");
                     assert_eq!(difference(&found, &expected), None, "{what}");
@@ -277,7 +279,7 @@ fn packed_in_pieces_is_packed_whole() {
                 for storage in [Storage::F32, Storage::Bf16, Storage::F16] {
                     let whole = Stored::new(isa, storage, w.view());
                     assert!(whole.data.iter().all(|x| x.to_bits() != POISON.to_bits()));
-                    for crew in CREWS {
+                    for crew in crews_of(isa, columns) {
                         let mut found = vec![POISON; whole.data.len()];
                         let cuts = [0, columns / 5, columns / 5 + columns / 3, columns];
                         for piece in [2, 0, 1] {

@@ -1,4 +1,5 @@
 //! What the callbacks of a kernel may do on a pool: panic, and enter rayon again. What hangs fails.
+use crate::support::cases;
 use crate::support::screen::{Built, Operands};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::{Isa, PackedMatrix, Parallelism, Team};
@@ -101,7 +102,7 @@ fn a_panic_in_banned_reaches_the_caller() {
                 },
             ];
             for banned in panics {
-                for _ in 0..5 {
+                for _ in 0..cases(2, 5) {
                     let caught = catch_unwind(AssertUnwindSafe(|| {
                         pool.install(|| kind.run(|crew| largest(&operands, &built, banned, crew)))
                     }));
@@ -132,7 +133,7 @@ fn banned_may_enter_rayon() {
                 let built = operands.build(Isa::best());
                 let expected = largest(&operands, &built, &seventh, Parallelism::Serial);
                 let banned = |row: usize, column: u32| {
-                    if column.is_multiple_of(5) {
+                    if column.is_multiple_of(cases(45, 5)) {
                         // A whole kernel in the other pool, and a fork in this one.
                         let found = other.install(|| {
                             Team::run(|team| {
@@ -144,7 +145,7 @@ fn banned_may_enter_rayon() {
                     }
                     seventh(row, column)
                 };
-                for _ in 0..3 {
+                for _ in 0..cases(2, 3) {
                     let found =
                         pool.install(|| kind.run(|crew| largest(&operands, &built, &banned, crew)));
                     assert_eq!(found, expected, "{kind:?} of {threads} beside {others}");

@@ -7,6 +7,9 @@ mod attacks;
 mod audio;
 mod command;
 mod directories;
+// How much is tested, and when, is decided for the whole workspace in one file.
+#[path = "../../kernels/src/effort.rs"]
+mod effort;
 #[cfg(feature = "json")]
 mod encoders;
 mod golden;

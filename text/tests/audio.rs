@@ -1,6 +1,7 @@
 //! WAV files, and features beside those of transformers: `golden/features.py` makes them.
 
 use crate::directories::{Temporary, golden};
+use crate::effort::full;
 use crate::riff::{chunk, format, riff, wav};
 use safetensors::SafeTensors;
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
@@ -67,7 +68,11 @@ fn features_are_those_of_transformers() {
             (extractor.bins(), extractor.frames(), extractor.samples()),
             (bins, 3000, 480_000)
         );
-        for (name, kind, length) in cases {
+        for (index, (name, kind, length)) in cases.into_iter().enumerate() {
+            // Each case with one number of bins; all with both at night.
+            if !full() && index.is_multiple_of(2) != (bins == 80) {
+                continue;
+            }
             let samples = read(&wav(&audio(kind, length)), 100_000).unwrap();
             assert_eq!(samples.len(), length);
             let mut features = vec![f32::NAN; extractor.len()];

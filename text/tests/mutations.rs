@@ -7,6 +7,8 @@
 
 mod amplification;
 mod counting;
+#[path = "../../kernels/src/effort.rs"]
+mod effort;
 
 use counting::{LIVE, MOST};
 use simdformer_text::{Direction, SentencePiece, Tokenizer};
@@ -388,9 +390,9 @@ fn json_directories(count: u64) {
 
 #[test]
 fn mutated_files_are_refused_or_read() {
-    sentencepiece_files(1500);
-    normalisation_rules(4000);
-    directories(500);
+    sentencepiece_files(effort::cases(400, 1500));
+    normalisation_rules(effort::cases(1200, 4000));
+    directories(effort::cases(150, 500));
 }
 
 /// 4 x 100,000, 100,000, and 20 files x 25,000.

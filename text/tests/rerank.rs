@@ -5,6 +5,8 @@ use crate::command::{err, out, run};
 use crate::directories::full;
 use crate::directories::{Temporary, model};
 #[cfg(feature = "json")]
+use crate::effort::cases;
+#[cfg(feature = "json")]
 use crate::encoders::{embed, encoder, expected};
 #[cfg(feature = "json")]
 use serde_json::Value;
@@ -87,7 +89,7 @@ fn a_score_is_the_same_in_any_company() {
             let other = rerank(&place, query, &[&["--truncate"], more].concat(), &input);
             assert_eq!(out(&all), out(&other), "{name} {more:?}");
         }
-        for line in out(&all).lines().step_by(5) {
+        for line in out(&all).lines().step_by(cases(15, 5)) {
             let index = serde_json::from_str::<Value>(line).unwrap()["index"].as_u64().unwrap();
             let alone = rerank(&place, query, &["--truncate", "--", texts[index as usize]], "");
             let alone = out(&alone).replace("\"index\":0,", &format!("\"index\":{index},"));

@@ -1,6 +1,7 @@
 //! The law of streams: what is pushed and what is finished, joined, is what the whole decodes to.
 
 use crate::directories::{full, lines, random_ids};
+use crate::effort::cases;
 use simdformer_text::{Direction, Tokenizer};
 
 #[cfg(feature = "json")]
@@ -47,10 +48,10 @@ fn pieces_joined_are_the_whole_at_every_split() {
     for name in DIRECTORIES {
         let place = full(name);
         let tokenizer = Tokenizer::from_dir(&place.0).unwrap();
-        for line in lines.iter().filter(|line| line.len() < 400) {
+        for line in lines.iter().filter(|line| line.len() < 400).step_by(cases(4, 1)) {
             law(&tokenizer, &tokenizer.encode(line, &Direction::default()).unwrap().ids);
         }
-        for number in 0..500 {
+        for number in 0..cases(100, 500) {
             law(&tokenizer, &random_ids(number, 1500));
         }
     }
@@ -71,7 +72,7 @@ fn no_half_characters() {
     assert!(parts.contains(&"🙂".to_owned()), "{parts:?}");
     assert_eq!(parts.concat() + stream.finish(), tokenizer.decode(&ids));
     law(&tokenizer, &ids);
-    for number in 0..2000 {
+    for number in 0..cases(400, 2000) {
         // The first ids are bytes, for the most part.
         law(&tokenizer, &random_ids(number, 270));
     }

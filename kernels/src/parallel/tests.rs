@@ -2,6 +2,7 @@
 //! everywhere. What hangs fails: see [`within`].
 
 use super::{Parallelism, Team};
+use crate::effort::cases;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::boxed::Box;
 use std::format;
@@ -138,7 +139,7 @@ fn panics_in_all_tasks_at_once_are_one_panic() {
         for threads in THREADS {
             within(&format!("all tasks panic, {kind:?} of {threads}"), move || {
                 pool(threads).install(|| {
-                    for tasks in [1, 2, 3, 7, 50].repeat(10) {
+                    for tasks in [1, 2, 3, 7, 50].repeat(cases(2, 10)) {
                         kind.run(|parallelism| {
                             gather(parallelism);
                             let found = panic_of(|| {
@@ -306,7 +307,7 @@ fn a_leader_may_enter_rayon() {
         for others in [1, 2] {
             within(&format!("a leader of {threads} in rayon"), move || {
                 let (pool, other) = (pool(threads), pool(others));
-                for round in 0..10 {
+                for round in 0..cases(4, 10) {
                     pool.install(|| {
                         Kind::Team.run(|parallelism| {
                             if round % 2 == 0 {
@@ -330,7 +331,7 @@ fn a_task_may_enter_rayon() {
         for threads in THREADS {
             within(&format!("a task in rayon, {kind:?} of {threads}"), move || {
                 let (pool, other) = (pool(threads), pool(2));
-                for _ in 0..5 {
+                for _ in 0..cases(2, 5) {
                     pool.install(|| {
                         kind.run(|parallelism| {
                             gather(parallelism);

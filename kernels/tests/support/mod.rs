@@ -3,12 +3,16 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod batch;
+#[path = "../../src/effort.rs"]
+mod effort;
 pub mod gemm;
 pub mod pool;
 pub mod screen;
 #[cfg(target_os = "linux")]
 pub mod stack;
 
+#[allow(unused_imports)]
+pub(crate) use effort::{brief, cases, full};
 use simdformer_kernels::{Isa, Parallelism, REQUIRE_ISA_VARIABLE, Team};
 
 /// The unit roundoff of f32, `2^-24`.
@@ -29,12 +33,27 @@ pub fn all_isas() -> Vec<Isa> {
     isas
 }
 
-/// Whether sweeps should be thinned: an emulator asks for few property cases.
-pub fn brief() -> bool {
-    std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse::<u32>().ok())
-        .is_some_and(|cases| cases < 64)
+/// Whether case number `case` of a sweep runs on `isa`: each case on the best set, and every `share`-th case on each
+/// other one, since all sets are compiled from the same source and the scalar one is many times slower. At night every
+/// case runs on every set.
+pub fn chosen(isa: Isa, case: usize, share: usize) -> bool {
+    let place = Isa::available().position(|other| other.name() == isa.name());
+    let place = place.expect("a set of this machine");
+    full() || isa.name() == Isa::best().name() || (case + place).is_multiple_of(share)
+}
+
+/// The sets that [`chosen`] takes.
+pub fn isas_of(case: usize, share: usize) -> Vec<Isa> {
+    all_isas().into_iter().filter(|&isa| chosen(isa, case, share)).collect()
+}
+
+/// Settings of a property that `usual` random cases check, or 256 at night.
+pub fn property(usual: u32) -> proptest::prelude::ProptestConfig {
+    proptest::prelude::ProptestConfig {
+        cases: effort::properties(usual),
+        failure_persistence: None,
+        ..Default::default()
+    }
 }
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
@@ -298,6 +317,15 @@ pub const CREWS: [Crew; 13] = [
     Crew::Pool(3),
     Crew::Pool(7),
 ];
+
+/// The ways to run call number `call` on `isa`: all on the best set, else one of each kind, another one at each call.
+/// At night all on every set.
+pub fn crews_of(isa: Isa, call: usize) -> Vec<Crew> {
+    if full() || isa == Isa::best() {
+        return CREWS.to_vec();
+    }
+    [1, 5, 9].map(|first| CREWS[first + (call + first / 4) % 4]).to_vec()
+}
 
 impl Crew {
     pub fn run<R: Send>(self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
