@@ -102,6 +102,7 @@ mod atomic_file;
 pub mod checkpoint;
 mod checksum;
 pub mod config;
+mod counted;
 mod error;
 mod features;
 pub mod heads;

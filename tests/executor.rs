@@ -123,3 +123,31 @@ fn an_executor_that_does_what_it_likes_changes_nothing() {
     assert!(translate(&model, Threads::Executor(&sloppy)) == serial);
     assert!(sloppy.0.load(Ordering::Relaxed) > 100, "it was asked");
 }
+
+/// A pool that says another number of threads each time, and how often it was asked.
+struct Changing(Pool, AtomicUsize);
+
+impl Executor for Changing {
+    fn threads(&self) -> usize {
+        [3, 1, 3, 2][self.1.fetch_add(1, Ordering::Relaxed) % 4]
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.0.for_each(tasks, task);
+    }
+}
+
+/// One call, one number of threads, however many kernels it runs.
+#[test]
+fn a_call_of_a_session_asks_an_executor_once() {
+    let model = model(Isa::best());
+    let executor = Changing(Pool::new(3), AtomicUsize::new(0));
+    let mut session = Session::new(&model, Limits::new(2, 20, TARGET)).expect("a session");
+    let source: &[u32] = &[5, 6, 7, 8, 9, 0];
+    let alone = session.memory(&[source, source]).expect("encoded").to_vec();
+    session.set_threads(Threads::Executor(&executor));
+    for calls in 1..=5 {
+        assert!(session.memory(&[source, source]).expect("encoded") == alone);
+        assert_eq!(executor.1.load(Ordering::Relaxed), calls);
+    }
+}

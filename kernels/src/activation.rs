@@ -271,7 +271,7 @@ pub fn apply(
         return Ok(());
     }
     let shared = x.shared();
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view was checked to hold every row, and each task has its own.
         let start = unsafe { shared.as_ptr().add(range.start * stride) };
         isa.dispatch(ApplyRows { activation, start, rows: range.len(), columns, stride });

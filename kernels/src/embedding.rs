@@ -256,7 +256,7 @@ pub fn embed(
     }
     let stride = out.row_stride();
     let shared = out.shared();
-    for_rows(parallelism, ids.len(), columns, &|range| {
+    for_rows(parallelism.workers(), ids.len(), columns, &|range| {
         let positions = positions
             .map(|Positions { table, rows }| Positions { table, rows: &rows[range.clone()] });
         // SAFETY: the view was checked to hold every row, and each task has its own.

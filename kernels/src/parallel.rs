@@ -55,7 +55,7 @@ pub enum Parallelism<'a> {
     Executor(&'a dyn Executor),
 }
 
-impl Parallelism<'_> {
+impl<'a> Parallelism<'a> {
     /// Threads that may take part, the calling one included: at least 1.
     pub fn threads(self) -> usize {
         match self {
@@ -85,7 +85,7 @@ impl Parallelism<'_> {
     pub fn for_each_mut<T: Send>(self, items: &mut [T], task: &(dyn Fn(usize, &mut T) + Sync)) {
         let count = items.len();
         let items = SharedMut::new(items);
-        self.for_each(count, &|index| {
+        self.workers().for_each(count, &|index| {
             // SAFETY: `index` is below `count`, and each comes once.
             if let [item] = unsafe { items.part(index, 1) } {
                 task(index, item);
@@ -93,24 +93,9 @@ impl Parallelism<'_> {
         });
     }
 
-    /// Runs `task(0)` to `task(tasks - 1)`, each once, in any order, and returns when all are done.
-    pub(crate) fn for_each(self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        match self {
-            #[cfg(feature = "rayon")]
-            Self::Rayon if tasks > 1 && rayon::current_num_threads() > 1 => {
-                halves(0, tasks, task);
-            }
-            #[cfg(feature = "rayon")]
-            Self::Team(team) if tasks > 1 => team.for_each(tasks, task),
-            Self::Executor(executor) if tasks > 1 && self.threads() > 1 => {
-                executor::run(executor, tasks, task);
-            }
-            _ => {
-                for index in 0..tasks {
-                    task(index);
-                }
-            }
-        }
+    /// Counts the threads, once for a whole call.
+    pub(crate) fn workers(self) -> Workers<'a> {
+        Workers::new(self)
     }
 }
 
@@ -127,25 +112,15 @@ impl fmt::Debug for Parallelism<'_> {
     }
 }
 
-/// Recursive halving on `rayon::join`, which does not allocate inside a pool; the depth is the
-/// logarithm of the task count.
-#[cfg(feature = "rayon")]
-fn halves(start: usize, end: usize, task: &(dyn Fn(usize) + Sync)) {
-    if end - start == 1 {
-        task(start);
-    } else {
-        let middle = start + (end - start) / 2;
-        rayon::join(|| halves(start, middle, task), || halves(middle, end, task));
-    }
-}
-
 pub use executor::Executor;
 pub(crate) use share::share;
 #[cfg(feature = "rayon")]
 pub use team::Team;
+pub(crate) use workers::Workers;
 
 mod executor;
 mod share;
+mod workers;
 
 #[cfg(feature = "rayon")]
 mod batch;

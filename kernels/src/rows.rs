@@ -2,7 +2,7 @@
 
 use crate::lanes::Lanes;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Parallelism;
+use crate::parallel::Workers;
 use core::ops::Range;
 
 /// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
@@ -11,13 +11,13 @@ const TASK: usize = 1 << 14;
 /// Calls `body` with ranges of rows that together are `0..rows`. Where they are cut depends on the
 /// shape alone; less than one task's work stays on the calling thread.
 pub(crate) fn for_rows(
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
     rows: usize,
     columns: usize,
     body: &(dyn Fn(Range<usize>) + Sync),
 ) {
     let chunk = (TASK / columns.max(1)).max(1);
-    parallelism.for_each(rows.div_ceil(chunk), &|task| {
+    workers.for_each(rows.div_ceil(chunk), &|task| {
         let start = task * chunk;
         body(start..rows.min(start + chunk));
     });

@@ -144,7 +144,7 @@ fn run(
     let to_stride = to.row_stride();
     let shared = to.shared();
     let &Settings { isa, form, lengths, fully_masked, parallelism } = settings;
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the views were checked to hold every row, and each task has its own.
         let (to, from, from_stride) = unsafe {
             let to = shared.as_ptr().add(range.start * to_stride);
@@ -332,7 +332,7 @@ pub fn log_sum_exp(
         return Ok(());
     }
     let shared = SharedMut::new(out);
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view was checked to hold every row, `out` has one element for each, and each
         // task has its own.
         let (from, out) = unsafe {

@@ -162,7 +162,7 @@ pub fn argmax(
         return Err(TopKError::Indices { expected: rows, found: indices.len() });
     }
     let indices = SharedMut::new(indices);
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: one element for each row, and each task has its own rows.
         let out = unsafe { indices.part(range.start, range.len()) };
         for (row, index) in range.zip(out) {
@@ -323,7 +323,7 @@ pub fn top_k(
         return Ok(());
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         for row in range {
             // SAFETY: `k` elements for each row, and each task has its own rows.
             let heap = unsafe {

@@ -6,6 +6,7 @@
 //! so the outcome is the same bits. Rules of the caller's are called in order and by the caller alone:
 //! where there are any, nothing is prepared.
 
+use crate::counted::counted;
 use simdformer_kernels::Parallelism;
 
 use super::error::SearchError;
@@ -100,7 +101,7 @@ impl<'a> Search<'a> {
         on_token: Option<OnToken<'_>>,
     ) -> Result<Progress, SearchError> {
         if let Some(mut room) = self.lend_room(hooks) {
-            self.prepare(parallelism, logits, &mut room);
+            counted(parallelism, |parallelism| self.prepare(parallelism, logits, &mut room));
             self.take_back(room);
         }
         self.advance(logits, hooks, on_token)

@@ -1,5 +1,6 @@
 //! Who computes for a session.
 
+use crate::counted::counted;
 use core::fmt;
 use simdformer_kernels::{Executor, Parallelism};
 use std::sync::Arc;
@@ -68,14 +69,14 @@ pub enum Threads<'a> {
 }
 
 impl Threads<'_> {
-    /// Runs `work` with this parallelism.
+    /// Runs `work` with this parallelism; an executor is asked once for its threads.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce(Parallelism<'_>) -> R + Send) -> R {
         match self {
             Self::Serial => work(Parallelism::Serial),
             #[cfg(feature = "rayon")]
             Self::Rayon => simdformer_kernels::Team::run(|team| work(Parallelism::Team(team))),
-            Self::Executor(executor) => work(Parallelism::Executor(*executor)),
-            Self::Shared(executor) => work(Parallelism::Executor(&**executor)),
+            Self::Executor(executor) => counted(Parallelism::Executor(*executor), work),
+            Self::Shared(executor) => counted(Parallelism::Executor(&**executor), work),
         }
     }
 }

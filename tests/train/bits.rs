@@ -2,14 +2,16 @@
 
 use super::support::{Golden, Sentence, goldens, limits, pairs};
 use crate::digest::Digest;
+use crate::scoped::Scoped;
 use simdformer::config::Side;
 use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
-use simdformer::kernels::{Isa, Matrix, Parallelism};
+use simdformer::kernels::{Executor, Isa, Matrix, Parallelism};
 use simdformer::train::{
     DropoutRates, Initial, Keep, Smoothing, StepOptions, TrainLimits, Trainer,
 };
 use simdformer::{Limits, Session, Threads};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Sentences for several leaves.
 fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
@@ -68,6 +70,31 @@ fn trap_19_threads_do_not_change_a_bit() {
             let found = pool.install(|| run(&mut trainer, &sentences));
             assert!(found == expected, "{} on {threads} threads", golden.name);
         }
+    }
+}
+
+/// Three threads that say another number each time they are asked.
+struct Changing(AtomicUsize);
+
+impl Executor for Changing {
+    fn threads(&self) -> usize {
+        [3, 1, 3, 1, 2][self.0.fetch_add(1, Ordering::Relaxed) % 5]
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        Scoped(3).for_each(tasks, task);
+    }
+}
+
+#[test]
+fn an_executor_whose_answers_change_does_not_change_a_bit() {
+    let executor = Changing(AtomicUsize::new(0));
+    for golden in some(3) {
+        let sentences = corpus(&golden, 24);
+        let expected = run(&mut golden.trainer(Isa::best(), limits()), &sentences);
+        let mut trainer = golden.trainer(Isa::best(), limits());
+        trainer.set_threads(Threads::Executor(&executor));
+        assert!(run(&mut trainer, &sentences) == expected, "{}", golden.name);
     }
 }
 

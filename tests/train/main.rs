@@ -3,6 +3,8 @@
 #[path = "../support/digest.rs"]
 #[allow(dead_code, reason = "logits are for other tests")]
 mod digest;
+#[path = "../support/scoped.rs"]
+mod scoped;
 
 mod architectures;
 mod bits;

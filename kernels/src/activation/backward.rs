@@ -70,7 +70,7 @@ pub fn activation_backward(
     }
     // SAFETY: both views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
-    for_rows(parallelism, rows, columns, &|rows| {
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [pre, d] = places.places();
         isa.dispatch(BackwardRows { activation, rows, columns, pre, d });
     });
@@ -131,7 +131,7 @@ pub fn activation_again(
     }
     // SAFETY: both views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
-    for_rows(parallelism, rows, columns, &|rows| {
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [pre, out] = places.places();
         isa.dispatch(AgainRows { activation, rows, columns, pre, out });
     });

@@ -143,7 +143,7 @@ pub fn gate(
     }
     // SAFETY: all views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
-    for_rows(parallelism, rows, columns, &|rows| {
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [gate, inner, hidden] = places.places();
         isa.dispatch(GateRows::<false> { activation, rows, columns, gate, inner, hidden });
     });
@@ -194,7 +194,7 @@ pub fn gate_backward(
     }
     // SAFETY: all views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
-    for_rows(parallelism, rows, columns, &|rows| {
+    for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [gate, inner, hidden] = places.places();
         isa.dispatch(GateRows::<true> { activation, rows, columns, gate, inner, hidden });
     });

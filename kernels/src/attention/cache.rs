@@ -300,10 +300,11 @@ impl<'a> CacheMut<'a> {
         let (isa, places) = (self.isa, Places::Each { slots, positions });
         let data = SharedMut::new(self.data);
         let all = Write { shape: self.shape, isa, data, key, value, places, heads: (0, heads) };
-        if parallelism.threads() == 1 || slots.len() * heads * head_dim < MIN_APPENDED_TO_FORK {
+        let workers = parallelism.workers();
+        if workers.threads() == 1 || slots.len() * heads * head_dim < MIN_APPENDED_TO_FORK {
             isa.dispatch(all);
         } else {
-            parallelism.for_each(heads, &|head| {
+            workers.for_each(heads, &|head| {
                 isa.dispatch(Write { heads: (head, head + 1), ..all });
             });
         }

@@ -16,7 +16,7 @@ use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
 use crate::mask::FullyMasked;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Workers, share};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -30,10 +30,10 @@ const CHUNKS_PER_THREAD: usize = 8;
 pub(super) fn chunked(
     tasks: usize,
     work: usize,
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
     chunk: &(dyn Fn(Range<usize>) + Sync),
 ) {
-    let threads = parallelism.threads();
+    let threads = workers.threads();
     if tasks == 0 {
         return;
     }
@@ -41,7 +41,7 @@ pub(super) fn chunked(
         return chunk(0..tasks);
     }
     let chunks = tasks.min(threads * CHUNKS_PER_THREAD);
-    parallelism.for_each(chunks, &|index| chunk(share(tasks, chunks, index)));
+    workers.for_each(chunks, &|index| chunk(share(tasks, chunks, index)));
 }
 
 /// Most tasks that a call on `sequences` sequences can be cut into, of which the longest has `longest`
@@ -249,7 +249,7 @@ impl<'a> Call<'a> {
         sequences: usize,
         query_len: impl Fn(usize) -> usize,
         work: usize,
-        parallelism: Parallelism<'_>,
+        workers: Workers<'_>,
         source: &(dyn Fn(usize, usize) -> Source + Sync),
     ) {
         let longest = (0..sequences).map(query_len).max().unwrap_or(0);
@@ -259,12 +259,12 @@ impl<'a> Call<'a> {
         const { assert!(QUERY_BLOCK.is_multiple_of(MIN_QUERY_BLOCK)) };
         let mut block = QUERY_BLOCK;
         while block > MIN_QUERY_BLOCK
-            && sequences * heads * longest.div_ceil(block) < 2 * parallelism.threads()
+            && sequences * heads * longest.div_ceil(block) < 2 * workers.threads()
         {
             block /= 2;
         }
         let blocks = longest.div_ceil(block);
-        chunked(sequences * heads * blocks, work, parallelism, &|range| {
+        chunked(sequences * heads * blocks, work, workers, &|range| {
             let blocks = Blocks { call: self, source, heads, block, blocks, range };
             dispatch(isa, self.storage, blocks);
         });

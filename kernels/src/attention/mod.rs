@@ -236,7 +236,7 @@ pub fn attention_cached(
         sequences.len(),
         |i| sequences[i].query_len,
         work,
-        parallelism,
+        parallelism.workers(),
         &|index, head| {
             let sequence = sequences[index];
             Source {
@@ -327,9 +327,10 @@ pub fn attention_step(
     let pairs = ancestry.lens.iter().map(|&len| (1, len as usize));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     // Each has elements of its own in the output.
-    let unit = rows_of_unit(query.tokens(), query.heads(), parallelism.threads());
+    let workers = parallelism.workers();
+    let unit = rows_of_unit(query.tokens(), query.heads(), workers.threads());
     let tasks = query.tokens().div_ceil(unit) * query.heads();
-    chunked(tasks, work, parallelism, &|range| {
+    chunked(tasks, work, workers, &|range| {
         let steps = Steps { call: &call, cache: *cache, ancestry, unit, range };
         dispatch(isa, shape.storage, steps);
     });

@@ -13,7 +13,7 @@ use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::mask::FullyMasked;
-use crate::parallel::Parallelism;
+use crate::parallel::{Parallelism, Workers};
 use crate::shared::SharedMut;
 
 /// Heads for each thread from which on heads are not cut into blocks of queries.
@@ -96,7 +96,7 @@ pub(super) fn attend(
     let work = estimate_work(pairs, [query.heads(), head_dim]);
     let scratch = SharedMut::new(scratch);
     let fully_masked = options.fully_masked;
-    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism);
+    Prefill { isa, qkv, sequences, fully_masked, scratch }.run(&call, work, parallelism.workers());
     Ok(())
 }
 
@@ -115,26 +115,20 @@ pub(super) struct Prefill<'a> {
 
 impl Prefill<'_> {
     /// Attends with every query.
-    pub(super) fn run(&self, call: &Call<'_>, work: usize, parallelism: Parallelism<'_>) {
+    pub(super) fn run(&self, call: &Call<'_>, work: usize, workers: Workers<'_>) {
         // Fewer than the tasks that were checked, of which each query head has one at least.
         let tasks = self.sequences.len() * self.kv_heads();
-        let threads = parallelism.threads();
+        let threads = workers.threads();
         if threads == 1 || tasks / threads >= HEADS_PER_THREAD {
-            self.head_by_head(call, tasks, work, parallelism);
+            self.head_by_head(call, tasks, work, workers);
         } else {
-            self.all_keys_first(call, tasks, work, parallelism);
+            self.all_keys_first(call, tasks, work, workers);
         }
     }
 
     /// One head after the other, in the place of the first: its panels and rows stay in cache.
-    fn head_by_head(
-        &self,
-        call: &Call<'_>,
-        tasks: usize,
-        work: usize,
-        parallelism: Parallelism<'_>,
-    ) {
-        chunked(tasks, work, parallelism, &|range| {
+    fn head_by_head(&self, call: &Call<'_>, tasks: usize, work: usize, workers: Workers<'_>) {
+        chunked(tasks, work, workers, &|range| {
             let at = self.place(range.start);
             for task in range.clone() {
                 self.prepare(task, at);
@@ -148,27 +142,18 @@ impl Prefill<'_> {
     }
 
     /// Few heads: the keys and values of all of them, then their queries, block by block.
-    fn all_keys_first(
-        &self,
-        call: &Call<'_>,
-        tasks: usize,
-        work: usize,
-        parallelism: Parallelism<'_>,
-    ) {
+    fn all_keys_first(&self, call: &Call<'_>, tasks: usize, work: usize, workers: Workers<'_>) {
         let copied = self.sequences.iter().map(|s| s.padded_len).fold(0, usize::saturating_add);
         let elements = self.kv_heads().saturating_mul(self.qkv.key.head_dim());
-        let threads = if copied.saturating_mul(elements) < MIN_WORK_TO_FORK {
-            Parallelism::Serial
-        } else {
-            parallelism
-        };
-        threads.for_each(tasks, &|task| self.prepare(task, self.place(task)));
+        let few = copied.saturating_mul(elements) < MIN_WORK_TO_FORK;
+        let copying = if few { Workers::SERIAL } else { workers };
+        copying.for_each(tasks, &|task| self.prepare(task, self.place(task)));
         call.run(
             self.isa,
             self.sequences.len(),
             |index| self.sequences[index].query_len,
             work,
-            parallelism,
+            workers,
             &|index, head| self.source(index, head, self.place(index * self.kv_heads() + head)),
         );
     }

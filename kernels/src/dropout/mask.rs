@@ -200,7 +200,7 @@ pub fn dropout(
         return Ok(());
     }
     let shared = x.shared();
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view was checked to hold every row, and each task has its own.
         let to = unsafe { shared.as_ptr().add(range.start * to_stride) };
         let (sentences, positions) = (&sentences[range.clone()], &positions[range]);
@@ -256,7 +256,7 @@ pub fn dropout_add(
     let (share, philox) = (dropout.share()?, dropout.philox(OF_ROWS));
     let stride = x.row_stride();
     let shared = out.shared();
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the views were checked to hold every row, and each task has its own.
         let (from, to) = unsafe {
             (x.as_ptr().add(range.start * stride), shared.as_ptr().add(range.start * to_stride))

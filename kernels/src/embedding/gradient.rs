@@ -197,7 +197,7 @@ pub fn embedding_gradient(
     let sorted = &*sorted;
     let stride = d_table.row_stride();
     let shared = d_table.shared();
-    for_rows(parallelism, ids.len(), columns, &|range| {
+    for_rows(parallelism.workers(), ids.len(), columns, &|range| {
         let table = shared.as_ptr();
         isa.dispatch(AddRows { ids, sorted, range, skip, gradient: d_x, scale, table, stride });
     });

@@ -36,7 +36,7 @@ use super::widened::{self, Widen};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Workers, share};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -93,7 +93,7 @@ pub(super) fn run(
     weight: &PackedMatrix<'_>,
     epilogue: &Epilogue<'_>,
     c: &mut MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
 ) {
     let isa = weight.isa();
     let rows = c.rows();
@@ -101,7 +101,7 @@ pub(super) fn run(
     let job = Job { a, weight, store: Store::new(epilogue, c) };
     // Enough to decide who computes, if it cannot be counted.
     let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
-    let threads = parallelism.threads();
+    let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         return job.part(isa, 0..rows, 0..panels);
     }
@@ -109,7 +109,7 @@ pub(super) fn run(
     let column_tasks = panels.min(wanted);
     // Rows are cut at multiples of the tile, and only when panels are too few.
     let row_tasks = (wanted / column_tasks).min(rows.div_ceil(2 * MAX_ROWS)).max(1);
-    parallelism.for_each(column_tasks * row_tasks, &|task| {
+    workers.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         job.part(isa, share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
     });

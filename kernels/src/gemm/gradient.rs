@@ -27,7 +27,7 @@ use super::strips::{self, Copying, Strips};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Parallelism, Workers, share};
 use crate::shared::SharedMut;
 use crate::train::{Leaves, Write};
 use core::ops::Range;
@@ -142,7 +142,7 @@ pub fn weight_gradient(
     let scratch = &mut scratch[aligned..];
 
     let work = longest.saturating_mul(outputs).saturating_mul(inputs);
-    let parallelism = if work < MIN_WORK_TO_FORK { Parallelism::Serial } else { parallelism };
+    let workers = if work < MIN_WORK_TO_FORK { Workers::SERIAL } else { parallelism.workers() };
     for (index, rows) in leaves.ranges().enumerate() {
         let write = if index == 0 { write } else { Write::Add };
         let residual = match write {
@@ -156,7 +156,7 @@ pub fn weight_gradient(
         let store = Store::new(&Epilogue { residual, ..Epilogue::default() }, &mut d_weight);
         let d_bias = d_bias.as_deref_mut().map(|d_bias| (SharedMut::new(d_bias), write));
         let scratch = SharedMut::new(scratch);
-        Leaf::new(isa, d_y, x, scratch, store, d_bias, parallelism.threads()).run(parallelism);
+        Leaf::new(isa, d_y, x, scratch, store, d_bias, workers.threads()).run(workers);
     }
     Ok(())
 }
@@ -262,19 +262,20 @@ impl<'a> Leaf<'a> {
 
     /// Copies what has to be copied, and multiplies, each block of strips from its copy on by one thread. One thread
     /// has one place for the strips of all blocks, which stays in its cache; several have one for each block.
-    fn run(&self, parallelism: Parallelism<'_>) {
+    fn run(&self, workers: Workers<'_>) {
         let copied = self.panels - self.in_place;
         let groups = copied.div_ceil(PANELS_COPIED);
-        parallelism.for_each(groups, &|group| {
+        workers.for_each(groups, &|group| {
             let panels = share(copied, groups, group);
             self.copy_panels(self.in_place + panels.start..self.in_place + panels.end);
         });
-        let serial = parallelism.threads() == 1;
-        parallelism.for_each(self.blocks, &|block| {
+        let serial = workers.threads() == 1;
+        workers.for_each(self.blocks, &|block| {
             let strips = self.strips_of(block);
             let place = if serial { 0 } else { strips.start };
-            // SAFETY: panels are there; each block has places of its own, or is done before the next one begins, and
-            // outputs of its own.
+            // SAFETY: panels are there, and each block has outputs of its own. It has places of its own as well,
+            // or `Workers::for_each` runs the blocks one after the other: both follow from the one number of
+            // threads in `workers`.
             unsafe { self.run_block(strips, place) };
         });
     }

@@ -10,7 +10,7 @@ use super::microkernel::{Floats, Lines, MAX_ROWS, Operands, Panels, multiply, ti
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, PanelKernel};
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Workers, share};
 use core::ops::Range;
 
 /// Steps between asking for a row of a panel and multiplying with it.
@@ -35,18 +35,18 @@ pub(super) fn run(
     a: Matrix<'_>,
     b: Matrix<'_>,
     store: Store,
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
 ) -> usize {
     debug_assert!(suits(&a, &b) && a.rows() > 0);
     let panels = b.columns() / isa.panel();
     let part = |panels: Range<usize>| isa.dispatch(Part { a, b, store, panels });
     let work = a.rows().saturating_mul(b.rows()).saturating_mul(b.columns());
-    let threads = parallelism.threads();
+    let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         part(0..panels);
     } else {
         let tasks = panels.min(threads * TASKS_PER_THREAD);
-        parallelism.for_each(tasks, &|task| part(share(panels, tasks, task)));
+        workers.for_each(tasks, &|task| part(share(panels, tasks, task)));
     }
     panels * isa.panel()
 }

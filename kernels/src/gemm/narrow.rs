@@ -69,7 +69,8 @@ impl PackedMatrix<'_> {
         let panels = first / isa.panel()..end.div_ceil(isa.panel());
         let buffer = SharedMut::new(&mut buffer[..expected]);
         let part = |panel: usize| Part { isa, storage, block, columns, first, panel };
-        let threads = parallelism.threads();
+        let workers = parallelism.workers();
+        let threads = workers.threads();
         let tasks = if threads == 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
             1
         } else {
@@ -82,7 +83,7 @@ impl PackedMatrix<'_> {
             };
             match tasks {
                 1 => some(0),
-                _ => parallelism.for_each(tasks, &some),
+                _ => workers.for_each(tasks, &some),
             }
         };
         let too_large = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use super::whole_panels::{TOGETHER, panel_of_columns, panels_of_rows};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Parallelism, Workers, share};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::Range;
@@ -138,9 +138,19 @@ impl<'a> PackedMatrix<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
+        Self::pack_by(isa, weight, buffer, parallelism.workers())
+    }
+
+    /// [`PackedMatrix::pack_with`] inside a call that has counted its threads.
+    pub(super) fn pack_by(
+        isa: Isa,
+        weight: Matrix<'_>,
+        buffer: &'a mut [f32],
+        workers: Workers<'_>,
+    ) -> Result<Self, GemmError> {
         let (depth, columns) = (weight.rows(), weight.columns());
         let floats = Self::len(isa, depth, columns)?;
-        Self::pack_block_with(isa, weight, (depth, columns), 0, buffer, parallelism)?;
+        Self::pack_block_by(isa, weight, (depth, columns), 0, buffer, workers)?;
         // The buffer may be longer; it was checked to have this many.
         Self::from_packed(isa, depth, columns, buffer.get(..floats).unwrap_or(&[]))
     }
@@ -196,19 +206,31 @@ impl<'a> PackedMatrix<'a> {
         buffer: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), GemmError> {
+        Self::pack_block_by(isa, block, shape, first, buffer, parallelism.workers())
+    }
+
+    /// [`PackedMatrix::pack_block_with`] inside a call that has counted its threads.
+    fn pack_block_by(
+        isa: Isa,
+        block: Matrix<'_>,
+        shape: (usize, usize),
+        first: usize,
+        buffer: &mut [f32],
+        workers: Workers<'_>,
+    ) -> Result<(), GemmError> {
         let (depth, columns) = shape;
         let expected = Self::len(isa, depth, columns)?;
         let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;
         let buffer = &mut buffer[..expected];
         let panels = first / isa.panel()..end.div_ceil(isa.panel());
-        let threads = parallelism.threads();
+        let threads = workers.threads();
         if threads == 1 || panels.len() <= 1 || depth * block.columns() < MIN_PACKED_TO_FORK {
             isa.dispatch(Pack { block, columns, first, buffer, past: expected > UNCACHED });
             return Ok(());
         }
         let buffer = SharedMut::new(buffer);
         let tasks = panels.len().min(threads * TASKS_PER_THREAD);
-        parallelism.for_each(tasks, &|task| {
+        workers.for_each(tasks, &|task| {
             let own = share(panels.len(), tasks, task);
             let own = panels.start + own.start..panels.start + own.end;
             // SAFETY: the buffer was checked to have all panels, and each is one task's.

@@ -80,9 +80,10 @@ pub fn gemm_unpacked(
     if a.rows() == 0 {
         return Ok(());
     }
+    let workers = parallelism.workers();
     let mut done = 0;
     if in_place::suits(&a, &b) {
-        done = in_place::run(isa, a, b, Store::new(epilogue, &mut c), parallelism);
+        done = in_place::run(isa, a, b, Store::new(epilogue, &mut c), workers);
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);
@@ -101,10 +102,10 @@ pub fn gemm_unpacked(
             let c = c.reborrow().columns_unchecked(first, count);
             (b.columns_unchecked(first, count), c, residual)
         };
-        let packed = PackedMatrix::pack_with(isa, b, scratch, parallelism)?;
+        let packed = PackedMatrix::pack_by(isa, b, scratch, workers)?;
         let bias = epilogue.bias.map(|bias| &bias[first..first + count]);
         let epilogue = Epilogue { bias, residual, ..*epilogue };
-        blocking::run(a, &packed, &epilogue, &mut c, parallelism);
+        blocking::run(a, &packed, &epilogue, &mut c, workers);
     }
     Ok(())
 }

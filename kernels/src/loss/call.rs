@@ -97,7 +97,7 @@ pub fn cross_entropy(
     let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
     let wanted = view.check(targets, smoothing, losses)?;
     let (logits, losses) = (logits.shared(), SharedMut::new(losses));
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view was checked to hold every row, there is one loss for each, and each task
         // has its own.
         let (logits, losses) = unsafe {
@@ -137,7 +137,7 @@ pub fn cross_entropy_loss(
     let view = Logits { rows, columns, wide_columns: logits.wide_columns() };
     let wanted = view.check(targets, smoothing, losses)?;
     let losses = SharedMut::new(losses);
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         // SAFETY: the view was checked to hold every row, there is one loss for each, and each task
         // has its own. Without a scale no logit is written.
         let (from, losses) = unsafe {

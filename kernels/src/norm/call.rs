@@ -121,7 +121,7 @@ pub(super) fn run(
         }
     };
     let places = Shareable([x, residual, sum, to]);
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         let Shareable(places) = &places;
         let [x, residual, sum, out] = places.map(|place| place.from(range.start));
         let rows = range.len();

@@ -267,7 +267,7 @@ pub fn adam(
     let [parameters, first, second] = [parameters, first, second].map(SharedMut::new);
     let average =
         average.map(|(average, decay)| (SharedMut::new(average), (1.0 - f64::from(decay)) as f32));
-    for_rows(parallelism, len, 1, &|range| {
+    for_rows(parallelism.workers(), len, 1, &|range| {
         let start = range.start;
         // SAFETY: every slice was checked to be as long as the parameters, and each task has its own
         // elements of them.

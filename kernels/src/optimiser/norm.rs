@@ -102,7 +102,7 @@ pub fn sum_of_squares(
     }
     let partials = &mut partials[..blocks];
     let shared = SharedMut::new(&mut *partials);
-    for_rows(parallelism, blocks, BLOCK, &|range| {
+    for_rows(parallelism.workers(), blocks, BLOCK, &|range| {
         let end = x.len().min(range.end * BLOCK);
         // SAFETY: there is a number for each block, and each task has its own blocks.
         let sums = unsafe { shared.part(range.start, range.len()) };

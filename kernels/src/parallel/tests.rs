@@ -54,7 +54,7 @@ impl Kind {
 /// Runs a batch of `tasks` and checks that each ran once.
 fn check_batch(parallelism: Parallelism<'_>, tasks: usize) {
     let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-    parallelism.for_each(tasks, &|index| {
+    parallelism.workers().for_each(tasks, &|index| {
         counts[index].fetch_add(1, Ordering::Relaxed);
     });
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
@@ -78,7 +78,7 @@ fn busy(microseconds: u64) {
 /// Lets the helpers of a team arrive.
 fn gather(parallelism: Parallelism<'_>) {
     for _ in 0..20 {
-        parallelism.for_each(parallelism.threads() * 2, &|_| busy(50));
+        parallelism.workers().for_each(parallelism.threads() * 2, &|_| busy(50));
     }
 }
 
@@ -109,7 +109,7 @@ fn a_panic_in_any_task_reaches_the_leader_once_and_all_goes_on() {
                     [(1, 0), (2, 0), (2, 1), (8, 0), (8, 3), (8, 7), (64, 40)].repeat(10)
                 {
                     let batch = |parallelism: Parallelism<'_>| {
-                        parallelism.for_each(tasks, &|index| {
+                        parallelism.workers().for_each(tasks, &|index| {
                             busy(5);
                             assert!(index != position, "task {index}");
                         });
@@ -143,7 +143,7 @@ fn panics_in_all_tasks_at_once_are_one_panic() {
                         kind.run(|parallelism| {
                             gather(parallelism);
                             let found = panic_of(|| {
-                                parallelism.for_each(tasks, &|_| {
+                                parallelism.workers().for_each(tasks, &|_| {
                                     busy(20);
                                     panic!("every task");
                                 });
@@ -193,7 +193,7 @@ impl Drop for Last<'_, '_> {
         gather(self.parallelism);
         check_batch(self.parallelism, 9);
         let found = panic_of(|| {
-            self.parallelism.for_each(9, &|index| {
+            self.parallelism.workers().for_each(9, &|index| {
                 busy(20);
                 assert!(index % 2 == 0, "an odd task");
             });
@@ -265,7 +265,7 @@ fn payloads_that_panic_are_no_reason_to_hang() {
                 Kind::Team.run(|parallelism| {
                     gather(parallelism);
                     let caught = catch_unwind(AssertUnwindSafe(|| {
-                        parallelism.for_each(threads, &|_| {
+                        parallelism.workers().for_each(threads, &|_| {
                             busy(100);
                             std::panic::resume_unwind(Box::new(Bomb(&DROPPED)));
                         });
@@ -336,7 +336,7 @@ fn a_task_may_enter_rayon() {
                         kind.run(|parallelism| {
                             gather(parallelism);
                             let done = AtomicUsize::new(0);
-                            parallelism.for_each(2 * threads + 1, &|_| {
+                            parallelism.workers().for_each(2 * threads + 1, &|_| {
                                 reenter(&other);
                                 done.fetch_add(1, Ordering::Relaxed);
                             });
@@ -358,7 +358,7 @@ fn teams_in_teams_and_leaders_beside_leaders_all_return() {
             if depth > 0 {
                 // Two leaders in one pool, each of which may be offered the other's helper.
                 rayon::join(|| nest(depth - 1, other), || nest(depth - 1, other));
-                parallelism.for_each(2, &|_| nest(depth - 1, other));
+                parallelism.workers().for_each(2, &|_| nest(depth - 1, other));
                 other.install(|| nest(depth - 1, other));
             }
             check_batch(parallelism, 5);
@@ -418,7 +418,7 @@ fn helpers_come_back_after_the_leader_was_elsewhere() {
                     // Two tasks that each wait for the other, but not for ever.
                     let here = [const { AtomicBool::new(false) }; 2];
                     let met = AtomicUsize::new(0);
-                    parallelism.for_each(2, &|index| {
+                    parallelism.workers().for_each(2, &|index| {
                         here[index].store(true, Ordering::Relaxed);
                         let start = Instant::now();
                         while start.elapsed() < Duration::from_secs(20) {
@@ -454,7 +454,7 @@ fn a_leader_runs_nobody_elses_jobs_during_its_batches() {
                         Kind::Team.run(|parallelism| {
                             LEADING.set(true);
                             for _ in 0..20 {
-                                parallelism.for_each(6, &|_| busy(3));
+                                parallelism.workers().for_each(6, &|_| busy(3));
                             }
                             LEADING.set(false);
                         });

@@ -109,12 +109,12 @@ pub fn largest(
         counts: counts.as_mut_ptr().cast(),
         lists: lists.as_mut_ptr().cast(),
     };
-    let panels = screen.panels();
-    parallelism.for_each(PARTS, &|part| {
+    let (panels, workers) = (screen.panels(), parallelism.workers());
+    workers.for_each(PARTS, &|part| {
         isa.dispatch_bytes(sweep::Sweep { job: &job, part, panels: share(panels, PARTS, part) });
     });
     let (columns, values) = (SharedMut::new(columns), SharedMut::new(&mut values[..count]));
-    parallelism.for_each(count, &|row| {
+    workers.for_each(count, &|row| {
         let (column, value) = isa.dispatch(decide::Decide { job: &job, x: &x, row });
         // SAFETY: one element for each row, and each task has its own row.
         unsafe {

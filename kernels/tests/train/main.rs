@@ -1,5 +1,7 @@
 //! The tests of what training needs, one module a file, in one program.
 
+#[path = "../calls/mod.rs"]
+mod calls;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -11,6 +13,7 @@ mod attention_rules;
 mod derivative;
 mod dropout;
 mod embedding;
+mod executors;
 mod gemm_oracle;
 mod leaves;
 mod loss;

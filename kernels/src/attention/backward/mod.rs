@@ -376,10 +376,11 @@ pub fn attention_backward(
     let run = |range, index| {
         isa.dispatch(Tasks { backward: &backward, range, room: place(index) });
     };
-    if parallelism.threads() == 1 || work < MIN_WORK_TO_FORK {
+    let workers = parallelism.workers();
+    if workers.threads() == 1 || work < MIN_WORK_TO_FORK {
         run(0..tasks, 0);
     } else {
-        parallelism.for_each(rooms, &|index| run(share(tasks, rooms, index), index));
+        workers.for_each(rooms, &|index| run(share(tasks, rooms, index), index));
     }
     if let Some(d_bias) = d_bias {
         // SAFETY: no task runs any more, and the tables of all sequences and heads lie there.

@@ -114,6 +114,6 @@ pub fn gemm_bytes(
     if c.rows() == 0 || c.columns() == 0 {
         return Ok(());
     }
-    product::run(rows, weight, epilogue, &mut c, parallelism);
+    product::run(rows, weight, epilogue, &mut c, parallelism.workers());
     Ok(())
 }

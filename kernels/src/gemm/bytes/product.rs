@@ -35,7 +35,7 @@ use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
 use crate::lanes::matrices::Matrices;
 use crate::lanes::{LINE, Lanes};
 use crate::matrix::MatrixMut;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Workers, share};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -63,21 +63,21 @@ pub(super) fn run(
     weight: &ByteMatrix<'_>,
     epilogue: &Epilogue<'_>,
     c: &mut MatrixMut<'_>,
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
 ) {
     let store = Store::new(epilogue, c);
     match rows.matrices() {
         #[cfg(target_arch = "x86_64")]
-        Some(Matrices::Amx(amx)) => split(rows, weight, parallelism, &|tiles, panels| {
+        Some(Matrices::Amx(amx)) => split(rows, weight, workers, &|tiles, panels| {
             amx.enter(Blocks { machine: amx, rows, weight, store: &store, tiles, panels });
         }),
         #[cfg(target_arch = "aarch64")]
-        Some(Matrices::Neon(neon)) => split(rows, weight, parallelism, &|tiles, panels| {
+        Some(Matrices::Neon(neon)) => split(rows, weight, workers, &|tiles, panels| {
             neon.enter(Pairs { set: neon, rows, weight, store: &store, tiles, panels });
         }),
         None => {
             let job = Job { rows, weight, store };
-            split(rows, weight, parallelism, &|tiles, panels| job.part(tiles, panels));
+            split(rows, weight, workers, &|tiles, panels| job.part(tiles, panels));
         }
     }
 }
@@ -86,13 +86,13 @@ pub(super) fn run(
 pub(super) fn split(
     rows: &ByteRows<'_>,
     weight: &ByteMatrix<'_>,
-    parallelism: Parallelism<'_>,
+    workers: Workers<'_>,
     part: &(impl Fn(Range<usize>, Range<usize>) + Sync),
 ) {
     let (tiles, panels) = (rows.tiles(), weight.panels());
     // Enough to decide who computes, if it cannot be counted.
     let work = rows.rows().saturating_mul(weight.depth()).saturating_mul(weight.columns());
-    let threads = parallelism.threads();
+    let threads = workers.threads();
     if threads == 1 || work < MIN_WORK_TO_FORK {
         return part(0..tiles, 0..panels);
     }
@@ -100,7 +100,7 @@ pub(super) fn split(
     let column_tasks = panels.min(wanted);
     // Tiles are shared out only when panels are too few.
     let row_tasks = (wanted / column_tasks).min(tiles.div_ceil(2)).max(1);
-    parallelism.for_each(column_tasks * row_tasks, &|task| {
+    workers.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         part(share(tiles, row_tasks, row_task), share(panels, column_tasks, column_task));
     });

@@ -10,7 +10,7 @@ use crate::gemm::error::GemmError;
 use crate::isa::Isa;
 use crate::lanes::matrices::Matrices;
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, share};
+use crate::parallel::{Parallelism, Workers, share};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::Range;
@@ -75,7 +75,7 @@ impl<'a> ByteRows<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
-        let shape = (x.rows(), x.columns());
+        let (shape, workers) = ((x.rows(), x.columns()), parallelism.workers());
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
         let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));
         if let Some((matrices, layout)) = matrices {
@@ -89,12 +89,12 @@ impl<'a> ByteRows<'a> {
                 #[cfg(target_arch = "aarch64")]
                 Matrices::Neon(neon) => neon.enter(ByPair(tiles)),
             };
-            let read = Self::quantise_by((isa, layout), x, precision, buffer, parallelism, &round);
+            let read = Self::quantise_by((isa, layout), x, precision, buffer, workers, &round);
             return Ok(Self { matrices: Some(matrices), ..read? });
         }
         let round = |tiles: Quantise<'_, '_>| isa.dispatch_bytes(tiles);
         let set = (isa, Layout::new(isa, precision));
-        Self::quantise_by(set, x, precision, buffer, parallelism, &round)
+        Self::quantise_by(set, x, precision, buffer, workers, &round)
     }
 
     /// [`ByteRows::quantise`] for a layout, of which `round` does some tiles.
@@ -103,7 +103,7 @@ impl<'a> ByteRows<'a> {
         x: Matrix<'_>,
         precision: RowPrecision,
         buffer: &'a mut [f32],
-        parallelism: Parallelism<'_>,
+        workers: Workers<'_>,
         round: &(impl Fn(Quantise<'_, '_>) + Sync),
     ) -> Result<Self, GemmError> {
         let (rows, depth) = (x.rows(), x.columns());
@@ -120,12 +120,12 @@ impl<'a> ByteRows<'a> {
         let tasks = tiles.min((rows * depth).div_ceil(TASK));
         if rows == 0 {
             // No tile.
-        } else if tasks <= 1 || parallelism.threads() == 1 {
+        } else if tasks <= 1 || workers.threads() == 1 {
             let tiles = 0..tiles;
             round(Quantise { x: &x, precision, layout, tiles, words, scales });
         } else {
             let (words, scales) = (SharedMut::new(words), SharedMut::new(scales));
-            parallelism.for_each(tasks, &|task| {
+            workers.for_each(tasks, &|task| {
                 let own = share(tiles, tasks, task);
                 let Range { start: first, end } = layout.rows_of(rows, own.clone());
                 let count = end - first;

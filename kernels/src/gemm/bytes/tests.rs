@@ -115,10 +115,11 @@ impl How {
             Self::Amx(amx) => amx.enter(ByRow(tiles)),
         };
         let set = (Isa::SCALAR, layout);
-        let rows = ByteRows::quantise_by(set, x, precision, &mut words, parallelism, &round)
-            .expect("that length");
+        let rows =
+            ByteRows::quantise_by(set, x, precision, &mut words, parallelism.workers(), &round)
+                .expect("that length");
         let store = Store::new(epilogue, &mut c);
-        split(&rows, weight, parallelism, &|tiles, panels| {
+        split(&rows, weight, parallelism.workers(), &|tiles, panels| {
             self.blocks(&rows, weight, &store, (tiles, panels));
         });
     }

@@ -54,7 +54,7 @@ pub(super) fn run(
     let (weight, bias) = norm.learned();
     // SAFETY: both views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new(places) };
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         let [standard, out] = places.places().map(|place| place.from(range.start));
         isa.dispatch(AgainRows { weight, bias, rows: range.len(), standard, out });
     });

@@ -166,7 +166,7 @@ pub(super) fn run(
     // SAFETY: everything is borrowed as long as this call; tasks write columns of their own.
     let places =
         unsafe { Shareable::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
-    parallelism.for_each(columns.div_ceil(COLUMNS), &|task| {
+    parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
         let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
         let [standard, d_out, Place { start: d_weight, .. }, Place { start: d_bias, .. }] =
             places.places();

@@ -171,7 +171,7 @@ pub(super) fn run(
     let [x, standard, out] = places;
     // SAFETY: all views live as long as this call; tasks write rows of their own.
     let places = unsafe { Shareable::new([x, standard, out, scale]) };
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         let [x, standard, out, scale] = places.places().map(|place| place.from(range.start));
         let (rows, scale, eps) = (range.len(), scale.start, norm.eps());
         let (weight, bias) = norm.learned();

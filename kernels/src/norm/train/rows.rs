@@ -213,7 +213,7 @@ pub(super) fn run(
     let scale = Place::new(scale.as_ptr().cast_mut(), 1, 1);
     // SAFETY: all views live as long as this call; tasks write rows of their own, and no scale.
     let places = unsafe { Shareable::new([standard, from, to, scale]) };
-    for_rows(parallelism, rows, columns, &|range| {
+    for_rows(parallelism.workers(), rows, columns, &|range| {
         let [standard, d_out, d_x, scale] = places.places().map(|place| place.from(range.start));
         let (rows, scale) = (range.len(), scale.start.cast_const());
         macro_rules! run {

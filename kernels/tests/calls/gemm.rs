@@ -1,0 +1,154 @@
+//! Products.
+
+use super::{Calls, Results, bits, matrix, matrix_mut, room, values};
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+use simdformer_kernels::{
+    Activation, ByteMatrix, ByteRows, Epilogue, Matrix, PackedMatrix, Residual, RowPrecision,
+    Storage, gemm, gemm_bytes, gemm_unpacked, gemm_unpacked_scratch,
+};
+
+pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
+    let Calls { size, .. } = *call;
+    let (x, w) = (values(1, size.tokens * size.width()), values(2, size.width() * size.columns));
+    let bias = values(3, size.columns);
+    packed(call, &x, &w, &bias, results);
+    unpacked(call, &x, &w, results);
+    bytes(call, &x, &w, &bias, results);
+    largest(call, &x, &w, results);
+    gradient(call, results);
+}
+
+/// Few rows and many, each storage.
+fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (depth, columns) = (size.width(), size.columns);
+    let weight = matrix(w, depth, columns);
+    let epilogue =
+        Epilogue { bias: Some(bias), activation: Activation::Gelu, ..Epilogue::default() };
+    let mut buffer = room(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let whole = PackedMatrix::pack_with(isa, weight, &mut buffer, parallelism).expect("fits");
+    for rows in [1, 7.min(size.tokens), size.tokens] {
+        let mut c = room(rows * columns);
+        let to = matrix_mut(&mut c, rows, columns);
+        gemm(matrix(&x[..rows * depth], rows, depth), &whole, &epilogue, to, parallelism)
+            .expect("fits");
+        results.push(("gemm", bits(&c)));
+    }
+    results.push(("pack_with", bits(&buffer)));
+    let shape = (depth, columns);
+    let mut again = room(buffer.len());
+    PackedMatrix::pack_block_with(isa, weight, shape, 0, &mut again, parallelism).expect("fits");
+    results.push(("pack_block_with", bits(&again)));
+    for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+        let mut narrow = room(floats);
+        PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut narrow, parallelism)
+            .expect("fits");
+        results.push(("pack_block_as", bits(&narrow)));
+        let narrow =
+            PackedMatrix::from_packed_as(isa, storage, depth, columns, &narrow).expect("fits");
+        let mut c = values(4, size.tokens * columns);
+        let epilogue = Epilogue { residual: Residual::Output, ..epilogue };
+        let to = matrix_mut(&mut c, size.tokens, columns);
+        gemm(matrix(x, size.tokens, depth), &narrow, &epilogue, to, parallelism).expect("fits");
+        results.push(("gemm", bits(&c)));
+    }
+}
+
+/// Weights that are read where they are, and weights that are packed on the way.
+fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (depth, columns) = (size.width(), size.columns);
+    let transposed: Vec<f32> =
+        (0..columns * depth).map(|i| w[i % depth * columns + i / depth]).collect();
+    let weights = [matrix(w, depth, columns), matrix(&transposed, columns, depth).transposed()];
+    for (rows, weight) in [5.min(size.tokens), size.tokens]
+        .into_iter()
+        .flat_map(|rows| weights.iter().map(move |weight: &Matrix<'_>| (rows, *weight)))
+    {
+        let mut scratch = room(gemm_unpacked_scratch(isa, depth, columns).expect("small"));
+        let mut c = room(rows * columns);
+        let to = matrix_mut(&mut c, rows, columns);
+        let a = matrix(&x[..rows * depth], rows, depth);
+        gemm_unpacked(isa, a, weight, &Epilogue::default(), to, &mut scratch, parallelism)
+            .expect("fits");
+        results.push(("gemm_unpacked", bits(&c)));
+    }
+}
+
+fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
+    let mut buffer = room(ByteMatrix::len(depth, columns).expect("small"));
+    let weight = ByteMatrix::quantise(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
+    let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
+    let wide = values(5, rows * columns);
+    for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+        // Rows of so many columns are more than one task.
+        for (from, width) in [(x, depth), (&wide[..], columns)] {
+            let mut buffer = room(ByteRows::len(rows, width, precision).expect("small"));
+            let from = matrix(from, rows, width);
+            let rounded =
+                ByteRows::quantise(isa, from, precision, &mut buffer, parallelism).expect("fits");
+            let scales: Vec<f32> = (0..rows).map(|row| rounded.row_scale(row)).collect();
+            if width == depth {
+                let mut c = room(rows * columns);
+                let to = matrix_mut(&mut c, rows, columns);
+                gemm_bytes(&rounded, &weight, &epilogue, to, parallelism).expect("fits");
+                results.push(("gemm_bytes", bits(&c)));
+            }
+            results.push(("quantise", [bits(&scales), bits(&buffer)].concat()));
+        }
+    }
+}
+
+fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
+    let mut buffer = room(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let weight = matrix(w, depth, columns);
+    let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("fits");
+    let mut built = room(Screen::len(depth, columns).expect("small"));
+    let screen = Screen::build(&weight, &mut built).expect("fits");
+    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let (mut found, mut of) = (vec![u32::MAX; rows], room(rows));
+    let mut scratch = room(screen::scratch(rows, depth).expect("small"));
+    screen::largest(
+        &product,
+        matrix(x, rows, depth),
+        &|row, column| (row + column as usize).is_multiple_of(3),
+        (&mut found, &mut of),
+        &mut scratch,
+        parallelism,
+    )
+    .expect("fits");
+    results.push(("largest", [bits(&of), found].concat()));
+}
+
+/// Few outputs, whose inputs are read where they are, and many.
+fn gradient(call: &Calls<'_>, results: &mut Results) {
+    let Calls { isa, size, parallelism } = *call;
+    let (rows, width, columns) = (size.tokens, size.width(), size.columns);
+    for (outputs, inputs) in [(width, columns), (columns, width)] {
+        let (d_y, x) = (values(6, rows * outputs), values(7, rows * inputs));
+        let leaves = [rows as u32 - 2, rows as u32];
+        let leaves = Leaves::new(&leaves).expect("in order");
+        let floats = weight_gradient_scratch(isa, rows - 2, outputs, inputs).expect("small");
+        let mut scratch = room(floats);
+        let (mut d_weight, mut d_bias) = (room(outputs * inputs), room(outputs));
+        weight_gradient(
+            isa,
+            matrix(&d_y, rows, outputs),
+            matrix(&x, rows, inputs),
+            leaves,
+            Write::Store,
+            matrix_mut(&mut d_weight, outputs, inputs),
+            Some(&mut d_bias),
+            &mut scratch,
+            parallelism,
+        )
+        .expect("fits");
+        results.push(("weight_gradient", [bits(&d_weight), bits(&d_bias)].concat()));
+    }
+}

@@ -1,0 +1,90 @@
+//! Every kernel on threads of the caller's whose executor answers otherwise each time, forward and training:
+//! the bits of one thread.
+
+use crate::calls::{Results, Size, everything};
+use crate::support::all_isas;
+use crate::support::pool::Pool;
+use simdformer_kernels::{Executor, Isa, Parallelism};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Real threads, of which it says another number every time.
+struct Changing<'a> {
+    pool: &'a Pool,
+    answers: &'a [usize],
+    asked: AtomicUsize,
+}
+
+impl<'a> Changing<'a> {
+    fn new(pool: &'a Pool, answers: &'a [usize]) -> Self {
+        Self { pool, answers, asked: AtomicUsize::new(0) }
+    }
+}
+
+impl Executor for Changing<'_> {
+    fn threads(&self) -> usize {
+        self.answers[self.asked.fetch_add(1, Ordering::Relaxed) % self.answers.len()]
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.pool.for_each(tasks, task);
+    }
+}
+
+fn check(isa: Isa, what: &str, found: &Results, serial: &Results) {
+    assert_eq!(found.len(), serial.len());
+    for ((name, found), (_, serial)) in found.iter().zip(serial) {
+        assert!(found == serial, "{isa}, {what}: {name}");
+    }
+}
+
+#[test]
+fn answers_that_change_change_no_bit() {
+    let pool = Pool::new(3);
+    for isa in all_isas() {
+        let serial = everything(isa, Size::SHARED, Parallelism::Serial);
+        for answers in [&[3, 1, 3][..], &[1, 3], &[3, 3, 1], &[2, usize::MAX, 0, 1]] {
+            let executor = Changing::new(&pool, answers);
+            let found = everything(isa, Size::SHARED, Parallelism::Executor(&executor));
+            check(isa, &format!("{answers:?} threads"), &found, &serial);
+        }
+    }
+}
+
+/// Several threads, which must not be needed again: a second question is a second chance to be told otherwise.
+#[test]
+fn a_call_asks_once() {
+    let pool = Pool::new(2);
+    let executor = Changing::new(&pool, &[2]);
+    let results = everything(Isa::best(), Size::SHARED, Parallelism::Executor(&executor));
+    assert_eq!(executor.asked.into_inner(), results.len());
+}
+
+/// The names of public functions under `folder` that take a `Parallelism`.
+fn functions(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).expect("the sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            functions(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).expect("a text");
+            for rest in text.split("pub fn ").skip(1) {
+                let end = rest.find(['{', ';']).unwrap_or(rest.len());
+                if rest[..end].contains("Parallelism<'_>") {
+                    let name = rest.split(['(', '<']).next().expect("a name");
+                    names.insert(name.to_owned());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_function_that_takes_a_parallelism_is_called() {
+    let mut expected = BTreeSet::new();
+    functions(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut expected);
+    let results = everything(Isa::best(), Size::SHARED, Parallelism::Serial);
+    let found: BTreeSet<String> = results.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, expected);
+}
