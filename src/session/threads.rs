@@ -62,9 +62,12 @@ pub enum Threads<'a> {
     /// `pool.broadcast(|_| ())` waits until every thread has.
     #[cfg(feature = "rayon")]
     Rayon,
-    /// Threads of the caller's, called from the one that calls the session.
+    /// Threads of the caller's, called from the one that calls the session, and asked once per call how many
+    /// they are.
     Executor(&'a dyn Executor),
-    /// As [`Threads::Executor`], owned with others: for a session that owns what it works with.
+    /// As [`Threads::Executor`], owned with others: for a session that owns what it works with. Sessions on
+    /// several threads that share one call it at the same time; what it has to do then is said at
+    /// [`Executor`].
     Shared(Arc<dyn Executor + Send>),
 }
 

@@ -12,6 +12,9 @@
 //! function; an executor that hands it to long-lived threads makes the borrow longer by unsafe code,
 //! and promises with it that it waits for them.
 //!
+//! How many threads there are is asked once per call ([`Workers`](super::Workers)), so a different answer cannot
+//! change how a call has laid out its scratch.
+//!
 //! Numbers stand for fixed tasks, so that an executor which gives the same numbers to the same thread
 //! in every call has that thread find its part of the weights in its own cache.
 
@@ -21,18 +24,39 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// Threads of the caller's: a pool of an engine, workers of another language, an operating system's
 /// queue. Needs neither rayon nor std.
 ///
-/// Pass it to a kernel as [`Parallelism::Executor`](super::Parallelism::Executor). Kernels call
-/// [`Executor::for_each`] from the thread that calls the kernel, one call at a time, never from inside
-/// a task, and only when there is work for several threads: smaller calls stay on the calling thread.
+/// Pass it to a kernel as [`Parallelism::Executor`](super::Parallelism::Executor).
 ///
-/// # Contract
+/// # What kernels do
+///
+/// A kernel asks for [`Executor::threads`] at most once per call, and calls [`Executor::for_each`] only when
+/// there is work for several threads: smaller calls stay on the calling thread. Both happen on the thread that
+/// called the kernel. A kernel makes its calls of `for_each` one after the other, and none from inside a task.
+///
+/// * **Concurrency.** One executor may serve several kernels at a time: threads that share it, as four sessions
+///   with clones of one `Threads::Shared` do, call `threads` and `for_each` at the same moment. An
+///   implementation has to work then. It may queue the calls, let each wait for the one before it (a lock), or
+///   run a call on its own thread while the others are busy.
+/// * **Re-entrancy.** Kernels do not call `for_each` from inside a task, but a callback may: the filter of
+///   [`screen::largest`](crate::screen::largest) and the task of
+///   [`Parallelism::for_each_mut`](super::Parallelism::for_each_mut) run inside tasks, and what they pass this
+///   executor to calls it from there, on any of its threads. An executor in which calls wait for each other
+///   would wait for ever: with such a one, callbacks use
+///   [`Parallelism::Serial`](super::Parallelism::Serial).
+///
+/// # What an executor does
 ///
 /// [`Executor::for_each`] calls `task` once with every number from 0 to `tasks - 1`, on any threads and
 /// in any order, and returns when the last of them has returned. A panic in a task goes on in the
 /// caller, after the other threads have left their tasks.
 ///
-/// An executor that breaks it does no harm: nothing is run twice, what it left out is run by the
-/// calling thread, and the results are the same bits. If a panic got lost, the kernel panics.
+/// * **Lifetime of `task`.** It is borrowed until `for_each` returns or unwinds, and is gone afterwards. Safe code
+///   cannot keep it longer. An executor that hands it to long-lived threads extends the borrow by unsafe code
+///   and is then responsible: when `for_each` is left, in whatever way, no thread may be inside `task` or call
+///   it again.
+///
+/// An executor in safe code that breaks the rest of this does no harm: nothing is run twice, what it left out is
+/// run by the calling thread, and the results are the same bits, whatever numbers of threads it says. If a
+/// panic got lost, the kernel panics.
 ///
 /// ```
 /// use core::sync::atomic::{AtomicUsize, Ordering};
@@ -84,11 +108,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 /// ```
 pub trait Executor: Sync {
     /// Threads that take part, the calling one included: how finely work is worth cutting. With 1,
-    /// nothing is handed out.
+    /// nothing is handed out. Asked once per call of a kernel; the answer may change between calls.
     fn threads(&self) -> usize;
 
     /// Calls `task(0)` to `task(tasks - 1)`, once each, and returns when all have returned. There are at
-    /// most 1,024 tasks, each of some microseconds at least; `tasks` is not 0.
+    /// most 1,024 tasks, each of some microseconds at least; `tasks` is not 0. Several threads may be in this
+    /// function at a time.
     fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 }
 

@@ -7,6 +7,7 @@ use crate::support::pool::Pool;
 use simdformer_kernels::{Executor, Isa, Parallelism};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Real threads, of which it says another number every time.
@@ -87,4 +88,75 @@ fn every_function_that_takes_a_parallelism_is_called() {
     let results = everything(Isa::best(), Size::SHARED, Parallelism::Serial);
     let found: BTreeSet<String> = results.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(found, expected);
+}
+
+/// Threads that are started for each call. The first calls wait until [`CALLERS`] of them are there.
+struct Meeting {
+    barrier: Barrier,
+    waiting: AtomicUsize,
+}
+
+impl Executor for Meeting {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < CALLERS {
+            self.barrier.wait();
+        }
+        scoped(tasks, task);
+    }
+}
+
+fn scoped(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    std::thread::scope(|scope| {
+        for first in [0, 1] {
+            scope.spawn(move || (first..tasks).step_by(2).for_each(task));
+        }
+    });
+}
+
+/// Threads that call kernels on one executor at a time.
+const CALLERS: usize = 4;
+
+/// Each is inside `for_each` before any goes on: nothing keeps calls apart.
+#[test]
+fn several_threads_share_an_executor() {
+    let isa = Isa::best();
+    let serial = everything(isa, Size::SHARED, Parallelism::Serial);
+    let meeting = Meeting { barrier: Barrier::new(CALLERS), waiting: AtomicUsize::new(0) };
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                let found = everything(isa, Size::SHARED, Parallelism::Executor(&meeting));
+                check(isa, "shared", &found, &serial);
+            });
+        }
+    });
+}
+
+/// Threads that are started for each call, also for one from inside a task.
+struct Scoped;
+
+impl Executor for Scoped {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        scoped(tasks, task);
+    }
+}
+
+#[test]
+fn a_task_may_call_kernels_on_the_same_executor() {
+    let isa = Isa::best();
+    let serial = everything(isa, Size::SHARED, Parallelism::Serial);
+    let mut found = [Results::new(), Results::new()];
+    let parallelism = Parallelism::Executor(&Scoped);
+    parallelism.for_each_mut(&mut found, &|_, found| {
+        *found = everything(isa, Size::SHARED, Parallelism::Executor(&Scoped));
+    });
+    found.iter().for_each(|found| check(isa, "nested", found, &serial));
 }
