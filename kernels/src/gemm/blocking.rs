@@ -37,6 +37,7 @@ use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share};
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -297,6 +298,7 @@ impl Part<'_> {
         let like = if const { WHERE == OUTER } { OUTER_TILES } else { tiles };
         let asked = Asked::new::<S>(Storage::F32, tiles, like);
         let mut waiting = Waiting::<FEW_ROWS>::new();
+        let waiting = waiting.rows();
         for panel in self.panels.clone() {
             let mut k = 0;
             loop {
@@ -337,6 +339,7 @@ impl Part<'_> {
         let depth = self.job.weight.depth();
         let all_tiles = self.rows.len().div_ceil(MAX_ROWS);
         let mut waiting = Waiting::<{ BLOCK_TILES * MAX_ROWS }>::new();
+        let waiting = waiting.rows();
         let storage = self.job.weight.storage();
         let (block_tiles, block_depth, room) = if storage == Storage::F32 {
             (block_tiles(depth), BLOCK_DEPTH, core::ptr::null_mut())
@@ -541,10 +544,26 @@ impl<const ROWS: usize> Waiting<ROWS> {
         Self(MaybeUninit::uninit())
     }
 
+    /// Its rows. The exclusive borrow is made once: a second one would end the use of every pointer made from
+    /// the first, and widened weights and sums are in use at the same time.
+    #[inline(always)]
+    const fn rows(&mut self) -> WaitingRows<'_, ROWS> {
+        WaitingRows { first: self.0.as_mut_ptr().cast(), owner: PhantomData }
+    }
+}
+
+/// Rows of [`Waiting`], which is borrowed exclusively: all pointers to it come from one.
+#[derive(Clone, Copy)]
+struct WaitingRows<'a, const ROWS: usize> {
+    first: *mut f32,
+    owner: PhantomData<&'a mut Waiting<ROWS>>,
+}
+
+impl<const ROWS: usize> WaitingRows<'_, ROWS> {
     /// Where row `row` starts; rows follow each other `S::PANEL` floats apart.
     #[inline(always)]
-    fn row<S: Lanes>(&mut self, row: usize) -> *mut f32 {
+    fn row<S: Lanes>(self, row: usize) -> *mut f32 {
         debug_assert!(row < ROWS);
-        self.0.as_mut_ptr().cast::<f32>().wrapping_add(row * S::PANEL)
+        self.first.wrapping_add(row * S::PANEL)
     }
 }
