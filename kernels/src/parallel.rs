@@ -116,10 +116,12 @@ pub use executor::Executor;
 pub(crate) use share::share;
 #[cfg(feature = "rayon")]
 pub use team::Team;
+pub(crate) use threshold::work_to_share;
 pub(crate) use workers::Workers;
 
 mod executor;
 mod share;
+mod threshold;
 mod workers;
 
 #[cfg(feature = "rayon")]

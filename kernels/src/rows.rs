@@ -2,11 +2,11 @@
 
 use crate::lanes::Lanes;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::Workers;
+use crate::parallel::{Workers, work_to_share};
 use core::ops::Range;
 
 /// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
-const TASK: usize = 1 << 14;
+const TASK: usize = work_to_share(1 << 14);
 
 /// Calls `body` with ranges of rows that together are `0..rows`. Where they are cut depends on the
 /// shape alone; less than one task's work stays on the calling thread.

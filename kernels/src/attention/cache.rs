@@ -12,12 +12,12 @@ use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
 use crate::lanes::halves::widen_f16;
 use crate::lanes::{Kernel, LINE, Lanes};
-use crate::parallel::Parallelism;
+use crate::parallel::{Parallelism, work_to_share};
 use crate::shared::SharedMut;
 use core::fmt;
 
 /// Lines of keys that are appended by one thread: some microseconds.
-const MIN_APPENDED_TO_FORK: usize = 2048;
+const MIN_APPENDED_TO_FORK: usize = work_to_share(2048);
 
 /// The dimensions of a cache of keys and values.
 ///

@@ -16,12 +16,12 @@ use crate::dropout::WeightDropout;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes, MAX_LANES, PanelKernel};
 use crate::mask::FullyMasked;
-use crate::parallel::{Workers, share};
+use crate::parallel::{Workers, share, work_to_share};
 use core::marker::PhantomData;
 use core::ops::Range;
 
 /// Multiply-adds below which a second thread costs more than it brings.
-pub(super) const MIN_WORK_TO_FORK: usize = 1 << 18;
+pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 18);
 
 /// Chunks of tasks per thread.
 const CHUNKS_PER_THREAD: usize = 8;

@@ -36,7 +36,7 @@ use super::widened::{self, Widen};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
-use crate::parallel::{Workers, share};
+use crate::parallel::{Workers, share, work_to_share};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -45,8 +45,8 @@ use core::ops::Range;
 /// first-level cache.
 const FEW_ROWS_DEPTH: usize = 64;
 
-/// `k` in a block for many rows: 128 KiB of a 64-wide panel.
-const BLOCK_DEPTH: usize = 512;
+/// `k` in a block for many rows: 128 KiB of a 64-wide panel. Miri gets through two small blocks.
+const BLOCK_DEPTH: usize = if cfg!(miri) { 64 } else { 512 };
 
 /// Floats of `A` in a block of rows: half a MiB, beside two blocks of a panel in a
 /// second-level cache of 1 MiB.
@@ -72,7 +72,7 @@ const fn block_tiles(depth: usize) -> usize {
 }
 
 /// Multiply-adds below which a second thread costs more than it brings.
-pub(super) const MIN_WORK_TO_FORK: usize = 1 << 19;
+pub(super) const MIN_WORK_TO_FORK: usize = work_to_share(1 << 19);
 
 /// Tasks per thread: enough that a thread that is late does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;

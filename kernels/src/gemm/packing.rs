@@ -6,7 +6,7 @@ use super::whole_panels::{TOGETHER, panel_of_columns, panels_of_rows};
 use crate::isa::Isa;
 use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, Workers, share};
+use crate::parallel::{Parallelism, Workers, share, work_to_share};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::Range;
@@ -16,7 +16,7 @@ use core::ops::Range;
 const UNCACHED: usize = 8 << 20;
 
 /// Floats below which a second thread costs more than it packs.
-pub(super) const MIN_PACKED_TO_FORK: usize = 1 << 16;
+pub(super) const MIN_PACKED_TO_FORK: usize = work_to_share(1 << 16);
 
 /// Tasks per thread.
 pub(super) const TASKS_PER_THREAD: usize = 2;

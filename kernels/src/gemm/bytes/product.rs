@@ -35,12 +35,12 @@ use crate::lanes::bytes::{Bytes, BytesKernel, MAX_ROWS, Stored};
 use crate::lanes::matrices::Matrices;
 use crate::lanes::{LINE, Lanes};
 use crate::matrix::MatrixMut;
-use crate::parallel::{Workers, share};
+use crate::parallel::{Workers, share, work_to_share};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
 /// Products below which a second thread costs more than it brings: a MiB of weights for one row.
-const MIN_WORK_TO_FORK: usize = 1 << 20;
+const MIN_WORK_TO_FORK: usize = work_to_share(1 << 20);
 
 /// Tasks per thread: enough that a thread that is late does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;

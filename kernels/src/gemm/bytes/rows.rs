@@ -10,13 +10,13 @@ use crate::gemm::error::GemmError;
 use crate::isa::Isa;
 use crate::lanes::matrices::Matrices;
 use crate::matrix::Matrix;
-use crate::parallel::{Parallelism, Workers, share};
+use crate::parallel::{Parallelism, Workers, share, work_to_share};
 use crate::shared::SharedMut;
 use core::fmt;
 use core::ops::Range;
 
 /// Elements in one task, about: a few microseconds of work.
-const TASK: usize = 1 << 15;
+const TASK: usize = work_to_share(1 << 15);
 
 /// Rows `[rows, depth]`, each rounded to integers with a scale of its own, laid out for one instruction set. Several
 /// products may read them: query, key and value; gate and inner.
