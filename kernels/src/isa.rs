@@ -11,6 +11,7 @@
 //! implements `Bytes` and gets an arm in `dispatch_bytes`. What multiplies matrices of bytes is no set of its own:
 //! it stands beside one, as a case of `Matrices`, and changes no bit.
 
+use crate::float_mode::DefaultMode;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::amx::Amx;
 use crate::lanes::bytes::BytesKernel;
@@ -214,7 +215,8 @@ impl Isa {
 
     /// Whether many rows are multiplied with weights in bytes by instructions that multiply small matrices of
     /// them: the CPU has them, and for AMX the system lets this process use them, which it is asked once, when
-    /// it first matters.
+    /// it first matters. The permission is for the whole process, for good; a set
+    /// [without them](Isa::without_matrix_products) does not ask.
     pub fn has_matrix_products(self) -> bool {
         self.matrices().is_some()
     }
@@ -330,8 +332,9 @@ impl Isa {
     /// ```
     #[inline]
     pub fn run<W: Work>(self, work: W) -> W::Output {
+        let _mode = DefaultMode::enter();
         match self.level {
-            Level::Scalar(_) => work.run(),
+            Level::Scalar(_) => plain(work),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Plain(work)),
             #[cfg(target_arch = "x86_64")]
@@ -345,6 +348,7 @@ impl Isa {
     /// per loop nest, not once per tile.
     #[inline]
     pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        let _mode = DefaultMode::enter();
         match self.level {
             // A function of its own, as the others are: only the one that runs takes its stack.
             Level::Scalar(token) => token.outlined(kernel),
@@ -381,6 +385,7 @@ impl Isa {
     /// As [`Isa::dispatch`], for work on bytes, with the best that this set and this CPU have.
     #[inline]
     pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
+        let _mode = DefaultMode::enter();
         match self.level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => match Vnni512::beside(token).filter(|_| self.dot_products) {
@@ -400,6 +405,12 @@ impl Isa {
             },
         }
     }
+}
+
+/// Work in plain Rust, in a function of its own: no arithmetic of it moves out of the default mode.
+#[inline(never)]
+fn plain<W: Work>(work: W) -> W::Output {
+    work.run()
 }
 
 /// A kernel of bytes in plain Rust, which takes its stack only when it runs.

@@ -62,6 +62,20 @@
 //! * Errors are bounded: each kernel states its bound, and the tests hold it to the f64 oracle in
 //!   [`mod@reference`].
 //!
+//! # Process and thread state
+//!
+//! * **Floating-point mode.** The bits are those of IEEE 754 arithmetic in its default mode: to nearest, subnormal
+//!   numbers kept, no exception trapped (MXCSR on x86, FPCR on AArch64). A host may have changed it on the calling
+//!   thread or on threads of a pool. Every kernel reads the register on each thread that computes, sets the default
+//!   mode if another one is set, and puts back what it found, also when a callback panics; callbacks inside a
+//!   kernel run in the default mode. Rust itself assumes the default mode everywhere, so this protects hosts
+//!   in other languages and is no leave to run Rust in another mode. The x87 unit is not used.
+//! * **AMX.** On Linux a process has to ask the system before it uses tiles. [`gemm_bytes`] and [`ByteRows`] do, once,
+//!   when many rows are first rounded on a CPU that has AMX ([`Isa::has_matrix_products`] as well). The permission is
+//!   for the whole process and for good: all its threads have it from then on, no call gives it back, a fork inherits
+//!   it (`exec` drops it), and the system then refuses signal stacks that are too small for the state of tiles. A
+//!   program that does not want it uses [`Isa::without_matrix_products`], with which nothing is asked.
+//!
 //! # Stack
 //!
 //! There is no heap to fall back on, so this is what a thread must have to spare, in bytes of stack
@@ -93,6 +107,7 @@ mod dropout;
 #[cfg(test)]
 mod effort;
 pub mod embedding;
+mod float_mode;
 mod gemm;
 mod isa;
 pub(crate) mod lanes;

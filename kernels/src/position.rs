@@ -4,6 +4,7 @@
 //! machine. Models that were trained with tables computed in f32 differ from the exact values by about
 //! `position * 6e-8`.
 
+use crate::float_mode::in_default_mode;
 use crate::matrix::{Matrix, MatrixMut};
 use core::fmt;
 
@@ -102,6 +103,14 @@ impl core::error::Error for PositionError {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn encode(
+    encoding: PositionEncoding<'_>,
+    first: usize,
+    out: MatrixMut<'_>,
+) -> Result<(), PositionError> {
+    in_default_mode(|| write(encoding, first, out))
+}
+
+fn write(
     encoding: PositionEncoding<'_>,
     first: usize,
     mut out: MatrixMut<'_>,

@@ -7,6 +7,7 @@
 //! [`Bias::Relative`] that reads them. Without such a table it would be `T T` values a head.
 
 use crate::attention::Bias;
+use crate::float_mode::in_default_mode;
 use crate::matrix::Matrix;
 #[cfg(feature = "train")]
 use crate::matrix::MatrixMut;
@@ -149,10 +150,12 @@ impl RelativeBuckets {
             return base + n;
         }
         // The logarithm in f64 and rounded is that of f32 but for one in some hundred million arguments.
-        let logarithm = libm::log(f64::from(n as f32 / near as f32)) as f32;
-        let whole = libm::log(self.max_distance as f64 / near as f64) as f32;
-        let far = logarithm / whole * (side - near) as f32;
-        base + (near + far as usize).min(side - 1)
+        in_default_mode(|| {
+            let logarithm = libm::log(f64::from(n as f32 / near as f32)) as f32;
+            let whole = libm::log(self.max_distance as f64 / near as f64) as f32;
+            let far = logarithm / whole * (side - near) as f32;
+            base + (near + far as usize).min(side - 1)
+        })
     }
 
     /// Distances that a table of `positions` has a value for: `2 positions - 1`, or `positions` in one
@@ -270,7 +273,7 @@ impl RelativeBuckets {
             }
             for head in 0..heads {
                 let run = &d_table[head * distances..][start..end];
-                add(here, head, Some(run.iter().fold(0.0, |sum, x| sum + x)));
+                in_default_mode(|| add(here, head, Some(run.iter().fold(0.0, |sum, x| sum + x))));
             }
             start = end;
         }

@@ -2,6 +2,7 @@
 
 use super::heads::HeadsMut;
 use crate::debug::Elements;
+use crate::float_mode::in_default_mode;
 use crate::mask::FullyMasked;
 use core::fmt;
 
@@ -86,7 +87,7 @@ impl AttentionOptions<'_> {
     /// and writes nothing, no weights either.
     pub fn new(head_dim: usize) -> Self {
         Self {
-            scale: (1.0 / libm::sqrt(head_dim.max(1) as f64)) as f32,
+            scale: in_default_mode(|| (1.0 / libm::sqrt(head_dim.max(1) as f64)) as f32),
             causal: false,
             bias: None,
             fully_masked: FullyMasked::Zeros,

@@ -2,6 +2,7 @@
 
 use super::error::DropoutError;
 use super::philox::{GROUP, Philox};
+use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
@@ -52,16 +53,19 @@ impl Dropout {
     /// # Errors
     /// The probability is negative, NaN, or so near to 1 that nothing is kept.
     pub fn keep(&self) -> Result<f64, DropoutError> {
-        Ok(1.0 - f64::from(self.share()?.dropped) / 65536.0)
+        let dropped = self.share()?.dropped;
+        Ok(in_default_mode(|| 1.0 - f64::from(dropped) / 65536.0))
     }
 
     pub(super) fn share(&self) -> Result<Share, DropoutError> {
         let found = self.probability;
-        let dropped = libm::round(f64::from(found) * 65536.0);
-        if !(found >= 0.0 && dropped < 65536.0) {
-            return Err(DropoutError::Probability { found });
-        }
-        Ok(Share { dropped: dropped as u16, factor: (65536.0 / (65536.0 - dropped)) as f32 })
+        in_default_mode(|| {
+            let dropped = libm::round(f64::from(found) * 65536.0);
+            if !(found >= 0.0 && dropped < 65536.0) {
+                return Err(DropoutError::Probability { found });
+            }
+            Ok(Share { dropped: dropped as u16, factor: (65536.0 / (65536.0 - dropped)) as f32 })
+        })
     }
 
     /// The function for use number `purpose`.

@@ -1,6 +1,7 @@
 //! Numbers for the weights that a run begins with, and the order of an epoch.
 
 use super::philox::Philox;
+use crate::float_mode::in_default_mode;
 
 /// 2^32
 const WORDS: f64 = 4_294_967_296.0;
@@ -46,10 +47,11 @@ fn box_muller(first: f64, second: f64) -> [f64; 2] {
 /// assert_eq!(whole[50..], part);
 /// ```
 pub fn normal(seed: u64, tensor: u32, first: u64, deviation: f32, out: &mut [f32]) {
-    fill(seed, tensor, first, out, |[a, b, c, d]| {
+    let numbers = |[a, b, c, d]: [f64; 4]| {
         let ([a, b], [c, d]) = (box_muller(a, b), box_muller(c, d));
         [a, b, c, d].map(|x| x * f64::from(deviation))
-    });
+    };
+    in_default_mode(|| fill(seed, tensor, first, out, numbers));
 }
 
 /// Elements `first..` of tensor number `tensor`, uniform from `-bound` to `bound`, of which the second may
@@ -64,7 +66,7 @@ pub fn normal(seed: u64, tensor: u32, first: u64, deviation: f32, out: &mut [f32
 /// ```
 pub fn uniform(seed: u64, tensor: u32, first: u64, bound: f32, out: &mut [f32]) {
     let number = |word: f64| f64::from(bound) * (2.0 * word / WORDS - 1.0);
-    fill(seed, tensor, first, out, |words| words.map(number));
+    in_default_mode(|| fill(seed, tensor, first, out, |words| words.map(number)));
 }
 
 /// `out` = the numbers `0..out.len()` in the order of epoch `epoch`: Fisher and Yates' shuffle, from the

@@ -17,6 +17,7 @@ use super::bytes::BytesKernel;
 use super::system::system_saves;
 use super::tiles::{Block, CONFIGURATION, LINE, Machine, STEP, Start, Sums, Tiles, block};
 use super::vnni::Vnni512;
+use crate::float_mode::DefaultMode;
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::marker::PhantomData;
@@ -57,6 +58,7 @@ impl Amx {
     /// Runs `kernel` with everything that is inlined into it compiled for the set beside.
     #[inline]
     pub(crate) fn enter<K: BytesKernel>(self, kernel: K) -> K::Output {
+        let _mode = DefaultMode::enter();
         self.vnni.enter(kernel)
     }
 }

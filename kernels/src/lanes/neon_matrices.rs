@@ -7,6 +7,7 @@
 
 use super::bytes::{Bytes, BytesKernel};
 use super::neon_bytes::NeonDot;
+use crate::float_mode::DefaultMode;
 use core::arch::aarch64::{
     int8x16_t, int32x4_t, vcombine_s32, vdup_n_s32, vdupq_n_s32, vld1_s32, vld1q_s32,
     vreinterpretq_s8_s32, vreinterpretq_s32_s64, vreinterpretq_s64_s32, vzip1q_s32, vzip1q_s64,
@@ -45,6 +46,7 @@ impl NeonMatrices {
     /// Runs `kernel` with everything that is inlined into it compiled for this set.
     #[inline(always)]
     pub(crate) fn enter<K: BytesKernel>(self, kernel: K) -> K::Output {
+        let _mode = DefaultMode::enter();
         #[target_feature(enable = "neon,dotprod,i8mm")]
         #[inline(never)]
         fn inside<K: BytesKernel>(set: NeonDot, kernel: K) -> K::Output {

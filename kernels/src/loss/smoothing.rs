@@ -1,6 +1,7 @@
 //! What a row of logits should say, and what is said of one that does not.
 
 use super::error::LossError;
+use crate::float_mode::in_default_mode;
 
 /// A target that counts for nothing: the loss of its row is 0 and so is the gradient, whatever the logits
 /// are.
@@ -65,7 +66,7 @@ impl Wanted {
             return Err(LossError::Epsilon { found: epsilon });
         }
         let (epsilon, others) = (f64::from(epsilon), columns.saturating_sub(1) as f64);
-        match over {
+        in_default_mode(|| match over {
             _ if epsilon == 0.0 => Ok(Self { other: 0.0, rest: 0.0 }),
             SmoothingOver::All => {
                 let other = epsilon / columns as f64;
@@ -73,6 +74,6 @@ impl Wanted {
             }
             SmoothingOver::Others if columns < 2 => Err(LossError::NoOthers { columns }),
             SmoothingOver::Others => Ok(Self { other: epsilon / others, rest: epsilon }),
-        }
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Adam and AdamW in one pass over memory.
 
 use super::error::{OptimiserError, length, setting};
+use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::parallel::Parallelism;
@@ -263,10 +264,11 @@ pub fn adam(
         setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
     }
     adam.check()?;
-    let numbers = Numbers::of(adam);
+    let numbers = in_default_mode(|| Numbers::of(adam));
     let [parameters, first, second] = [parameters, first, second].map(SharedMut::new);
-    let average =
-        average.map(|(average, decay)| (SharedMut::new(average), (1.0 - f64::from(decay)) as f32));
+    let average = average.map(|(average, decay)| {
+        (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
+    });
     for_rows(parallelism.workers(), len, 1, &|range| {
         let start = range.start;
         // SAFETY: every slice was checked to be as long as the parameters, and each task has its own

@@ -67,7 +67,7 @@ pub fn average(
         length("a vector of an average", out.len(), vector.len())?;
     }
     let (len, shared) = (out.len(), SharedMut::new(out));
-    for_rows(parallelism, len, 1, &|range| {
+    for_rows(parallelism.workers(), len, 1, &|range| {
         // SAFETY: each task has its own elements.
         let out = unsafe { shared.part(range.start, range.len()) };
         isa.dispatch(Mean { vectors, range, out });

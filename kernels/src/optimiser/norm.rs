@@ -1,6 +1,7 @@
 //! The norm of gradients, and what it says about an update.
 
 use super::error::OptimiserError;
+use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::lanes::{Kernel, Lanes};
 use crate::parallel::Parallelism;
@@ -108,7 +109,7 @@ pub fn sum_of_squares(
         let sums = unsafe { shared.part(range.start, range.len()) };
         isa.dispatch(Blocks { x: &x[range.start * BLOCK..end], sums });
     });
-    Ok(partials.iter().sum())
+    Ok(in_default_mode(|| partials.iter().sum()))
 }
 
 /// What gradients with this norm are multiplied by so that it is at most `limit`: 1, or
@@ -127,5 +128,5 @@ pub fn sum_of_squares(
 /// ```
 pub fn clip_factor(norm: f64, limit: f64) -> Option<f64> {
     // `f64::min` leaves 1 beside NaN, of a limit that is none.
-    norm.is_finite().then(|| (limit / (norm + 1e-6)).min(1.0))
+    norm.is_finite().then(|| in_default_mode(|| (limit / (norm + 1e-6)).min(1.0)))
 }

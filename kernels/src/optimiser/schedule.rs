@@ -1,6 +1,7 @@
 //! The rate of each step.
 
 use super::error::{OptimiserError, setting};
+use crate::float_mode::in_default_mode;
 
 /// How the learning rate goes with the steps, which are counted from 1.
 ///
@@ -102,6 +103,10 @@ impl Schedule {
 
     /// The rate of step `step`, counted from 1; step 0 is taken for 1.
     pub fn rate(&self, step: u64) -> f64 {
+        in_default_mode(|| self.rate_of(step))
+    }
+
+    fn rate_of(&self, step: u64) -> f64 {
         let step = step.max(1);
         let t = step as f64;
         let risen = |peak: f64, warmup: u64| {

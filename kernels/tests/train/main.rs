@@ -14,6 +14,8 @@ mod derivative;
 mod dropout;
 mod embedding;
 mod executors;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod float_mode;
 mod gemm_oracle;
 mod leaves;
 mod loss;

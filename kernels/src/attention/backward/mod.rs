@@ -49,6 +49,7 @@ use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
 use super::prefill::{Kept, attend};
 use crate::dropout::WeightDropout;
+use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
 use crate::matrix::ViewError;
 use crate::parallel::{Parallelism, share};
@@ -385,7 +386,7 @@ pub fn attention_backward(
     if let Some(d_bias) = d_bias {
         // SAFETY: no task runs any more, and the tables of all sequences and heads lie there.
         let tables = unsafe { tables.part(0, expected - rooms * room.floats) };
-        d_bias.add(sequences, tables);
+        in_default_mode(|| d_bias.add(sequences, tables));
     }
     Ok(())
 }

@@ -1,0 +1,141 @@
+//! The floating-point mode that results are defined in.
+//!
+//! All bits are those of IEEE 754 arithmetic in its default mode: to nearest, with subnormal numbers, no exception
+//! trapped. The mode is a register of each thread (MXCSR on x86, FPCR on AArch64), and a host may have changed it:
+//! audio engines flush subnormal numbers, numerical libraries change the rounding, some runtimes do either on
+//! every thread that they start. Such a thread would compute other bits than the one beside it. So each entry into
+//! code that computes reads the register, which takes a few cycles, and only if the mode is not the default one it
+//! is set, and put back afterwards, also by a panic.
+//!
+//! Rust itself assumes the default mode everywhere and gives no promise about code that runs in another one. What
+//! is here protects the results of a caller in C or in assembly; it does not make a changed mode supported in Rust.
+
+/// While it lives, this thread computes in the default mode.
+pub(crate) struct DefaultMode(Option<Register>);
+
+impl DefaultMode {
+    #[inline(always)]
+    pub(crate) fn enter() -> Self {
+        let found = read();
+        Self(if found & MODES == DEFAULT { None } else { Some(change(found)) })
+    }
+}
+
+impl Drop for DefaultMode {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(found) = self.0 {
+            restore(found);
+        }
+    }
+}
+
+/// Runs `work` in the default mode: for arithmetic that is not behind one of the entries of [`Isa`](crate::Isa). It
+/// is a function of its own, so none of its arithmetic moves out of it.
+pub(crate) fn in_default_mode<R>(work: impl FnOnce() -> R) -> R {
+    #[inline(never)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        work()
+    }
+    let _mode = DefaultMode::enter();
+    apart(work)
+}
+
+#[cold]
+#[inline(never)]
+fn change(found: Register) -> Register {
+    // SAFETY: the default modes.
+    unsafe { write(DEFAULT) };
+    found
+}
+
+#[cold]
+#[inline(never)]
+fn restore(found: Register) {
+    // SAFETY: what the register held before.
+    unsafe { write(found) };
+}
+
+use register::{DEFAULT, MODES, Register, read, write};
+
+/// MXCSR.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)))]
+mod register {
+    use core::arch::asm;
+
+    pub(super) type Register = u32;
+
+    /// Everything but the six flags that operations leave behind.
+    pub(super) const MODES: u32 = !0x3f;
+    /// Every exception masked.
+    pub(super) const DEFAULT: u32 = 0x1f80;
+
+    #[inline(always)]
+    pub(super) fn read() -> u32 {
+        let mut value = 0u32;
+        // SAFETY: it writes the four bytes of `value`; the target has SSE.
+        unsafe {
+            asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack, preserves_flags));
+        }
+        value
+    }
+
+    /// # Safety
+    /// `value` has been read, or is [`DEFAULT`].
+    pub(super) unsafe fn write(value: u32) {
+        // SAFETY: it reads the four bytes of `value`, in which no reserved bit is set: the caller's contract. It is
+        // no inlined function, so no arithmetic moves past it.
+        unsafe {
+            asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// FPCR.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod register {
+    use core::arch::asm;
+
+    pub(super) type Register = u64;
+
+    pub(super) const MODES: u64 = !0;
+    /// To nearest, nothing flushed, nothing trapped, NaN payloads kept.
+    pub(super) const DEFAULT: u64 = 0;
+
+    #[inline(always)]
+    pub(super) fn read() -> u64 {
+        let value: u64;
+        // SAFETY: every program may read FPCR.
+        unsafe { asm!("mrs {}, fpcr", out(reg) value, options(nostack, preserves_flags)) };
+        value
+    }
+
+    /// # Safety
+    /// `value` has been read, or is [`DEFAULT`].
+    pub(super) unsafe fn write(value: u64) {
+        // SAFETY: every program may write FPCR; the value is one that it takes: the caller's contract. It is no
+        // inlined function, so no arithmetic moves past it.
+        unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
+    }
+}
+
+/// A machine whose register nobody asks for, and Miri, which has only the default mode.
+#[cfg(not(any(
+    all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)),
+    all(target_arch = "aarch64", not(miri))
+)))]
+mod register {
+    pub(super) type Register = u32;
+
+    pub(super) const MODES: u32 = 0;
+    pub(super) const DEFAULT: u32 = 0;
+
+    #[inline(always)]
+    pub(super) const fn read() -> u32 {
+        0
+    }
+
+    /// # Safety
+    /// None.
+    pub(super) const unsafe fn write(_: u32) {}
+}

@@ -1,0 +1,181 @@
+//! Threads whose floating-point mode a host has changed: the bits of the default mode, and the mode is back
+//! afterwards.
+//!
+//! Rust promises nothing about code that runs in another mode, so as little as possible does here: the mode is
+//! changed around a call, and inputs and expectations are made before.
+
+use crate::calls::{Size, everything};
+use crate::support::all_isas;
+use simdformer_kernels::position::{PositionEncoding, encode};
+use simdformer_kernels::relative::RelativeBuckets;
+use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::train::{Schedule, Write, clip_factor, normal, uniform};
+use simdformer_kernels::{
+    AttentionOptions, Epilogue, Executor, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[cfg(target_arch = "x86_64")]
+mod mode {
+    use std::arch::asm;
+
+    /// MXCSR: towards plus infinity, subnormal results and operands flushed, everything masked.
+    pub(super) const CHANGED: u32 = 0x1f80 | 0b10 << 13 | 1 << 15 | 1 << 6;
+    pub(super) const DEFAULT: u32 = 0x1f80;
+
+    /// The mode, without the flags that operations leave behind.
+    pub(super) fn get() -> u32 {
+        let mut value = 0u32;
+        // SAFETY: it writes four bytes.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack)) };
+        value & !0x3f
+    }
+
+    pub(super) fn set(value: u32) {
+        // SAFETY: it reads four bytes in which no reserved bit is set.
+        unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod mode {
+    use std::arch::asm;
+
+    /// FPCR: towards plus infinity, subnormal numbers flushed.
+    pub(super) const CHANGED: u64 = 0b01 << 22 | 1 << 24;
+    pub(super) const DEFAULT: u64 = 0;
+
+    pub(super) fn get() -> u64 {
+        let value;
+        // SAFETY: every program may read FPCR.
+        unsafe { asm!("mrs {}, fpcr", out(reg) value, options(nostack)) };
+        value
+    }
+
+    pub(super) fn set(value: u64) {
+        // SAFETY: every program may write FPCR.
+        unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack)) };
+    }
+}
+
+/// Runs `work` on this thread in the changed mode.
+#[inline(never)]
+fn changed<R>(work: impl FnOnce() -> R) -> R {
+    mode::set(mode::CHANGED);
+    let result = std::hint::black_box(work)();
+    let after = mode::get();
+    mode::set(mode::DEFAULT);
+    assert_eq!(after, mode::CHANGED, "the mode is back");
+    result
+}
+
+/// Two threads, both in the changed mode.
+struct Changed;
+
+impl Executor for Changed {
+    fn threads(&self) -> usize {
+        2
+    }
+
+    fn for_each(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for first in [0, 1] {
+                scope.spawn(move || {
+                    changed(|| (first..tasks).step_by(2).for_each(task));
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn every_kernel_has_the_bits_of_the_default_mode() {
+    for isa in all_isas() {
+        let expected = everything(isa, Size::SHARED, Parallelism::Serial);
+        let alone = changed(|| everything(isa, Size::SHARED, Parallelism::Serial));
+        let pooled = everything(isa, Size::SHARED, Parallelism::Executor(&Changed));
+        for (index, (name, expected)) in expected.iter().enumerate() {
+            assert!(alone[index].1 == *expected, "{isa}: {name}, on the calling thread");
+            assert!(pooled[index].1 == *expected, "{isa}: {name}, on other threads");
+        }
+    }
+}
+
+/// Numbers that are flushed in the changed mode, on the way in and on the way out.
+#[test]
+fn subnormal_numbers_stay() {
+    let tiny = f32::from_bits(3);
+    let (x, weight) = ([1.0, tiny], [tiny, 1.0, 0.5, tiny]);
+    for isa in all_isas() {
+        let mut buffer = vec![0.0; PackedMatrix::len(isa, 2, 2).expect("small")];
+        let weight = Matrix::new(&weight, 2, 2).expect("W");
+        let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("the length");
+        let mut c = [0.0; 2];
+        changed(|| {
+            let x = Matrix::new(&x, 1, 2).expect("X");
+            let c = MatrixMut::new(&mut c, 1, 2).expect("C");
+            gemm(x, &weight, &Epilogue::default(), c, Parallelism::Serial).expect("a fit");
+        });
+        // 3 + 3 / 2 units of 2^-149 is between two numbers and goes to the even one.
+        assert_eq!(c.map(f32::to_bits), [4, 1f32.to_bits()], "{isa}");
+    }
+}
+
+/// What is computed beside the kernels.
+fn the_rest() -> Vec<u64> {
+    let mut floats = vec![0.0; 7 * 9];
+    let mut all = Vec::new();
+    for encoding in [
+        PositionEncoding::HalfSplit,
+        PositionEncoding::HalfSplitClosed { offset: 2 },
+        PositionEncoding::HalfSplitSingle { offset: 1 },
+    ] {
+        let to = MatrixMut::new(&mut floats, 7, 9).expect("a table");
+        encode(encoding, 3, to).expect("a fit");
+        all.extend(floats.iter().map(|x| u64::from(x.to_bits())));
+    }
+    let buckets = RelativeBuckets::new(32, 128, true).expect("buckets");
+    let table: Vec<f32> = (0..799u32).map(|i| f32::from_bits(0x3f80_0000 | (i * 9973))).collect();
+    let mut gradient = [0.0; 32];
+    let to = MatrixMut::new(&mut gradient, 32, 1).expect("a gradient");
+    buckets.gradient(400, &table, Write::Store, to).expect("a fit");
+    all.extend(gradient.iter().map(|x| u64::from(x.to_bits())));
+    normal(1, 2, 3, 0.02, &mut floats);
+    all.extend(floats.iter().map(|x| u64::from(x.to_bits())));
+    uniform(1, 2, 3, 0.02, &mut floats);
+    all.extend(floats.iter().map(|x| u64::from(x.to_bits())));
+    all.extend((1..20).map(|step| Schedule::paper(512).rate(step).to_bits()));
+    all.extend((1..20).map(|norm| clip_factor(f64::from(norm), 0.7).expect("finite").to_bits()));
+    all.extend((1..99).map(|width| u64::from(AttentionOptions::new(width).scale.to_bits())));
+    all
+}
+
+#[test]
+fn the_rest_has_the_bits_of_the_default_mode() {
+    let expected = the_rest();
+    assert!(changed(the_rest) == expected);
+}
+
+/// A callback that panics inside a kernel.
+#[test]
+fn a_panic_leaves_the_mode_as_it_was() {
+    let isa = Isa::best();
+    let w: Vec<f32> = (0..24 * 200).map(|i| (i % 7) as f32).collect();
+    let mut packed = vec![0.0; PackedMatrix::len(isa, 24, 200).expect("small")];
+    let weight = Matrix::new(&w, 24, 200).expect("W");
+    let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
+    let mut built = vec![0.0; Screen::len(24, 200).expect("small")];
+    let screen = Screen::build(&weight, &mut built).expect("the length");
+    let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
+    let (x, mut scratch) = ([1.0; 24], vec![0.0; screen::scratch(1, 24).expect("small")]);
+    let x = Matrix::new(&x, 1, 24).expect("X");
+    let (mut column, mut value) = ([0], [0.0]);
+    let result = changed(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            let banned = |_: usize, _: u32| -> bool { panic!("meant") };
+            let to = (&mut column[..], &mut value[..]);
+            screen::largest(&product, x, &banned, to, &mut scratch, Parallelism::Serial)
+        }))
+    });
+    assert!(result.is_err(), "the filter was asked");
+}
