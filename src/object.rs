@@ -105,8 +105,6 @@ pub(crate) use object;
 
 #[cfg(test)]
 mod tests {
-    use super::object;
-
     object! {
         struct Example {
             name: String = "name",
