@@ -159,6 +159,25 @@ fn ties_are_what_the_tensors_show() {
     assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
 }
 
+/// Two matrices are tied only if all of their numbers are equal.
+#[test]
+fn matrices_that_differ_in_the_last_number_are_not_tied() {
+    let json = MARIAN.replace("\"vocab_size\": 5", "\"vocab_size\": 1500");
+    assert_ne!(json, MARIAN);
+    let mut tensors = marian_tensors();
+    let open = |tensors: &Tensors| {
+        let config = Config::from_hugging_face(&json).expect("a configuration");
+        Checkpoint::from_bytes(config, write(tensors)).expect("a checkpoint")
+    };
+    let embedding = floats(&[1500, 4], 1);
+    tensors.insert("model.shared.weight".into(), embedding.clone());
+    tensors.insert("lm_head.weight".into(), embedding);
+    assert!(open(&tensors).config().ties.target_output);
+    let bytes = &mut tensors.get_mut("lm_head.weight").expect("a matrix").2;
+    *bytes.last_mut().expect("not empty") ^= 1;
+    assert!(!open(&tensors).config().ties.target_output);
+}
+
 /// What the configuration says is of its own must be there, under its own name.
 #[test]
 fn a_matrix_that_is_not_tied_is_not_taken_from_another() {

@@ -285,6 +285,21 @@ fn a_request_beyond_the_plan_names_the_limit() {
     assert_eq!(use_up(&mut session), expected, "a refused request changed something");
 }
 
+/// The first id that is not in the vocabulary is an error, and the last id of the vocabulary is not.
+#[test]
+fn the_first_id_beyond_the_vocabulary_is_refused() {
+    let (_, model) = models().swap_remove(0);
+    let mut session = Session::new(&model, Limits::new(1, 8, 4)).expect("a session");
+    let mut sentence = [Sentence::default()];
+    session.encode(&[&[1, 2]], &mut sentence).expect("encoded");
+    let row = session.start(sentence[0]).expect("a row");
+    let vocabulary = model.config().target_vocab;
+    let step = [StepRow { row, token: vocabulary as u32 }];
+    let error = SessionError::Token { index: 0, vocabulary, found: vocabulary as u32 };
+    assert_eq!(session.step(&step).err(), Some(error));
+    session.step(&[StepRow { token: vocabulary as u32 - 1, ..step[0] }]).expect("the last id");
+}
+
 #[test]
 fn limits_that_no_machine_can_hold_are_errors() {
     let (_, model) = models().swap_remove(1);

@@ -126,6 +126,15 @@ fn top_p_ends_whatever_the_mass_is() {
     }
 }
 
+/// Tokens whose mass is exactly `1 - p` are removed, because the reference compares with `<=`.
+#[test]
+fn top_p_removes_a_mass_of_exactly_the_rest() {
+    let context = Context { sentence: 0, source: &[], history: &[0], prompt_len: 1, max_length: 9 };
+    let mut scores = [0.0; 4];
+    TopP { p: 0.75, keep: 1 }.process(&context, &mut scores, &mut [0; 8]).expect("enough scratch");
+    assert_eq!(scores, [f32::NEG_INFINITY, 0.0, 0.0, 0.0]);
+}
+
 /// Against the definitions, on random sources and targets of few different tokens.
 #[test]
 fn rules_about_the_source_are_those_of_the_reference() {

@@ -302,6 +302,33 @@ fn a_draft_shows_what_steps_show() {
     }
 }
 
+/// A step of two hypotheses at different positions reports for each row the encoding of its own position.
+#[test]
+fn each_row_of_a_step_shows_its_own_position() {
+    let model = model("nn_transformer_pre", Isa::best());
+    let mut session = Session::new(&model, limits()).expect("a session");
+    let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
+    let mut sentences = [Sentence::default(); 2];
+    session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
+    let [first, second] = sentences.map(|sentence| session.start(sentence).expect("a row"));
+    let mut keep = Keep::default();
+    let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+    watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
+    let steps = [second, first].map(|row| StepRow { row, token: 3 });
+    watched.step(&steps).expect("stepped");
+    watched.prefill(second, &[1, 4, 2], None).expect("prefilled");
+    let mut encodings = vec![Vec::new(); 4];
+    let shown = keep.0.iter().filter(|seen| seen.stage == Stage::Position);
+    for (position, row) in shown.flat_map(|seen| (seen.position..).zip(&seen.data)) {
+        if encodings[position].is_empty() {
+            encodings[position] = row.clone();
+        }
+        assert_eq!(bits(row), bits(&encodings[position]), "position {position}");
+    }
+    assert!(encodings.iter().all(|encoding| !encoding.is_empty()));
+    assert_ne!(encodings[0], encodings[3]);
+}
+
 #[test]
 fn steps_show_what_a_prefill_shows() {
     let model = model("nn_transformer_pre", Isa::best());

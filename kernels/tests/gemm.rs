@@ -409,7 +409,8 @@ fn zero_sizes_write_what_the_formula_says() {
     }
 }
 
-/// One row asks memory otherwise when weights are too many for an outer cache; no step of `k` is lost.
+/// A product of one row prefetches in another way when the weights do not fit into an outer cache. Its last step
+/// of `k` counts as the others do.
 #[test]
 fn one_row_times_more_weights_than_a_cache_holds() {
     let (depth, columns) = ((4 << 20) / 128 + 1, 128);
