@@ -274,6 +274,11 @@ fn check_options(options: &SearchOptions, config: &Config) -> Result<(), Failure
         end_tokens: options.eos.len().max(1),
         source_tokens: 0,
     };
+    let mut options = options.clone();
+    if config.decoder.is_none() && options.start == SearchOptions::NO_START {
+        // A model that only encodes needs no token for a decoder to start with.
+        options.start = 0;
+    }
     options.validate(&limits).map_err(Failure::usage)
 }
 

@@ -3,6 +3,8 @@
 
 #[path = "support/digest.rs"]
 mod digest;
+#[path = "support/effort.rs"]
+mod effort;
 #[path = "support/golden_options.rs"]
 mod golden_options;
 #[path = "support/naive_search.rs"]

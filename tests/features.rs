@@ -1,6 +1,7 @@
 //! Encoders that read features: the convolutions against a plain sum, the same bits alone and in company, the rule about
 //! timestamps against transformers, and what is refused.
 
+use crate::effort::choose;
 use crate::random_model::{Dims, Random};
 use serde_json::Value;
 use simdformer::config::{Config, Family, Side};
@@ -93,7 +94,9 @@ fn convolutions_are_their_definition() {
     });
     let positions = read("model.encoder.embed_positions.weight");
     let mut random = Random(9);
-    for frames in [1, 2, 3, 8, 511, 512, 513, 514, 1025, 1199] {
+    for &frames in
+        choose(&[1, 2, 3, 8, 511, 512, 513][..], &[1, 2, 3, 8, 511, 512, 513, 514, 1025, 1199])
+    {
         let values = random_frames(&mut random, frames);
         let exact: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
         let (below, magnitude) = convolve(&exact, BINS, 1, &first.0, &first.1);

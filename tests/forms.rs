@@ -1,6 +1,7 @@
 //! Forms of weights: what a model in each of them promises, how far it is from f32, and that packed weights are read
 //! back. What may be wrong with such a file is in `packed_files.rs`.
 
+use crate::effort::choose;
 use crate::random_model::{Dims, Random, families};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -146,11 +147,12 @@ fn what_is_stored_in_sixteen_bits_stays_so_and_changes_no_bit() {
 /// The demo model on sentences that it never saw: bytes change next to nothing, sixteen-bit rows nothing.
 #[test]
 fn the_demo_model_says_the_same_in_bytes() {
+    let count = choose(80, 400);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
     let text = std::fs::read_to_string(folder.join("held_out.jsonl")).expect("held_out.jsonl");
     let sources: Vec<Vec<u32>> = text
         .lines()
-        .take(400)
+        .take(count)
         .map(|line| {
             let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
             let ids = value["source_ids"].as_array().expect("ids").iter();
@@ -175,10 +177,9 @@ fn the_demo_model_says_the_same_in_bytes() {
         found
     };
     let expected = translate("f32");
-    for (forms, least) in [("f16", 400), ("int8x16", 400), ("int8", 398), ("int8,output=int8", 398)]
-    {
+    for (forms, others) in [("f16", 0), ("int8x16", 0), ("int8", 2), ("int8,output=int8", 2)] {
         let same = translate(forms).iter().zip(&expected).filter(|(a, b)| a == b).count();
-        assert!(same >= least, "{forms}: {same} of 400");
+        assert!(same + others >= count, "{forms}: {same} of {count}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! `SIMDFORMER_WRITE_BITS=1` has them written again.
 
 use crate::digest::Digest;
+use crate::effort::all_cases_on;
 use crate::random_model::{Dims, Random};
 use rayon::prelude::*;
 use simdformer::checkpoint::Checkpoint;
@@ -173,6 +174,8 @@ fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: Ca
         max_new_tokens: Some(9),
         max_length: None,
         min_length: 0,
+        // Some of the models have none of their own.
+        start: model.config().tokens.decoder_start.unwrap_or(0),
         ..model.config().search_options()
     };
     let beams = BeamOptions { length_penalty: 1.3, ..BeamOptions::default() };
@@ -232,10 +235,14 @@ fn wide() -> [(&'static str, Dims, &'static [usize]); 3] {
     ]
 }
 
-/// The numbers of a model on each instruction set, which are one.
-fn one(name: &str, number: impl Fn(Isa) -> u64) -> u64 {
+/// The number of line `index`, which is the same on each instruction set. A set that does not run all cases computes
+/// every seventh line: models have up to six lines, so each form is among them.
+fn one(index: usize, name: &str, number: impl Fn(Isa) -> u64) -> u64 {
     let mut first = None;
-    for isa in Isa::available() {
+    for (isa, offset) in Isa::available().zip(0..) {
+        if !all_cases_on(isa) && !(index + offset).is_multiple_of(7) {
+            continue;
+        }
         let found = number(isa);
         let first = *first.get_or_insert(found);
         assert_eq!(format!("{found:016x}"), format!("{first:016x}"), "{name} on {isa}");
@@ -298,7 +305,11 @@ fn every_model_has_the_same_bits_on_every_machine() {
         .flat_map(|(&(name, _, lengths), checkpoint)| lines_of_random(name, checkpoint, lengths));
     // Side by side, as on an emulated machine there is nothing else that runs meanwhile.
     let lines: Vec<_> = lines.chain(random).collect();
-    let numbers: Vec<_> = lines.par_iter().map(|(what, number)| one(what, number)).collect();
+    let numbers: Vec<_> = lines
+        .par_iter()
+        .enumerate()
+        .map(|(index, (what, number))| one(index, what, number))
+        .collect();
     let mut found = String::new();
     for ((what, _), number) in lines.iter().zip(numbers) {
         writeln!(found, "{number:016x} {what}").expect("a string takes all");

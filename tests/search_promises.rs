@@ -2,6 +2,7 @@
 //! hypotheses are sorted, a streamed token stays, a prefix may be fed at once, a search can be stopped,
 //! and no setting makes it panic.
 
+use crate::effort::{choose, thread_counts};
 use crate::naive::{Beams, Early, Rules};
 use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::scoped::Scoped;
@@ -98,8 +99,10 @@ fn threads_change_nothing() {
     };
     let plain = all_strategies();
     let ruled = plain.clone().into_iter().map(rules);
-    for options in plain.iter().cloned().chain(ruled) {
-        for vocabulary in [1200, 9001] {
+    let ruled = ruled.map(|options| (options, choose(&[1200][..], &[1200, 9001])));
+    let plain = plain.iter().cloned().map(|options| (options, &[1200, 9001][..]));
+    for (options, vocabularies) in plain.chain(ruled) {
+        for &vocabulary in vocabularies {
             let sentences = |count: u32, broken: Option<u32>| -> Vec<(Toy, Request<'_>)> {
                 let sentence = |i| {
                     let prefix = prefixes[i as usize];
@@ -115,14 +118,15 @@ fn threads_change_nothing() {
             for (sentences, stop_after) in
                 [(sentences(5, None), usize::MAX), (sentences(2, None), 3), (broken, usize::MAX)]
             {
-                let serial = run_until(&options, &sentences, 9, stop_after);
+                let length = choose(6, 9);
+                let serial = run_until(&options, &sentences, length, stop_after);
                 let ended = serial.as_ref().expect("a search")[1].finish;
                 let is_broken = ended == Some(Finish::NotFinite);
                 assert_eq!(is_broken, sentences[1].0.scale.is_nan());
-                for threads in [1, 2, 3, 7] {
+                for &threads in thread_counts() {
                     let executor = Scoped(threads);
                     let threads = Parallelism::Executor(&executor);
-                    let found = run_on(threads, &options, &sentences, 9, stop_after);
+                    let found = run_on(threads, &options, &sentences, length, stop_after);
                     assert_eq!(found, serial, "{threads:?} {options:?}");
                 }
             }
