@@ -84,6 +84,8 @@
 //!
 //! | room | what it knows |
 //! |---|---|
+//! | `counted.rs` | an executor whose threads are counted once for a whole call |
+//! | `object.rs` | objects of JSON as structs |
 //! | `shown.rs` | text out of a file, as an error may quote it |
 //! | `object.rs` | structs out of JSON objects, without procedural macros |
 //! | `features.rs` | what an encoder reads in place of ids |

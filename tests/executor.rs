@@ -148,7 +148,7 @@ impl Executor for Changing {
 fn a_call_of_a_session_asks_an_executor_once() {
     let model = model(Isa::best());
     let executor = Changing(Pool::new(3), AtomicUsize::new(0));
-    let mut session = Session::new(&model, Limits::new(2, 20, TARGET)).expect("a session");
+    let mut session = Session::new(&model, Limits::new(2, 20, 12)).expect("a session");
     let source: &[u32] = &[5, 6, 7, 8, 9, 0];
     let alone = session.memory(&[source, source]).expect("encoded").to_vec();
     session.set_threads(Threads::Executor(&executor));

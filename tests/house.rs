@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 
 /// The rooms of `src`, each above those that it may know.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 17] = [
+    "counted",
+    "object",
     "atomic_file",
     "checksum",
     "error",
@@ -233,6 +235,8 @@ fn arrows_between_rooms_run_one_way() {
             assert!(!text.contains("simdformer_kernels"), "{name} knows kernels");
         }
         if room == "search" {
+            // Any module may count the threads of an executor.
+            let text = text.replace("crate::counted::", "");
             assert!(!text.contains("crate::"), "{name} knows other rooms");
         }
         // The form in which a matrix is stored.
