@@ -160,8 +160,8 @@ proptest! {
 fn every_head_size_up_to_70_and_some_beyond() {
     for head_dim in (1..=70).chain([80, 96, 128, 129, 200]) {
         for causal in [false, true] {
-            // Of two keys more than a block has, so that sums are carried on in every head size.
-            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0), (2, 258, 0)];
+            // With more keys than a block has, so that sums are carried on in every head size.
+            let lens = [(7, 21, 2), (3, 3, 0), (1, 40, 0), (7, 300, 0)];
             let mut batch = Batch::new(&lens, [2, 2, head_dim], [1, 2, 0], head_dim as u64);
             batch.causal = causal;
             batch.weight_heads = vec![1];
