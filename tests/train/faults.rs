@@ -207,11 +207,9 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
         usize::MAX - executor.left.load(Ordering::Relaxed)
     };
     let calls = count();
-    assert!(calls > 30, "{calls}");
+    assert!(calls > 8, "{calls}");
     let (mut whole, mut interrupted) = (0, 0);
-    // Some in the passes, and all of the last, where the update is.
-    let last = calls - 24;
-    for call in (0..last).step_by(last / 6).chain(last..calls) {
+    for call in 0..calls {
         let mut run = start();
         executor.panic_after(call);
         let panicked = panics(|| run.next());
@@ -236,7 +234,7 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
             }
         }
     }
-    assert!(whole > 6 && interrupted > 3, "{whole} {interrupted} of {calls}");
+    assert!(whole > 3 && interrupted > 1, "{whole} {interrupted} of {calls}");
     // The lock alone.
     assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
 }
