@@ -350,14 +350,15 @@ impl Isa {
     pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
         match self.level {
-            // A function of its own, as the others are: only the one that runs takes its stack.
+            // A function of its own, as on x86-64: only the one that runs takes its stack. Every program for AArch64 has
+            // NEON, so that `vectorize` would be inlined there.
             Level::Scalar(token) => token.outlined(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => token.vectorize(Enter(kernel, token)),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(token) => token.vectorize(Enter(kernel, token)),
+            Level::Neon(token) => token.outlined(kernel),
         }
     }
 
@@ -468,7 +469,7 @@ impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
 }
 
 /// A [`Kernel`] with its instruction set: what goes through the entrance of a `target_feature` region.
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 struct Enter<K, S>(K, S);
 
 impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
