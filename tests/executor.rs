@@ -127,7 +127,7 @@ fn an_executor_that_does_what_it_likes_changes_nothing() {
     let serial = translate(&model, Threads::Serial);
     let sloppy = Sloppy(AtomicUsize::new(0));
     assert!(translate(&model, Threads::Executor(&sloppy)) == serial);
-    assert!(sloppy.0.load(Ordering::Relaxed) > 10, "it was asked");
+    assert!(sloppy.0.load(Ordering::Relaxed) >= 72, "asked once for each call");
 }
 
 /// A pool that says another number of threads each time, and how often it was asked.

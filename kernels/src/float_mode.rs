@@ -119,7 +119,7 @@ mod register {
     }
 }
 
-/// A machine whose register nobody asks for, and Miri, which has only the default mode.
+/// Targets whose register this crate does not read, and Miri, which has only the default mode.
 #[cfg(not(any(
     all(any(target_arch = "x86_64", target_arch = "x86"), target_feature = "sse", not(miri)),
     all(target_arch = "aarch64", not(miri))

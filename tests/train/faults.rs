@@ -207,7 +207,7 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
         usize::MAX - executor.left.load(Ordering::Relaxed)
     };
     let calls = count();
-    assert!(calls > 8, "{calls}");
+    assert!(calls >= 10, "{calls}");
     let (mut whole, mut interrupted) = (0, 0);
     for call in 0..calls {
         let mut run = start();
@@ -234,7 +234,10 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
             }
         }
     }
-    assert!(whole > 3 && interrupted > 1, "{whole} {interrupted} of {calls}");
+    assert!(
+        whole >= 7 && interrupted >= 3 && whole + interrupted == calls,
+        "{whole} {interrupted} of {calls}"
+    );
     // The lock alone.
     assert_eq!(fs::read_dir(folder.path()).expect("files").count(), 1);
 }

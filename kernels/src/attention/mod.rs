@@ -50,6 +50,7 @@ mod panels;
 mod prefill;
 mod product;
 mod step;
+mod step_queries;
 
 #[cfg(feature = "train")]
 pub use backward::{

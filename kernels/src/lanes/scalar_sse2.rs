@@ -1,8 +1,8 @@
 //! The scalar set on x86-64, where every program may use SSE2: groups of eight floats in two registers.
 //!
 //! Each lane is computed as in `scalar.rs`, with the same bits. As arrays of eight floats, which the compiler would
-//! have to make vectors of, the scalar set took a third of the time to compile this crate. For the same reason what
-//! has no instruction in SSE2 is a function of its own here.
+//! have to make vectors of, LLVM spent 10.2 of 41 s in functions of the scalar set; with the registers it is 4.4 of 29.
+//! For the same reason what has no instruction in SSE2 is a function of its own here.
 
 use super::fused::mul_add;
 use super::halves::widen_f16;

@@ -1,6 +1,6 @@
 //! Attention, its cache and its gradient.
 
-use super::{Calls, Results, bits, room, values};
+use super::{Calls, Results, bits, poisoned, values};
 use simdformer_kernels::train::{
     Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch, attention_kept,
 };
@@ -38,13 +38,13 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         (&several, biased, Some(dropout)),
     ] {
         let floats = attention_scratch(isa, sequences, heads, head_dim).expect("small");
-        let mut scratch = room(floats);
-        let mut context = room(tokens * size.width());
+        let mut scratch = poisoned(floats);
+        let mut context = poisoned(tokens * size.width());
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers").into();
         attention(isa, qkv(), sequences, &options, to, &mut scratch, parallelism).expect("fits");
         results.push(("attention", bits(&context)));
 
-        let mut sums = room(2 * tokens * heads);
+        let mut sums = poisoned(2 * tokens * heads);
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
         let scratch = &mut scratch;
         attention_kept(
@@ -62,7 +62,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         results.push(("attention_kept", [bits(&context), bits(&sums)].concat()));
 
         let d_context = values(12, tokens * size.width());
-        let mut gradient = room(fused.len());
+        let mut gradient = poisoned(fused.len());
         let mut d_bias = values(13, distances.len());
         let floats = attention_backward_scratch(isa, sequences, heads, heads, head_dim);
         attention_backward(
@@ -76,7 +76,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
             dropout,
             QkvMut::fused(&mut gradient, shape).expect("as many numbers"),
             options.bias.map(|_| &mut d_bias[..]),
-            &mut room(floats.expect("small")),
+            &mut poisoned(floats.expect("small")),
             parallelism,
         )
         .expect("fits");
@@ -102,7 +102,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         results.push(("append_with", bits(&data)));
         let cache = Cache::new(isa, slots, &data).expect("the length");
         let whole = CachedSequence { query_start: 0, query_len: tokens, slot: 1, key_len: tokens };
-        let mut context = room(tokens * size.width());
+        let mut context = poisoned(tokens * size.width());
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers").into();
         attention_cached(query, &cache, &[whole], &options, to, parallelism).expect("fits");
         results.push(("attention_cached", bits(&context)));
@@ -110,7 +110,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let past: Vec<u32> = (0..tokens as u32).map(|j| j / 5 % 2).collect();
         let lens = vec![tokens as u32; tokens];
         let ancestry = Ancestry { lens: &lens, slots: &past, stride: 0 };
-        let mut context = room(tokens * size.width());
+        let mut context = poisoned(tokens * size.width());
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
         attention_step(query, &cache, ancestry, &options, to, parallelism).expect("fits");
         results.push(("attention_step", bits(&context)));

@@ -1,6 +1,6 @@
 //! Products.
 
-use super::{Calls, Results, bits, matrix, matrix_mut, room, values};
+use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
 use simdformer_kernels::screen::{self, Product, Screen};
 use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
 use simdformer_kernels::{
@@ -26,10 +26,10 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     let weight = matrix(w, depth, columns);
     let epilogue =
         Epilogue { bias: Some(bias), activation: Activation::Gelu, ..Epilogue::default() };
-    let mut buffer = room(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
     let whole = PackedMatrix::pack_with(isa, weight, &mut buffer, parallelism).expect("fits");
     for rows in [1, 7.min(size.tokens), size.tokens] {
-        let mut c = room(rows * columns);
+        let mut c = poisoned(rows * columns);
         let to = matrix_mut(&mut c, rows, columns);
         gemm(matrix(&x[..rows * depth], rows, depth), &whole, &epilogue, to, parallelism)
             .expect("fits");
@@ -37,12 +37,12 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     }
     results.push(("pack_with", bits(&buffer)));
     let shape = (depth, columns);
-    let mut again = room(buffer.len());
+    let mut again = poisoned(buffer.len());
     PackedMatrix::pack_block_with(isa, weight, shape, 0, &mut again, parallelism).expect("fits");
     results.push(("pack_block_with", bits(&again)));
     for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
         let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
-        let mut narrow = room(floats);
+        let mut narrow = poisoned(floats);
         PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut narrow, parallelism)
             .expect("fits");
         results.push(("pack_block_as", bits(&narrow)));
@@ -67,8 +67,8 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
         .into_iter()
         .flat_map(|rows| weights.iter().map(move |weight: &Matrix<'_>| (rows, *weight)))
     {
-        let mut scratch = room(gemm_unpacked_scratch(isa, depth, columns).expect("small"));
-        let mut c = room(rows * columns);
+        let mut scratch = poisoned(gemm_unpacked_scratch(isa, depth, columns).expect("small"));
+        let mut c = poisoned(rows * columns);
         let to = matrix_mut(&mut c, rows, columns);
         let a = matrix(&x[..rows * depth], rows, depth);
         gemm_unpacked(isa, a, weight, &Epilogue::default(), to, &mut scratch, parallelism)
@@ -80,20 +80,20 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
 fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
-    let mut buffer = room(ByteMatrix::len(depth, columns).expect("small"));
+    let mut buffer = poisoned(ByteMatrix::len(depth, columns).expect("small"));
     let weight = ByteMatrix::quantise(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
     let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
     let wide = values(5, rows * columns);
     for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
         // Rows of so many columns are more than one task.
         for (from, width) in [(x, depth), (&wide[..], columns)] {
-            let mut buffer = room(ByteRows::len(rows, width, precision).expect("small"));
+            let mut buffer = poisoned(ByteRows::len(rows, width, precision).expect("small"));
             let from = matrix(from, rows, width);
             let rounded =
                 ByteRows::quantise(isa, from, precision, &mut buffer, parallelism).expect("fits");
             let scales: Vec<f32> = (0..rows).map(|row| rounded.row_scale(row)).collect();
             if width == depth {
-                let mut c = room(rows * columns);
+                let mut c = poisoned(rows * columns);
                 let to = matrix_mut(&mut c, rows, columns);
                 gemm_bytes(&rounded, &weight, &epilogue, to, parallelism).expect("fits");
                 results.push(("gemm_bytes", bits(&c)));
@@ -106,14 +106,14 @@ fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Res
 fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
-    let mut buffer = room(PackedMatrix::len(isa, depth, columns).expect("small"));
+    let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
     let weight = matrix(w, depth, columns);
     let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("fits");
-    let mut built = room(Screen::len(depth, columns).expect("small"));
+    let mut built = poisoned(Screen::len(depth, columns).expect("small"));
     let screen = Screen::build(&weight, &mut built).expect("fits");
     let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
-    let (mut found, mut of) = (vec![u32::MAX; rows], room(rows));
-    let mut scratch = room(screen::scratch(rows, depth).expect("small"));
+    let (mut found, mut of) = (vec![u32::MAX; rows], poisoned(rows));
+    let mut scratch = poisoned(screen::scratch(rows, depth).expect("small"));
     screen::largest(
         &product,
         matrix(x, rows, depth),
@@ -135,8 +135,8 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
         let leaves = [rows as u32 - 2, rows as u32];
         let leaves = Leaves::new(&leaves).expect("in order");
         let floats = weight_gradient_scratch(isa, rows - 2, outputs, inputs).expect("small");
-        let mut scratch = room(floats);
-        let (mut d_weight, mut d_bias) = (room(outputs * inputs), room(outputs));
+        let mut scratch = poisoned(floats);
+        let (mut d_weight, mut d_bias) = (poisoned(outputs * inputs), poisoned(outputs));
         weight_gradient(
             isa,
             matrix(&d_y, rows, outputs),

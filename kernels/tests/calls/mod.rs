@@ -62,8 +62,8 @@ pub(crate) fn values(seed: u64, count: usize) -> Vec<f32> {
     (0..count).map(|_| value()).collect()
 }
 
-/// Memory that nobody has written.
-fn room(count: usize) -> Vec<f32> {
+/// `count` floats that a kernel writes before it reads them: each holds `POISON`.
+fn poisoned(count: usize) -> Vec<f32> {
     vec![POISON; count]
 }
 

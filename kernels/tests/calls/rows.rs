@@ -1,6 +1,6 @@
 //! Kernels that work row by row or element by element, and what training adds to them.
 
-use super::{Calls, Results, bits, matrix, matrix_mut, room, values};
+use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
 use simdformer_kernels::activation::{self, Activation};
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{self, LayerNorm, RmsNorm};
@@ -27,7 +27,7 @@ fn softmaxes(call: &Calls<'_>, results: &mut Results) {
     let lengths: Vec<usize> = (0..rows).map(|row| row * columns / rows).collect();
     let (lengths, uniform) = (Some(&lengths[..]), FullyMasked::Uniform);
     let scores = matrix(&x, rows, columns);
-    let mut p = room(rows * columns);
+    let mut p = poisoned(rows * columns);
     let to = matrix_mut(&mut p, rows, columns);
     softmax(isa, scores, lengths, uniform, to, parallelism).expect("fits");
     results.push(("softmax", bits(&p)));
@@ -35,7 +35,7 @@ fn softmaxes(call: &Calls<'_>, results: &mut Results) {
     let to = matrix_mut(&mut p, rows, columns);
     softmax_in_place(isa, to, lengths, uniform, parallelism).expect("fits");
     results.push(("softmax_in_place", bits(&p)));
-    let mut p = room(rows * columns);
+    let mut p = poisoned(rows * columns);
     let to = matrix_mut(&mut p, rows, columns);
     log_softmax(isa, scores, lengths, uniform, to, parallelism).expect("fits");
     results.push(("log_softmax", bits(&p)));
@@ -43,13 +43,13 @@ fn softmaxes(call: &Calls<'_>, results: &mut Results) {
     let to = matrix_mut(&mut p, rows, columns);
     log_softmax_in_place(isa, to, lengths, uniform, parallelism).expect("fits");
     results.push(("log_softmax_in_place", bits(&p)));
-    let mut sums = room(rows);
+    let mut sums = poisoned(rows);
     log_sum_exp(isa, scores, lengths, &mut sums, parallelism).expect("fits");
     results.push(("log_sum_exp", bits(&sums)));
     let mut found = vec![u32::MAX; rows];
     argmax(isa, scores, &mut found, parallelism).expect("fits");
     results.push(("argmax", found));
-    let (mut of, mut found) = (room(3 * rows), vec![u32::MAX; 3 * rows]);
+    let (mut of, mut found) = (poisoned(3 * rows), vec![u32::MAX; 3 * rows]);
     top_k(isa, scores, 3, &mut of, &mut found, parallelism).expect("fits");
     results.push(("top_k", [bits(&of), found].concat()));
 }
@@ -64,7 +64,7 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
     let (from, other) = (matrix(&x, rows, columns), matrix(&residual, rows, columns));
     macro_rules! norms {
         ($norm:expr, $plain:ident $in_place:ident $add:ident $add_in_place:ident $add_into:ident) => {
-            let mut out = room(rows * columns);
+            let mut out = poisoned(rows * columns);
             let to = matrix_mut(&mut out, rows, columns);
             norm::$plain(isa, $norm, from, to, parallelism).expect("fits");
             results.push((stringify!($plain), bits(&out)));
@@ -72,7 +72,7 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
             let to = matrix_mut(&mut out, rows, columns);
             norm::$in_place(isa, $norm, to, parallelism).expect("fits");
             results.push((stringify!($in_place), bits(&out)));
-            let mut out = room(rows * columns);
+            let mut out = poisoned(rows * columns);
             let to = matrix_mut(&mut out, rows, columns);
             norm::$add(isa, $norm, from, other, to, parallelism).expect("fits");
             results.push((stringify!($add), bits(&out)));
@@ -80,7 +80,7 @@ fn norms(call: &Calls<'_>, results: &mut Results) {
             let to = matrix_mut(&mut out, rows, columns);
             norm::$add_in_place(isa, $norm, from, to, parallelism).expect("fits");
             results.push((stringify!($add_in_place), bits(&out)));
-            let (mut sum, mut out) = (residual.clone(), room(rows * columns));
+            let (mut sum, mut out) = (residual.clone(), poisoned(rows * columns));
             let to = matrix_mut(&mut out, rows, columns);
             let both = matrix_mut(&mut sum, rows, columns);
             norm::$add_into(isa, $norm, from, both, to, parallelism).expect("fits");
@@ -103,25 +103,25 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
     let leaves = Leaves::new(&ends).expect("in order");
     macro_rules! kept_norms {
         ($norm:expr, $kept:ident $kept_in_place:ident $again:ident $backward:ident $backward_in_place:ident) => {
-            let (mut standard, mut scale) = (room(rows * columns), room(rows));
-            let mut out = room(rows * columns);
+            let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
+            let mut out = poisoned(rows * columns);
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut standard, rows, columns));
             train::$kept(isa, $norm, from, keep, &mut scale, to, parallelism).expect("fits");
             let all = [bits(&out), bits(&standard), bits(&scale)].concat();
             results.push((stringify!($kept), all));
-            let (mut again, mut out) = (room(rows * columns), x.clone());
+            let (mut again, mut out) = (poisoned(rows * columns), x.clone());
             let (to, keep) =
                 (matrix_mut(&mut out, rows, columns), matrix_mut(&mut again, rows, columns));
             train::$kept_in_place(isa, $norm, to, keep, &mut scale, parallelism).expect("fits");
             let all = [bits(&out), bits(&again), bits(&scale)].concat();
             results.push((stringify!($kept_in_place), all));
             let standard = matrix(&standard, rows, columns);
-            let mut out = room(rows * columns);
+            let mut out = poisoned(rows * columns);
             let to = matrix_mut(&mut out, rows, columns);
             train::$again(isa, $norm, standard, to, parallelism).expect("fits");
             results.push((stringify!($again), bits(&out)));
-            let mut d_x = room(rows * columns);
+            let mut d_x = poisoned(rows * columns);
             let to = matrix_mut(&mut d_x, rows, columns);
             train::$backward(isa, $norm, standard, &scale, d, Write::Store, to, parallelism)
                 .expect("fits");
@@ -135,7 +135,7 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
     kept_norms!(layer, layer_norm_kept layer_norm_kept_in_place layer_norm_again layer_norm_backward layer_norm_backward_in_place);
     kept_norms!(rms, rms_norm_kept rms_norm_kept_in_place rms_norm_again rms_norm_backward rms_norm_backward_in_place);
 
-    let (mut d_weight, mut d_bias) = (room(columns), room(columns));
+    let (mut d_weight, mut d_bias) = (poisoned(columns), poisoned(columns));
     let (of, both) = (&mut d_weight, Some(&mut d_bias[..]));
     train::layer_norm_parameters_backward(
         isa,
@@ -172,7 +172,7 @@ fn activations(call: &Calls<'_>, results: &mut Results) {
         let to = matrix_mut(&mut out, rows, columns);
         activation::apply(isa, activation, to, parallelism).expect("fits");
         results.push(("apply", bits(&out)));
-        let mut out = room(rows * columns);
+        let mut out = poisoned(rows * columns);
         let to = matrix_mut(&mut out, rows, columns);
         train::activation_again(isa, activation, from, to, parallelism).expect("fits");
         results.push(("activation_again", bits(&out)));
@@ -180,7 +180,7 @@ fn activations(call: &Calls<'_>, results: &mut Results) {
         let to = matrix_mut(&mut out, rows, columns);
         train::activation_backward(isa, activation, from, to, parallelism).expect("fits");
         results.push(("activation_backward", bits(&out)));
-        let mut out = room(rows * columns);
+        let mut out = poisoned(rows * columns);
         let to = matrix_mut(&mut out, rows, columns);
         train::gate(isa, activation, from, d, to, parallelism).expect("fits");
         results.push(("gate", bits(&out)));
@@ -200,7 +200,7 @@ fn embeddings(call: &Calls<'_>, results: &mut Results) {
     let ids: Vec<u32> = (0..rows as u32).map(|i| i * 7 % vocabulary as u32).collect();
     let positions = matrix(&table, vocabulary, columns);
     let positions = Positions { table: positions, rows: &ids };
-    let mut out = room(rows * columns);
+    let mut out = poisoned(rows * columns);
     let to = matrix_mut(&mut out, rows, columns);
     let from = matrix(&table, vocabulary, columns);
     embed(isa, from, &ids, 2.0, Some(positions), to, parallelism).expect("fits");
@@ -264,7 +264,7 @@ fn optimisers(call: &Calls<'_>, results: &mut Results) {
         .expect("fits");
     let all = [bits(&parameters), bits(&first), bits(&second), bits(&mean)].concat();
     results.push(("adam", all));
-    let mut out = room(len);
+    let mut out = poisoned(len);
     train::average(isa, &[&gradients, &parameters, &first], &mut out, parallelism).expect("fits");
     results.push(("average", bits(&out)));
 }

@@ -414,11 +414,11 @@ impl Task<'_> {
                 stride: view.token_stride(),
                 elements: head_dim,
             };
-            // SAFETY: the queries exist, and the room has places for a block of them.
+            // SAFETY: the queries exist, and the scratch has places for a block of them.
             unsafe { copy(s, from, (block.queries, block.queries), to, block.row) };
             for local in 0..if masked { block.queries } else { 0 } {
-                // SAFETY: `local < block.queries`: the room has `block.row` floats at `to` for each
-                // query of a block, and this task alone has that room.
+                // SAFETY: `local < block.queries`: the scratch has `block.row` floats at `to` for each
+                // query of a block, and no other task uses that scratch.
                 unsafe {
                     if block.row_sums(local).inverse == 0.0 {
                         clear(s, to.add(local * block.row), block.row);
