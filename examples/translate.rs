@@ -1,9 +1,9 @@
 //! Translates French to English with the small model in `models/fr-en`.
 //!
 //! ```sh
-//! cargo run --release --example translate                                   # sample sentences
-//! cargo run --release --example translate -- "je suis étudiant" "quel mois" # one sentence each
-//! cargo run --release --example translate < sentences.txt                   # one sentence a line
+//! cargo run --release -p translate                                   # sample sentences
+//! cargo run --release -p translate -- "je suis étudiant" "quel mois" # one sentence each
+//! cargo run --release -p translate < sentences.txt                   # one sentence a line
 //! ```
 //!
 //! The model knows the words of its grammar (`models/fr-en/README.md`) and no others.

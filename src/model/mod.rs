@@ -407,7 +407,10 @@ impl Model {
         let mut matrices =
             self.parameters().filter(|parameter| attends(parameter.role())).peekable();
         let any = matrices.peek().is_some();
-        if any && matrices.all(|matrix| matrix.form() == Form::Int8) {
+        if CacheStorage::F16.is_enabled()
+            && any
+            && matrices.all(|matrix| matrix.form() == Form::Int8)
+        {
             CacheStorage::F16
         } else {
             CacheStorage::F32

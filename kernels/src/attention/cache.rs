@@ -54,8 +54,11 @@ impl CacheShape {
     /// (for keys) and head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
-    /// The product overflows.
+    /// The product overflows; [`AttentionError::MissingFeature`] for `F16` without the feature `f16`.
     pub fn len(self, isa: Isa) -> Result<usize, AttentionError> {
+        if !self.storage.is_enabled() {
+            return Err(AttentionError::MissingFeature { feature: "f16" });
+        }
         head_floats(isa.lanes(), self.capacity, self.head_dim)
             .and_then(|head| head.checked_mul(self.heads))
             .and_then(|slot| slot.checked_mul(self.slots))
@@ -479,6 +482,9 @@ impl Write<'_> {
                 CacheStorage::F32 => {
                     write_keys::<S, f32>(s, key, head, tokens.clone(), position, keys.cast());
                     write_values::<S, f32>(s, value, head, tokens, values.cast());
+                }
+                CacheStorage::F16 if !cfg!(feature = "f16") => {
+                    unreachable!("`CacheShape::len` refuses the format")
                 }
                 CacheStorage::F16 => {
                     write_keys::<S, u16>(s, key, head, tokens.clone(), position, keys.cast());

@@ -323,6 +323,9 @@ pub(super) trait InAnyForm {
 pub(super) fn dispatch<K: InAnyForm>(isa: Isa, storage: CacheStorage, kernel: K) {
     match storage {
         CacheStorage::F32 => isa.dispatch(Reading::<K, Full>(kernel, PhantomData)),
+        CacheStorage::F16 if !cfg!(feature = "f16") => {
+            unreachable!("`CacheShape::len` refuses the format")
+        }
         CacheStorage::F16 => isa.dispatch(Reading::<K, Half>(kernel, PhantomData)),
     }
 }

@@ -73,6 +73,11 @@ pub enum AttentionError {
         /// Keys said to be valid.
         found: usize,
     },
+    /// This build has no kernels for [`CacheStorage::F16`](super::CacheStorage::F16).
+    MissingFeature {
+        /// The feature of this crate that brings them: `"f16"`.
+        feature: &'static str,
+    },
     /// The scratch is too short.
     Scratch {
         /// Floats needed.
@@ -227,6 +232,9 @@ pub enum AttentionError {
 impl fmt::Display for AttentionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::MissingFeature { feature } => {
+                write!(f, "the feature `{feature}` of simdformer-kernels is not enabled")
+            }
             Self::OutputShape { expected, found } => {
                 write!(f, "the output must have the query's shape {expected:?}; found {found:?}")
             }

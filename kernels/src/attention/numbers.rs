@@ -39,6 +39,11 @@ pub enum CacheStorage {
 }
 
 impl CacheStorage {
+    /// Whether this build can attend over a cache in this format: `F16` needs the feature `f16`.
+    pub const fn is_enabled(self) -> bool {
+        matches!(self, Self::F32) || cfg!(feature = "f16")
+    }
+
     /// The form of that name, `f32` or `f16`: for command lines.
     ///
     /// ```

@@ -80,6 +80,11 @@ pub enum GemmError {
         /// The bits of the number.
         bits: u32,
     },
+    /// This build has no kernels for the format.
+    MissingFeature {
+        /// The feature of this crate that brings them: `"f16"` or `"int8"`.
+        feature: &'static str,
+    },
     /// The scratch is too short.
     Scratch {
         /// Floats needed.
@@ -161,6 +166,9 @@ impl fmt::Display for GemmError {
                     f,
                     "{storage:?} holds numbers up to {most:e}; found {found:e} in row {row}, column {column}"
                 )
+            }
+            Self::MissingFeature { feature } => {
+                write!(f, "the feature `{feature}` of simdformer-kernels is not enabled")
             }
             Self::Scratch { expected, found } => {
                 write!(f, "the product needs {expected} floats of scratch; found {found}")

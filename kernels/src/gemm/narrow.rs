@@ -63,6 +63,10 @@ impl PackedMatrix<'_> {
         if storage == Storage::F32 {
             return Self::pack_block_with(isa, block, shape, first, buffer, parallelism);
         }
+        // Also said by `len_as`; here it keeps the code below out of builds without the feature.
+        if !cfg!(feature = "f16") {
+            return Err(GemmError::MissingFeature { feature: "f16" });
+        }
         let (depth, columns) = shape;
         let expected = Self::len_as(isa, storage, depth, columns)?;
         let end = Self::check_block(&block, shape, first, (expected, buffer.len()))?;

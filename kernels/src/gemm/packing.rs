@@ -94,6 +94,9 @@ impl<'a> PackedMatrix<'a> {
         depth: usize,
         columns: usize,
     ) -> Result<usize, GemmError> {
+        if !storage.is_enabled() {
+            return Err(GemmError::MissingFeature { feature: "f16" });
+        }
         columns
             .div_ceil(isa.panel())
             .checked_mul(isa.panel())

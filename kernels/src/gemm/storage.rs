@@ -34,6 +34,11 @@ pub enum Storage {
 }
 
 impl Storage {
+    /// Whether this build can multiply by weights in this format: 16-bit formats need the feature `f16`.
+    pub const fn is_enabled(self) -> bool {
+        matches!(self, Self::F32) || cfg!(feature = "f16")
+    }
+
     /// Words of four bytes in a column of `depth` numbers.
     #[inline(always)]
     pub(super) const fn words(self, depth: usize) -> usize {

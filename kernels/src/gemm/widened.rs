@@ -207,6 +207,9 @@ impl Kernel for Widen {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
+        if !cfg!(feature = "f16") {
+            unreachable!("`PackedMatrix::len_as` refuses 16-bit formats");
+        }
         match self.storage {
             Storage::F16 => self.rows::<S, F16>(s),
             Storage::Bf16 | Storage::F32 => self.rows::<S, Bf16>(s),
@@ -231,6 +234,9 @@ impl Kernel for FewRows<'_> {
 
     #[inline(always)]
     fn run<S: Lanes>(self, s: S) {
+        if !cfg!(feature = "f16") {
+            unreachable!("`PackedMatrix::len_as` refuses 16-bit formats");
+        }
         match self.weight.storage() {
             Storage::F16 => s.outlined(InForm(self, PhantomData::<F16>)),
             Storage::Bf16 | Storage::F32 => s.outlined(InForm(self, PhantomData::<Bf16>)),

@@ -46,8 +46,11 @@ impl<'a> Screen<'a> {
     /// Floats that the screen of a `[depth, columns]` matrix takes, on any instruction set.
     ///
     /// # Errors
-    /// [`ScreenError::TooDeep`], [`ScreenError::TooLarge`].
+    /// [`ScreenError::TooDeep`], [`ScreenError::TooLarge`]; [`ScreenError::MissingFeature`] without the feature `int8`.
     pub fn len(depth: usize, columns: usize) -> Result<usize, ScreenError> {
+        if !cfg!(feature = "int8") {
+            return Err(ScreenError::MissingFeature { feature: "int8" });
+        }
         if depth > MAX_DEPTH {
             return Err(ScreenError::TooDeep { expected_at_most: MAX_DEPTH, found: depth });
         }
@@ -67,6 +70,10 @@ impl<'a> Screen<'a> {
     /// # Errors
     /// As [`Screen::len`]; the buffer is shorter than that.
     pub fn build(weight: &PackedMatrix<'_>, buffer: &'a mut [f32]) -> Result<Self, ScreenError> {
+        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        if !cfg!(feature = "int8") {
+            return Err(ScreenError::MissingFeature { feature: "int8" });
+        }
         let (depth, columns) = (weight.depth(), weight.columns());
         let expected = Self::len(depth, columns)?;
         let found = buffer.len();
@@ -93,9 +100,9 @@ impl<'a> Screen<'a> {
 
     /// Whether bytes are multiplied so much faster than floats on `isa` that a screen pays: most with VNNI
     /// beside AVX-512, least where bytes are widened to be multiplied, and then for few rows. In plain Rust it
-    /// gives the same answers, slowly.
+    /// gives the same answers, slowly. Never without the feature `int8`.
     pub fn pays(isa: Isa) -> bool {
-        isa.has_bytes()
+        cfg!(feature = "int8") && isa.has_bytes()
     }
 
     /// Rows of the matrix: the length of a sum.

@@ -13,6 +13,11 @@ pub enum ScreenError {
         /// Depth found.
         found: usize,
     },
+    /// This build has no kernels for screens.
+    MissingFeature {
+        /// The feature of this crate that brings them: `"int8"`.
+        feature: &'static str,
+    },
     /// `depth * columns` overflows, or a column does not fit `u32`.
     TooLarge,
     /// The buffer for the screen, or the scratch, is too short; or a screen that was built before has
@@ -62,6 +67,9 @@ impl fmt::Display for ScreenError {
         match self {
             Self::TooDeep { expected_at_most, found } => {
                 write!(f, "a screen holds a depth of at most {expected_at_most}, found {found}")
+            }
+            Self::MissingFeature { feature } => {
+                write!(f, "the feature `{feature}` of simdformer-kernels is not enabled")
             }
             Self::TooLarge => f.write_str("depth times columns overflows"),
             Self::Length { buffer, expected, found } => {

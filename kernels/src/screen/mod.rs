@@ -90,6 +90,10 @@ pub fn largest(
     scratch: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), ScreenError> {
+    // No screen exists without the feature, and no code below is compiled.
+    if !cfg!(feature = "int8") {
+        return Err(ScreenError::MissingFeature { feature: "int8" });
+    }
     product::check(product, &x, columns, values, scratch)?;
     let Product { weight, screen, .. } = *product;
     let (count, steps) = (x.rows(), screen.steps());

@@ -12,6 +12,7 @@
 //! | a handle of one session worked in another | `handles_are_of_one_session` | `tests/handles.rs` |
 //! | a cut was called an end | `a_cut_is_called_a_cut` | `tests/requests.rs` |
 //! | a stream could not be attributed | `a_stream_names_its_source` | `tests/events.rs` |
+//! | a format whose kernels are not compiled | `a_format_without_its_feature_is_refused` | |
 //! | `start` and `fork` were refused with room in the plan | `a_plan_holds_what_it_says` | `tests/hypotheses.rs` |
 //! | a missing matrix was tied, and defaults were taken, in silence | `missing_is_missing`, `defaults_are_listed` | `tests/checkpoint.rs`, `tests/config.rs` |
 //! | one bad request refused all others, and none was named | `a_bad_request_is_named_beforehand` | `tests/requests.rs` |
@@ -42,6 +43,7 @@ const TESTS: &[(&str, fn())] = &[
     ("handles_are_of_one_session", promises::handles_are_of_one_session),
     ("a_cut_is_called_a_cut", promises::a_cut_is_called_a_cut),
     ("a_stream_names_its_source", promises::a_stream_names_its_source),
+    ("a_format_without_its_feature_is_refused", promises::a_format_without_its_feature_is_refused),
     ("a_plan_holds_what_it_says", promises::a_plan_holds_what_it_says),
     ("missing_is_missing", promises::missing_is_missing),
     ("defaults_are_listed", promises::defaults_are_listed),

@@ -8,7 +8,10 @@ use simdformer::{
     Event, Limits, Model, ModelError, Row, Sentence, Session, SessionError, Source, SourceError,
     StepRow,
 };
-use simdformer_kernels::{Cache, CacheShape, HeadsMut, Isa, Matrix};
+use simdformer_kernels::{
+    ByteMatrix, Cache, CacheShape, CacheStorage, GemmError, HeadsMut, Isa, Matrix, PackedMatrix,
+    Storage,
+};
 use std::error::Error;
 
 fn begin(session: &mut Session<'_>) -> (Sentence, Row) {
@@ -90,6 +93,28 @@ pub(crate) fn a_stream_names_its_source() {
         })
         .expect("translated");
     assert!(done.into_iter().all(|done| done));
+}
+
+/// This program is built without the features `f16` and `int8`: what needs them is an error that names them.
+pub(crate) fn a_format_without_its_feature_is_refused() {
+    for (forms, feature) in [("f16", "f16"), ("bf16", "f16"), ("int8", "int8"), ("int8x16", "int8")]
+    {
+        let forms = forms.parse().expect("the name of a form");
+        let refused = Model::from_fn_as(Isa::best(), config(), &forms, |_, _, _| Ok(()));
+        match refused.err() {
+            Some(ModelError::Unfit { error, .. }) => {
+                assert_eq!(error, GemmError::MissingFeature { feature });
+            }
+            other => panic!("expected {feature} to be missing, found {other:?}"),
+        }
+    }
+    let model = model();
+    let limits = Limits { cache: Some(CacheStorage::F16), ..Limits::new(1, 6, 16) };
+    let refused = Session::new(&model, limits).expect_err("no kernels for this cache");
+    assert!(refused.to_string().contains("`f16`"), "{refused}");
+    assert_eq!(ByteMatrix::len(4, 4), Err(GemmError::MissingFeature { feature: "int8" }));
+    let refused = PackedMatrix::len_as(Isa::best(), Storage::F16, 4, 4);
+    assert_eq!(refused, Err(GemmError::MissingFeature { feature: "f16" }));
 }
 
 pub(crate) fn a_plan_holds_what_it_says() {

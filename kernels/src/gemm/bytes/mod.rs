@@ -109,6 +109,10 @@ pub fn gemm_bytes(
     mut c: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), GemmError> {
+    // No operand exists without the feature, and no code below is compiled.
+    if !cfg!(feature = "int8") {
+        return Err(GemmError::MissingFeature { feature: "int8" });
+    }
     let shape = (weight.depth(), weight.columns());
     check::operands((rows.rows(), rows.depth()), shape, epilogue, &c)?;
     if c.rows() == 0 || c.columns() == 0 {

@@ -52,8 +52,12 @@ impl<'a> ByteRows<'a> {
     /// Words of four bytes that rounded rows take, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows.
+    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows;
+    /// [`GemmError::MissingFeature`] without the feature `int8`.
     pub fn len(rows: usize, depth: usize, precision: RowPrecision) -> Result<usize, GemmError> {
+        if !cfg!(feature = "int8") {
+            return Err(GemmError::MissingFeature { feature: "int8" });
+        }
         if depth > MOST_DEPTH {
             return Err(GemmError::TooDeep { expected_at_most: MOST_DEPTH, found: depth });
         }
@@ -75,6 +79,10 @@ impl<'a> ByteRows<'a> {
         buffer: &'a mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<Self, GemmError> {
+        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        if !cfg!(feature = "int8") {
+            return Err(GemmError::MissingFeature { feature: "int8" });
+        }
         let (shape, workers) = ((x.rows(), x.columns()), parallelism.workers());
         let layout = |matrices| Layout::of(matrices, shape.0, shape.1, precision);
         let matrices = isa.matrices().and_then(|matrices| Some((matrices, layout(matrices)?)));

@@ -43,8 +43,12 @@ impl<'a> ByteMatrix<'a> {
     /// Words of four bytes that a `[depth, columns]` matrix takes, on any instruction set.
     ///
     /// # Errors
-    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows.
+    /// [`GemmError::TooDeep`] for sums that might not fit 32 bits; the product overflows;
+    /// [`GemmError::MissingFeature`] without the feature `int8`.
     pub fn len(depth: usize, columns: usize) -> Result<usize, GemmError> {
+        if !cfg!(feature = "int8") {
+            return Err(GemmError::MissingFeature { feature: "int8" });
+        }
         if depth > MOST_DEPTH {
             return Err(GemmError::TooDeep { expected_at_most: MOST_DEPTH, found: depth });
         }
@@ -101,6 +105,10 @@ impl<'a> ByteMatrix<'a> {
         first: usize,
         buffer: &mut [f32],
     ) -> Result<(), GemmError> {
+        // Also said by `len`; here it keeps the code below out of builds without the feature.
+        if !cfg!(feature = "int8") {
+            return Err(GemmError::MissingFeature { feature: "int8" });
+        }
         let (depth, columns) = shape;
         let expected = Self::len(depth, columns)?;
         let found = buffer.len();
