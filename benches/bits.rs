@@ -26,13 +26,13 @@ use digest::Digest;
 use random_model::{Dims, Random};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
-use simdformer::kernels::screen::{self, Product, Screen};
+use simdformer::kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer::kernels::{
     Activation, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
     gemm, norm, softmax,
 };
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{Event, Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{Event, Limits, Model, Session, Source, SourceId, Threads};
 use soak::{SOURCE, Soak, TARGET};
 use std::path::Path;
 
@@ -86,8 +86,8 @@ fn model_bits(model: &Model, sources: &[Vec<u32>], target: &[u32]) -> u64 {
     let limits = Limits { beams: 4, ..Limits::new(sources.len(), longest, most) };
     let mut session = Session::new(model, limits).expect("a session");
     let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-    digest.floats(session.memory(&borrowed).expect("a memory"));
-    let mut sentences = vec![Sentence::default(); sources.len()];
+    digest.floats(session.encoder_output(&borrowed).expect("a memory"));
+    let mut sentences = vec![SourceId::default(); sources.len()];
     session.encode(&borrowed, &mut sentences).expect("encoded");
     for &sentence in &sentences {
         let row = session.start(sentence).expect("a row");
@@ -239,15 +239,15 @@ fn kernels(isa: Isa) {
         gemm(x, &packed, &epilogue, out, parallelism).expect("a product");
         digest.floats(&c);
         if depth > 0 {
-            let mut bytes = vec![0.0; Screen::len(depth, columns).expect("a length")];
-            let screen = Screen::build(&packed, &mut bytes).expect("a screen");
+            let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("a length")];
+            let screen = PruningTable::build(&packed, &mut bytes).expect("a screen");
             let product =
                 Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
             let (mut best, mut values) = (vec![0; rows], vec![0.0; rows]);
-            let mut scratch = vec![0.0; screen::scratch(rows, depth).expect("a length")];
+            let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("a length")];
             let banned = |row: usize, column: u32| (row as u32 + column).is_multiple_of(7);
             let out = (&mut best[..], &mut values[..]);
-            screen::largest(&product, x, &banned, out, &mut scratch, Parallelism::Serial)
+            pruned_argmax::argmax(&product, x, &banned, out, &mut scratch, Parallelism::Serial)
                 .expect("the largest");
             best.into_iter().for_each(|column| digest.word(column.into()));
             digest.floats(&values);

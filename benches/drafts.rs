@@ -22,8 +22,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{Hooks, SearchOptions, Strategy};
 use simdformer::{
-    Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams,
-    Sentence, Session, Source, StepRow,
+    DecodeStats, DraftContext, Drafter, Event, Limits, Model, ModelDrafter, PromptLookup,
+    ReferenceDrafter, Session, Source, SourceId, StepRow, WeightDtypes,
 };
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ struct Work<'m> {
 
 impl Work<'_> {
     /// Tokens of each source, the seconds that they took, and what was done.
-    fn run(&mut self, drafter: Option<&mut dyn Drafter>) -> (Vec<Vec<u32>>, f64, Counts) {
+    fn run(&mut self, drafter: Option<&mut dyn Drafter>) -> (Vec<Vec<u32>>, f64, DecodeStats) {
         let sources: Vec<Source<'_>> = self.sources.iter().map(|ids| Source::new(ids)).collect();
         let mut found = vec![Vec::with_capacity(TARGET); sources.len()];
         let mut on_event = |event: Event<'_>| {
@@ -124,12 +124,12 @@ fn decodes(model: &Model, batch: usize) {
     let mut drafters: [(&str, Option<&mut dyn Drafter>); 6] = [
         ("plain", None),
         ("nothing", Some(&mut nothing)),
-        ("perfect", Some(&mut Given(&known))),
-        ("close", Some(&mut Given(&close))),
-        ("useless", Some(&mut Given(&noise))),
-        ("n-grams", Some(&mut NGrams { shortest: 1 })),
+        ("perfect", Some(&mut ReferenceDrafter(&known))),
+        ("close", Some(&mut ReferenceDrafter(&close))),
+        ("useless", Some(&mut ReferenceDrafter(&noise))),
+        ("n-grams", Some(&mut PromptLookup { shortest: 1 })),
     ];
-    let mut best = [(f64::INFINITY, Counts::default()); 6];
+    let mut best = [(f64::INFINITY, DecodeStats::default()); 6];
     for _ in 0..ROUNDS {
         for ((name, drafter), best) in drafters.iter_mut().zip(&mut best) {
             let drafter = drafter.as_mut().map(|drafter| &mut **drafter as &mut dyn Drafter);
@@ -141,7 +141,7 @@ fn decodes(model: &Model, batch: usize) {
     for ((name, _), (seconds, counts)) in drafters.iter().zip(&best) {
         let rate = (batch * TARGET) as f64 / seconds;
         let of_plain = best[0].0 / seconds;
-        let Counts { steps, drafted, accepted, .. } = counts;
+        let DecodeStats { steps, drafted, accepted, .. } = counts;
         println!(
             "{batch:>5}  {name:<9} {rate:>10.0} {of_plain:>9.2} {steps:>6} {drafted:>8} {accepted:>9}"
         );
@@ -162,7 +162,7 @@ fn trained(folder: &str, sources: &str) {
         lines.map(|line| line.map(|Line { source_ids }| source_ids).expect("a line")).collect();
     let longest = sources.iter().map(Vec::len).max().expect("sources");
     let model = Model::open_as(folder, &"f32".parse().expect("a form")).expect("the model");
-    let forms: Forms = "int8,output=int8".parse().expect("forms");
+    let forms: WeightDtypes = "int8,output=int8".parse().expect("forms");
     let bytes = Model::open_as(folder, &forms).expect("its copy");
     let options = SearchOptions {
         strategy: Strategy::Greedy,
@@ -188,17 +188,18 @@ fn trained(folder: &str, sources: &str) {
             (format!("its copy, {most}"), ModelDrafter::new(session, &options, most).at_most(4))
         });
         let mut copies = copies;
-        let mut best = vec![(f64::INFINITY, Counts::default()); copies.len() + 3];
+        let mut best = vec![(f64::INFINITY, DecodeStats::default()); copies.len() + 3];
         for _ in 0..3 {
             let mut place = best.iter_mut();
-            let mut keep = |(found, seconds, counts): (Vec<Vec<u32>>, f64, Counts), same: bool| {
+            let mut keep = |(found, seconds, counts): (Vec<Vec<u32>>, f64, DecodeStats),
+                            same: bool| {
                 assert!(!same || found == expected, "drafts changed what is said");
                 let best = place.next().expect("a place");
                 *best = (best.0.min(seconds), counts);
             };
             keep(plain.run(None), true);
             keep(small.run(None), false);
-            keep(plain.run(Some(&mut NGrams { shortest: 1 })), true);
+            keep(plain.run(Some(&mut PromptLookup { shortest: 1 })), true);
             for (_, drafter) in &mut copies {
                 keep(plain.run(Some(drafter)), true);
             }
@@ -207,7 +208,7 @@ fn trained(folder: &str, sources: &str) {
         let names = names.into_iter().chain(copies.into_iter().map(|(name, _)| name));
         for (name, (seconds, counts)) in names.zip(&best) {
             let (rate, of_plain) = (tokens as f64 / seconds, best[0].0 / seconds);
-            let Counts { steps, drafted, accepted, .. } = counts;
+            let DecodeStats { steps, drafted, accepted, .. } = counts;
             println!(
                 "{rows:>4}  {name:<14} {rate:>9.0} {of_plain:>9.2} {steps:>6} {drafted:>8} {accepted:>9}"
             );
@@ -222,7 +223,7 @@ fn passes(model: &Model) {
     let mut session = Session::new(model, limits).expect("a session");
     let mut random = Random(3);
     let (source, draft) = (random.ids(SOURCE, 31_000), random.ids(32, 31_000));
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&source], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     session.prefill(row, &source, None).expect("prefilled");
@@ -231,7 +232,7 @@ fn passes(model: &Model) {
         for (&size, best) in sizes.iter().zip(&mut best) {
             let start = Instant::now();
             let step = StepRow { row, token: 5 };
-            session.verify_best(step, &draft[..size], &|_, _| false).expect("verified");
+            session.verify_argmax(step, &draft[..size], &|_, _| false).expect("verified");
             *best = best.min(start.elapsed().as_secs_f64());
             session.rewind(row, SOURCE).expect("rewound");
         }

@@ -24,7 +24,7 @@ use random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
-use simdformer::{CacheStorage, Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{CacheDtype, Limits, Model, Session, Source, SourceId, Threads};
 use std::time::{Duration, Instant};
 
 const SOURCE: usize = 32;
@@ -42,7 +42,7 @@ fn main() {
         None => None,
         Some(at) => {
             let name = arguments.get(at + 1);
-            Some(name.and_then(|name| CacheStorage::from_name(name)).expect("--cache f32 or f16"))
+            Some(name.and_then(|name| CacheDtype::from_name(name)).expect("--cache f32 or f16"))
         }
     };
     let forms = arguments.iter().position(|argument| argument == "--weights");
@@ -93,7 +93,7 @@ fn encode(criterion: &mut Criterion, model: &Model) {
         let mut session = Session::new(model, Limits::new(batch, len, 2)).expect("a session");
         group.throughput(Throughput::Elements((batch * len) as u64));
         group.bench_function(BenchmarkId::from_parameter(format!("{batch}x{len}")), |bencher| {
-            bencher.iter(|| session.memory(&borrowed).expect("a memory")[0]);
+            bencher.iter(|| session.encoder_output(&borrowed).expect("a memory")[0]);
         });
     }
     group.finish();
@@ -104,7 +104,7 @@ fn encode(criterion: &mut Criterion, model: &Model) {
     group.bench_function(BenchmarkId::from_parameter(TARGET), |bencher| {
         bencher.iter(|| {
             session.clear();
-            let mut sentence = [Sentence::default()];
+            let mut sentence = [SourceId::default()];
             session.encode(&[&source[0]], &mut sentence).expect("encoded");
             let row = session.start(sentence[0]).expect("a row");
             session.prefill(row, &source[0], None).expect("filled");
@@ -113,7 +113,7 @@ fn encode(criterion: &mut Criterion, model: &Model) {
     group.finish();
 }
 
-fn decode(criterion: &mut Criterion, model: &Model, cache: Option<CacheStorage>) {
+fn decode(criterion: &mut Criterion, model: &Model, cache: Option<CacheDtype>) {
     let mut group = criterion.benchmark_group("model/decode");
     for (batch, beams, scores) in DECODES {
         let mut work = Decode::new(model, batch, (beams, scores), cache, Threads::Serial);
@@ -155,7 +155,7 @@ impl<'m> Decode<'m> {
         model: &'m Model,
         batch: usize,
         (beams, scores): (usize, bool),
-        cache: Option<CacheStorage>,
+        cache: Option<CacheDtype>,
         threads: Threads<'m>,
     ) -> Self {
         let limits = Limits { beams, cache, ..Limits::new(batch, SOURCE, TARGET + 1) };
@@ -202,7 +202,7 @@ fn measure(mut work: impl FnMut()) -> (f64, u64) {
     (seconds[2], allocations)
 }
 
-fn lines(model: &Model, forms: &str, cache: Option<CacheStorage>, threads: usize) {
+fn lines(model: &Model, forms: &str, cache: Option<CacheDtype>, threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let kind = if threads > 1 { Threads::Rayon } else { Threads::Serial };
     let say = |what: &str,
@@ -228,7 +228,7 @@ fn lines(model: &Model, forms: &str, cache: Option<CacheStorage>, threads: usize
         let bytes = session.plan().bytes();
         let (seconds, allocations) = pool.install(|| {
             measure(|| {
-                session.memory(&borrowed).expect("a memory");
+                session.encoder_output(&borrowed).expect("a memory");
             })
         });
         let what = format!("encode {forms}");
@@ -248,7 +248,7 @@ fn lines(model: &Model, forms: &str, cache: Option<CacheStorage>, threads: usize
         let (seconds, allocations) = pool.install(|| measure(|| work.run()));
         let kept = match cache {
             None => "",
-            Some(CacheStorage::F16) => " with keys and values in f16",
+            Some(CacheDtype::F16) => " with keys and values in f16",
             Some(_) => " with keys and values in f32",
         };
         let what = format!("decode {forms}{kept}, {}", strategy_name(beams, scores));

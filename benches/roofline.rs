@@ -27,10 +27,10 @@
 //! one-threaded calls running at once, and `NAME/serial` is one. In `gemm/odd` whole panels of columns
 //! count, also where they stick out: a shape whose fraction is that of 48x512x512 loses no more than
 //! its padding. In `screen` four multiply-adds of bytes count as one, as with VNNI; elsewhere
-//! they are plain Rust, and the fraction is small. The limit of `gemm_bytes` is `byte_peak`, four
+//! they are plain Rust, and the fraction is small. The limit of `gemm_int8` is `byte_peak`, four
 //! multiply-adds of bytes in each lane of registers where the CPU has an instruction for them, and otherwise
 //! `fma_peak`; rows in 16 bits count as two of bytes. It goes without AMX and I8MM: on CPUs that have one,
-//! `gemm_bytes/amx` or `gemm_bytes/i8mm` (and `-16`) is the same product with it, and its limit `matrix_peak`,
+//! `gemm_int8/amx` or `gemm_int8/i8mm` (and `-16`) is the same product with it, and its limit `matrix_peak`,
 //! products of small matrices of bytes in registers.
 //! `gemm/bf16` and `gemm/f16` have weights of two bytes, `attention/decode-f16` and `attention/step-f16` keys and
 //! values, and the bandwidth at half of the footprint.
@@ -38,7 +38,8 @@
 use std::process::ExitCode;
 use support::measure::{self, measure};
 use support::{
-    buffer, bytes, catalog, clock, heads, limits, matmul, options, report, rows, screen, work,
+    buffer, bytes, catalog, clock, heads, limits, matmul, options, pruned_argmax, report, rows,
+    work,
 };
 #[cfg(feature = "train")]
 use support::{training, updates};
@@ -53,9 +54,9 @@ mod support {
     pub(crate) mod matmul;
     pub(crate) mod measure;
     pub(crate) mod options;
+    pub(crate) mod pruned_argmax;
     pub(crate) mod report;
     pub(crate) mod rows;
-    pub(crate) mod screen;
     #[cfg(feature = "train")]
     pub(crate) mod training;
     #[cfg(feature = "train")]

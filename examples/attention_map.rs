@@ -17,7 +17,7 @@ use heatmap::{Page, Panel};
 use simdformer::config::Side;
 use simdformer::search::Hooks;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
-use simdformer::{Event, Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Session, Source, SourceId};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write;
@@ -199,10 +199,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
 
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut heads = Heads::default();
-    let mut sentences = [Sentence::default()];
-    session.watch(&mut heads, &mut scratch)?.encode(&[&source], &mut sentences)?;
+    let mut sentences = [SourceId::default()];
+    session.traced(&mut heads, &mut scratch)?.encode(&[&source], &mut sentences)?;
     let row = session.start(sentences[0])?;
-    session.watch(&mut heads, &mut scratch)?.prefill(row, &read, None)?;
+    session.traced(&mut heads, &mut scratch)?.prefill(row, &read, None)?;
     session.release(row)?;
 
     let (from, input, output) = (words.of(&source), words.of(&read), words.of(&best));

@@ -28,7 +28,7 @@ mod statistics;
 use arguments::{Arguments, Command, HELP};
 use drafts::Drafts;
 use features::Inputs;
-use requests::{Answer, Request};
+use requests::{IntoControlFlow, Request};
 use safetensors::tensor::{Dtype, TensorView};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Config;
@@ -37,7 +37,7 @@ use simdformer::search::{
     Hooks, LogitsProcessor, SearchLimits, SearchOptions, Strategy, Timestamps, score_targets,
 };
 use simdformer::{
-    Counts, Event, Features, Forms, Limits, Model, Sentence, Session, Source, Threads,
+    DecodeStats, Event, Features, Limits, Model, Session, Source, SourceId, Threads, WeightDtypes,
 };
 use statistics::{Measured, Statistics, peak_rss_bytes};
 use std::error::Error;
@@ -217,7 +217,7 @@ fn load(
 fn load_as(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
-    forms: &Forms,
+    forms: &WeightDtypes,
     watched: Option<&mut dyn Write>,
 ) -> Result<Model, Failure> {
     let Some(notes) = watched else {
@@ -294,7 +294,11 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn run(&self, model: &Model, threads: Threads) -> Result<(Vec<Answer>, Measured), Failure> {
+    fn run(
+        &self,
+        model: &Model,
+        threads: Threads,
+    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
         let mut session = Session::new(model, self.limits(model.config()))?;
         session.set_threads(threads);
         if let Some(path) = &self.arguments.logits {
@@ -353,7 +357,7 @@ impl Batch<'_> {
             return Ok(None);
         }
         let languages: Vec<u32> = asked.languages.iter().map(|&(_, id)| id).collect();
-        let mut slot = [Sentence::default()];
+        let mut slot = [SourceId::default()];
         self.inputs.encode(session, index..index + 1, &mut slot)?;
         let heard = session.detect_language(slot[0], self.options.start, &languages)?;
         session.release_sentence(slot[0])?;
@@ -393,7 +397,10 @@ impl Batch<'_> {
         }
     }
 
-    fn search(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+    fn search(
+        &self,
+        session: &mut Session<'_>,
+    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
         let mut prefixes = Vec::with_capacity(self.requests.len());
         for (index, request) in self.requests.iter().enumerate() {
             let language = self.language(index, session)?;
@@ -409,14 +416,14 @@ impl Batch<'_> {
             .iter()
             .map(|_| Output::new(self.options.num_return_sequences, stride))
             .collect();
-        let mut slots = vec![Sentence::default(); requests.len()];
+        let mut slots = vec![SourceId::default(); requests.len()];
         let mut rule = self.timestamps;
         let mut rules: Vec<&mut dyn LogitsProcessor> = Vec::new();
         rules.extend(rule.as_mut().map(|rule| rule as &mut dyn LogitsProcessor));
         let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
 
         let expected = Drafts::expected(self.drafts, &requests);
-        let mut counts = Counts::default();
+        let mut counts = DecodeStats::default();
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
         let allocated = counting::allocations();
@@ -469,7 +476,10 @@ impl Batch<'_> {
     }
 
     /// What a model without a decoder does: hidden states, of which nothing is printed.
-    fn encode_only(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+    fn encode_only(
+        &self,
+        session: &mut Session<'_>,
+    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
         let count = self.requests.len();
         let mut encoding = Vec::with_capacity(self.arguments.repeat.unwrap_or(1));
         let allocated = counting::allocations();
@@ -488,11 +498,14 @@ impl Batch<'_> {
             allocations: counting::allocations() - allocated,
             counts: None,
         };
-        Ok((vec![Answer::default(); count], measured))
+        Ok((vec![IntoControlFlow::default(); count], measured))
     }
 
     /// The log-probabilities of the given targets.
-    fn score(&self, session: &mut Session<'_>) -> Result<(Vec<Answer>, Measured), Failure> {
+    fn score(
+        &self,
+        session: &mut Session<'_>,
+    ) -> Result<(Vec<IntoControlFlow>, Measured), Failure> {
         let start_token = self.options.start;
         let targets: Vec<&[u32]> =
             self.requests.iter().map(|r| r.after_start(start_token)).collect();
@@ -507,7 +520,7 @@ impl Batch<'_> {
         let vocabulary = session.model().config().target_vocab;
         let mut scores: Vec<(f64, Vec<f32>)> =
             targets.iter().map(|target| (0.0, vec![0.0; target.len()])).collect();
-        let mut slots = vec![Sentence::default(); targets.len()];
+        let mut slots = vec![SourceId::default(); targets.len()];
 
         let repeat = self.arguments.repeat.unwrap_or(1);
         let (mut encoding, mut decoding) = (Vec::with_capacity(repeat), Vec::with_capacity(repeat));
@@ -542,7 +555,7 @@ impl Batch<'_> {
         }
         let allocations = counting::allocations() - allocated;
         let new_tokens = targets.iter().map(|target| target.len()).sum();
-        let answers = targets.iter().zip(scores).map(|(target, (sum, each))| Answer {
+        let answers = targets.iter().zip(scores).map(|(target, (sum, each))| IntoControlFlow {
             sequences: vec![target.to_vec()],
             scores: vec![sum],
             log_probabilities: Some(vec![each]),
@@ -568,7 +581,7 @@ impl Batch<'_> {
             let positions = memory.len() / (d_model * size_of::<f32>());
             tensors.push((format!("encoder.{i}"), [positions, d_model], memory));
             if let Some(tokens) = &request.decoder_input_ids {
-                let mut slot = [Sentence::default()];
+                let mut slot = [SourceId::default()];
                 self.inputs.encode(session, i..i + 1, &mut slot)?;
                 let row = session.start(slot[0])?;
                 let mut logits = Vec::with_capacity(tokens.len() * vocabulary * size_of::<f32>());
@@ -634,9 +647,9 @@ impl Output {
         self.found.iter().map(|(len, _)| len).sum()
     }
 
-    fn answer(&self, prefix: &[u32]) -> Answer {
+    fn answer(&self, prefix: &[u32]) -> IntoControlFlow {
         let rows = self.tokens.chunks(self.stride).zip(&self.found);
-        Answer {
+        IntoControlFlow {
             sequences: rows.map(|(row, (len, _))| [prefix, &row[..*len]].concat()).collect(),
             scores: self.found.iter().map(|(_, score)| f64::from(*score)).collect(),
             log_probabilities: None,
@@ -646,7 +659,7 @@ impl Output {
     /// Repeats the best hypothesis until there are `sequences`. This is what transformers prints: the beams
     /// that it starts with besides the first are copies of it with a score of -1e9, and they come out where
     /// rules leave fewer continuations than beams (a forced token at `max_new_tokens` 1).
-    fn fill(&self, answer: &mut Answer, sequences: usize, length_penalty: f64) {
+    fn fill(&self, answer: &mut IntoControlFlow, sequences: usize, length_penalty: f64) {
         let (Some(&(len, _)), Some(best)) = (self.found.first(), answer.sequences.first().cloned())
         else {
             return;

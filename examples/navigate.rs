@@ -71,8 +71,8 @@ fn answering() -> Result<Walk, Box<dyn Error>> {
 fn main() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
-    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let style = if colour { Style::Colour } else { Style::Plain };
+    let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let style = if color { Style::Colour } else { Style::Plain };
     match run(&arguments, style, &mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<io::Error>() {

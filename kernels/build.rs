@@ -1,4 +1,4 @@
-//! Tells the crate with which optimisation it is compiled, which a compiler tells nobody else: without any, the
+//! Tells the crate with which optimization it is compiled, which a compiler tells nobody else: without any, the
 //! kernels work and are hundreds of times slower, and whoever loads a model can say so. Declares the one `cfg` that
 //! `.ci/tsan` sets.
 

@@ -6,11 +6,11 @@ use simdformer_kernels::activation::ActivationError;
 use simdformer_kernels::embedding::EmbeddingError;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::position::PositionError;
+use simdformer_kernels::pruned_argmax::PrunedArgmaxError;
 use simdformer_kernels::relative::RelativeError;
-use simdformer_kernels::screen::ScreenError;
 use simdformer_kernels::softmax::SoftmaxError;
 #[cfg(feature = "train")]
-use simdformer_kernels::train::{DropoutError, LeavesError, LossError, OptimiserError};
+use simdformer_kernels::train::{DropoutError, LossError, OptimizerError, ReductionChunksError};
 use simdformer_kernels::{AttentionError, GemmError, ViewError};
 
 /// What a kernel refused, or the scratch of a probe that is too short ([`KernelError::TraceScratch`]).
@@ -37,22 +37,22 @@ pub enum KernelError {
     /// Softmax.
     Softmax(SoftmaxError),
     /// The largest element of a product.
-    Screen(ScreenError),
+    PruningTable(PrunedArgmaxError),
     /// The loss.
     #[cfg(feature = "train")]
     Loss(LossError),
     /// An activation, or its derivative.
     #[cfg(feature = "train")]
     Activation(ActivationError),
-    /// An optimiser.
+    /// An optimizer.
     #[cfg(feature = "train")]
-    Optimiser(OptimiserError),
+    Optimizer(OptimizerError),
     /// Dropout.
     #[cfg(feature = "train")]
     Dropout(DropoutError),
     /// Leaves of rows.
     #[cfg(feature = "train")]
-    Leaves(LeavesError),
+    ReductionChunks(ReductionChunksError),
     /// The scratch of a probe is too short: the caller's to mend.
     TraceScratch {
         /// Floats needed, see [`crate::Plan::trace_floats`].
@@ -73,17 +73,17 @@ impl fmt::Display for KernelError {
             Self::Position(error) => error.fmt(f),
             Self::Relative(error) => error.fmt(f),
             Self::Softmax(error) => error.fmt(f),
-            Self::Screen(error) => error.fmt(f),
+            Self::PruningTable(error) => error.fmt(f),
             #[cfg(feature = "train")]
             Self::Loss(error) => error.fmt(f),
             #[cfg(feature = "train")]
             Self::Activation(error) => error.fmt(f),
             #[cfg(feature = "train")]
-            Self::Optimiser(error) => error.fmt(f),
+            Self::Optimizer(error) => error.fmt(f),
             #[cfg(feature = "train")]
             Self::Dropout(error) => error.fmt(f),
             #[cfg(feature = "train")]
-            Self::Leaves(error) => error.fmt(f),
+            Self::ReductionChunks(error) => error.fmt(f),
             Self::TraceScratch { expected, found } => {
                 write!(f, "the probe needs {expected} floats of scratch; found {found}")
             }
@@ -112,14 +112,14 @@ from_kernel!(
     PositionError => Position,
     RelativeError => Relative,
     SoftmaxError => Softmax,
-    ScreenError => Screen
+    PrunedArgmaxError => PruningTable
 );
 
 #[cfg(feature = "train")]
 from_kernel!(
     LossError => Loss,
     ActivationError => Activation,
-    OptimiserError => Optimiser,
+    OptimizerError => Optimizer,
     DropoutError => Dropout,
-    LeavesError => Leaves
+    ReductionChunksError => ReductionChunks
 );

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Features of one source: frames of numbers, such as the mel spectrogram of sound, for a model whose configuration has a
-/// [`Stem`](crate::config::Stem).
+/// [`ConvFrontend`](crate::config::ConvFrontend).
 ///
 /// Row-major `[frames, bins]`: frame after frame, each of `bins` numbers. (transformers' `input_features` are
 /// `[bins, frames]`: transpose them.) Any number of frames from 1 on is read, up to twice

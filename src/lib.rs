@@ -12,7 +12,7 @@
 //! let model = Model::open("models/fr-en")?;
 //! // 2. Plan: from limits to the exact number of bytes, allocated here and never again.
 //! let mut session = Session::new(&model, Limits::new(4, 32, 32))?;
-//! // 3. Run: ids in, ids out, each sentence reported as it finishes.
+//! // 3. TrainingRun: ids in, ids out, each sentence reported as it finishes.
 //! let options = session.search_options();
 //! let mut best = Vec::new();
 //! session.generate(&[Source::new(&[6, 11, 0])], &options, &mut Hooks::default(), &mut |event| {
@@ -65,7 +65,7 @@
 //!
 //! # Debug builds
 //!
-//! In a workspace of yours the profiles of this one do not apply, and kernels without optimisation are
+//! In a workspace of yours the profiles of this one do not apply, and kernels without optimization are
 //! hundreds of times slower. Put this into the `Cargo.toml` at its root:
 //!
 //! ```toml
@@ -84,9 +84,9 @@
 //!
 //! | room | what it knows |
 //! |---|---|
-//! | `counted.rs` | an executor whose threads are counted once for a whole call |
+//! | `counted_threads.rs` | an executor whose threads are counted once for a whole call |
 //! | `object.rs` | objects of JSON as structs |
-//! | `shown.rs` | text out of a file, as an error may quote it |
+//! | `sanitize.rs` | text out of a file, as an error may quote it |
 //! | `object.rs` | structs out of JSON objects, without procedural macros |
 //! | `features.rs` | what an encoder reads in place of ids |
 //! | `search/` | greedy, beams, sampling, logits processors: logits and tokens, nothing else |
@@ -104,17 +104,17 @@ mod atomic_file;
 pub mod checkpoint;
 mod checksum;
 pub mod config;
-mod counted;
+mod counted_threads;
 mod error;
 mod features;
-pub mod heads;
 mod memory;
 mod model;
 mod network;
 mod object;
+mod sanitize;
 pub mod search;
 mod session;
-mod shown;
+pub mod task_heads;
 pub mod trace;
 #[cfg(feature = "train")]
 pub mod train;
@@ -122,16 +122,17 @@ pub mod train;
 pub use error::KernelError;
 pub use features::Features;
 pub use model::{
-    Answer, Form, Forms, FormsError, Loading, Model, ModelError, PackedError, Parameter,
-    Requirements, WeightForm,
+    IntoControlFlow, Loading, Model, ModelError, PackedError, Parameter, Requirements, StorageKind,
+    WeightDtype, WeightDtypes, WeightDtypesError,
 };
 pub use session::{
-    Asked, Choose, Counts, DraftContext, DraftRow, Drafter, EachLogits, Event, Generated, Given,
-    Limits, ModelDrafter, ModelRef, NGrams, Plan, Row, Sentence, Session, SessionError, Source,
-    SourceError, StepRow, Stop, Threads, Verified, Watched,
+    DecodeStats, DraftContext, DraftRequest, DraftRow, Drafter, Event, Generated, HypothesisId,
+    Limits, ModelDrafter, ModelRef, OnLogits, Plan, PromptLookup, ReferenceDrafter, Session,
+    SessionError, Source, SourceError, SourceId, StepRow, Stop, Threads, TokenSelector,
+    TracedSession, Verified,
 };
 pub use simdformer_kernels as kernels;
-pub use simdformer_kernels::CacheStorage;
+pub use simdformer_kernels::CacheDtype;
 
 /// The program of the package's page, which is README's too, compiled by the tests.
 #[cfg(doctest)]

@@ -14,8 +14,8 @@ mod naive_options;
 #[path = "support/random_model.rs"]
 #[allow(dead_code, reason = "an example writes files, too")]
 mod random_model;
-#[path = "support/refusals.rs"]
-mod refusals;
+#[path = "support/rejections.rs"]
+mod rejections;
 #[path = "support/scoped.rs"]
 mod scoped;
 #[path = "support/soak.rs"]
@@ -25,16 +25,18 @@ mod tiny_marian;
 #[path = "support/toy.rs"]
 mod toy;
 
+mod api_misuse;
+mod argmax_steps;
 mod bad_files;
 mod bad_input;
 mod bad_operands;
-mod best_token;
 mod broken_checkpoint;
 #[cfg(feature = "rayon")]
 mod callbacks;
 mod checkpoint;
 mod config;
 mod continuous;
+mod determinism;
 mod display;
 mod documents;
 mod drafts;
@@ -44,7 +46,6 @@ mod executor;
 mod families;
 mod features;
 mod first_hour;
-mod forms;
 mod generate;
 #[cfg(target_os = "linux")]
 mod giant_files;
@@ -55,22 +56,21 @@ mod golden_search;
 mod grammar;
 mod handles;
 mod heads;
-mod house;
 mod hypotheses;
+mod layering;
 mod loading;
-mod misuses;
 mod navigate;
 mod not_finite;
 mod packed_files;
 mod parameters;
 #[cfg(unix)]
 mod plan;
-mod promises_bits;
 mod requests;
 mod search;
+mod search_guarantees;
 mod search_processors;
-mod search_promises;
 mod trace;
 mod verify;
 mod vocabulary;
+mod weight_dtypes;
 mod weights;

@@ -2,7 +2,7 @@
 //! say what was expected and what came, each in words of its own.
 
 use crate::random_model::Dims;
-use crate::refusals::{Seen, has_enough, said};
+use crate::rejections::{Seen, has_enough, said};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Family, Positions};

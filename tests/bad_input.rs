@@ -6,14 +6,16 @@
 //! `bad_operands.rs`.
 
 use crate::random_model::Dims;
-use crate::refusals::{Seen, has_enough, said};
+use crate::rejections::{Seen, has_enough, said};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{
     AllowedTokens, BeamOptions, Context, Hooks, LogitsProcessor, SampleOptions, SearchError,
     SearchOptions, Strategy,
 };
-use simdformer::{DraftRow, Event, Limits, Model, Row, Sentence, Session, Source, StepRow};
+use simdformer::{
+    DraftRow, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow,
+};
 
 const LIMITS: Limits = Limits {
     sentences: 2,
@@ -33,7 +35,7 @@ fn model() -> Model {
 /// Bits of an ordinary use.
 fn healthy(session: &mut Session) -> Vec<u32> {
     session.clear();
-    let mut sentences = [Sentence::default(); 2];
+    let mut sentences = [SourceId::default(); 2];
     session.encode(&[&[5, 6, 7, 0], &[8, 0]], &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     session.prefill(rows[0], &[2, 9], None).expect("prefilled");
@@ -54,8 +56,8 @@ fn healthy(session: &mut Session) -> Vec<u32> {
 }
 
 /// A sentence and a hypothesis about it.
-fn begin(session: &mut Session) -> (Sentence, Row) {
-    let mut sentence = [Sentence::default()];
+fn begin(session: &mut Session) -> (SourceId, HypothesisId) {
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
@@ -76,28 +78,32 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         said(s.encode(&[&[1]], &mut []))
     }),
     ("an empty source", &["source 1", "at least one token"], |s| {
-        said(s.encode(&[&[1], &[]], &mut [Sentence::default(); 2]))
+        said(s.encode(&[&[1], &[]], &mut [SourceId::default(); 2]))
     }),
     ("a source that is too long", &["`source_tokens` = 8", "9"], |s| {
-        said(s.encode(&[&[1; 9]], &mut [Sentence::default()]))
+        said(s.encode(&[&[1; 9]], &mut [SourceId::default()]))
     }),
     ("sources too long together", &["`batch_tokens` = 12", "14"], |s| {
-        said(s.encode(&[&[1; 7], &[1; 7]], &mut [Sentence::default(); 2]))
+        said(s.encode(&[&[1; 7], &[1; 7]], &mut [SourceId::default(); 2]))
     }),
     ("a source id outside the vocabulary", &["token 2", "id 131", "131"], |s| {
-        said(s.encode(&[&[1, 2, 131]], &mut [Sentence::default()]))
+        said(s.encode(&[&[1, 2, 131]], &mut [SourceId::default()]))
     }),
     ("more sources than slots", &["free sentence slots: 2", "needs 3"], |s| {
-        said(s.encode(&[&[1], &[2], &[3]], &mut [Sentence::default(); 3]))
+        said(s.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]))
     }),
     ("more sources than free slots", &["free sentence slots: 1", "needs 2"], |s| {
         begin(s);
-        said(s.encode(&[&[1], &[2]], &mut [Sentence::default(); 2]))
+        said(s.encode(&[&[1], &[2]], &mut [SourceId::default(); 2]))
     }),
-    ("a memory of too many", &["`sentences` = 2", "3"], |s| said(s.memory(&[&[1], &[2], &[3]]))),
-    ("a memory of nothing at all", &["source 0", "at least one token"], |s| said(s.memory(&[&[]]))),
+    ("a memory of too many", &["`sentences` = 2", "3"], |s| {
+        said(s.encoder_output(&[&[1], &[2], &[3]]))
+    }),
+    ("a memory of nothing at all", &["source 0", "at least one token"], |s| {
+        said(s.encoder_output(&[&[]]))
+    }),
     ("starting about no sentence", &["no such sentence of this session", "slot 0"], |s| {
-        said(s.start(Sentence::default()))
+        said(s.start(SourceId::default()))
     }),
     (
         "starting about a sentence that another replaced",
@@ -122,7 +128,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
         said(s.fork(row))
     }),
     ("a fork of no hypothesis", &["no such hypothesis of this session", "slot 0"], |s| {
-        said(s.fork(Row::default()))
+        said(s.fork(HypothesisId::default()))
     }),
     ("releasing twice", &["no such hypothesis of this session", "slot 1"], |s| {
         let (sentence, _) = begin(s);
@@ -199,7 +205,7 @@ const CALLS: &[(&str, &[&str], Wrong)] = &[
     }),
     ("an id of a draft outside the vocabulary", &["token 1", "id 131"], |s| {
         let row = begin(s).1;
-        said(s.verify_best(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
+        said(s.verify_argmax(StepRow { row, token: 1 }, &[1, 131], &|_, _| false))
     }),
     ("an id before a draft outside the vocabulary", &["token 0", "id 132"], |s| {
         let row = begin(s).1;
@@ -399,7 +405,7 @@ fn nothing_asked_is_nothing_done() {
     let mut session = Session::new(&model, LIMITS).expect("a session");
     let expected = healthy(&mut session);
     session.encode(&[], &mut []).expect("nothing encoded");
-    assert!(session.memory(&[]).expect("no memory").is_empty());
+    assert!(session.encoder_output(&[]).expect("no memory").is_empty());
     assert!(session.step(&[]).expect("no logits").is_empty());
     let (_, row) = begin(&mut session);
     session.prefill(row, &[], Some(&mut |_, _| panic!("no token"))).expect("nothing filled in");

@@ -1,17 +1,17 @@
 //! Promise 4 for kernels: operands that do not fit are errors that say what was expected and what came,
 //! each in words of its own.
 
-use crate::refusals::{Seen, has_enough, said};
+use crate::rejections::{Seen, has_enough, said};
 use simdformer::kernels::embedding::embed;
 use simdformer::kernels::norm::{LayerNorm, layer_norm};
 use simdformer::kernels::position::{PositionEncoding, encode};
-use simdformer::kernels::screen::Screen;
+use simdformer::kernels::pruned_argmax::PruningTable;
 use simdformer::kernels::softmax::{FullyMasked, softmax};
 use simdformer::kernels::topk::{argmax, top_k};
 use simdformer::kernels::{
-    Ancestry, AttentionOptions, ByteMatrix, CacheMut, CacheShape, CachedSequence, Epilogue, Heads,
-    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, Sequence, Storage,
-    attention, attention_cached, attention_scratch, attention_step, gemm,
+    AttentionOptions, CacheMut, CacheShape, CachedSequence, Dtype, Epilogue, Heads, HeadsMut, Isa,
+    Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedMatrix, Residual, Sequence,
+    SlotTable, attention, attention_cached, attention_decode, attention_scratch, gemm,
 };
 
 #[test]
@@ -42,7 +42,7 @@ fn wrong_operands_of_kernels_are_errors() {
         seen.check(&what, other, &[&expected, &format!("has {}", found.len())]);
     }
     let whole = PackedMatrix::len(isa, 8, 6).expect("a length");
-    let half = said(PackedMatrix::from_packed_as(isa, Storage::F16, 8, 6, &buffer));
+    let half = said(PackedMatrix::from_packed_as(isa, Dtype::F16, 8, 6, &buffer));
     seen.check(
         "f32 read as f16",
         half,
@@ -50,17 +50,17 @@ fn wrong_operands_of_kernels_are_errors() {
     );
     let mut longer = vec![0.0; floats + 5];
     PackedMatrix::pack(isa, matrix(8, 6), &mut longer).expect("room to pack may be left");
-    let words = ByteMatrix::len(8, 6).expect("a length");
-    let other = said(ByteMatrix::from_quantised(8, 6, &vec![0.0; words + 1]));
+    let words = QuantizedMatrix::len(8, 6).expect("a length");
+    let other = said(QuantizedMatrix::from_quantized(8, 6, &vec![0.0; words + 1]));
     seen.check(
         "too many words",
         other,
         &[&format!("takes {words}"), &format!("has {}", words + 1)],
     );
     let mut longer = vec![0.0; words + 5];
-    ByteMatrix::quantise(isa, matrix(8, 6), &mut longer).expect("room to round may be left");
-    let bytes = Screen::len(8, 6).expect("a length");
-    let other = said(Screen::from_built(8, 6, &vec![0.0; bytes + 1]));
+    QuantizedMatrix::quantize(isa, matrix(8, 6), &mut longer).expect("room to round may be left");
+    let bytes = PruningTable::len(8, 6).expect("a length");
+    let other = said(PruningTable::from_built(8, 6, &vec![0.0; bytes + 1]));
     seen.check(
         "a longer screen",
         other,
@@ -147,10 +147,10 @@ fn wrong_operands_of_kernels_are_errors() {
     seen.check("reading a foreign slot", read(7, 1), &["slot 7"]);
     seen.check("reading past the end", read(0, 9), &["9 positions"]);
     let one = HeadsMut::new(&mut out, [1, 2, 3]).expect("heads");
-    let short = said(attention_step(
+    let short = said(attention_decode(
         heads(1),
         &cache.read(),
-        Ancestry { lens: &[3], slots: &[0, 0], stride: 2 },
+        SlotTable { lens: &[3], slots: &[0, 0], stride: 2 },
         &options,
         one,
         serial,

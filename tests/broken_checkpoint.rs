@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::random_model::Random;
 use crate::tiny_marian::{Folder, MARIAN, file, floats, marian_tensors, open, write};
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::Config;
 
 #[test]
@@ -116,7 +116,7 @@ fn a_file_that_shrinks_after_opening_is_an_error() {
     let checkpoint = folder.open().unwrap();
     let file = fs::OpenOptions::new().write(true).open(folder.0.join("model.safetensors")).unwrap();
     file.set_len(bytes.len() as u64 / 2).unwrap();
-    let error = checkpoint.tensor(Role::Output).unwrap().to_vec().unwrap_err();
+    let error = checkpoint.tensor(TensorId::Output).unwrap().to_vec().unwrap_err();
     assert!(matches!(error, CheckpointError::Unreadable { .. }), "{error}");
 }
 
@@ -365,13 +365,13 @@ fn every_broken_file_has_its_own_error() {
             }
         }
     }
-    crate::refusals::has_enough("files", cases.len());
+    crate::rejections::has_enough("files", cases.len());
 }
 
 /// Opens, and reads whatever could be opened.
 fn exercise(bytes: Vec<u8>) {
     if let Ok(checkpoint) = open(bytes) {
-        for role in Role::all(checkpoint.config()) {
+        for role in TensorId::all(checkpoint.config()) {
             if let Ok(Some(view)) = checkpoint.optional(role) {
                 let _ = view.to_vec();
             }

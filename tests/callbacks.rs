@@ -6,7 +6,7 @@ use rayon::ThreadPool;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::trace::{Probe, View};
-use simdformer::{Limits, Model, Sentence, Session, StepRow, Threads};
+use simdformer::{Limits, Model, Session, SourceId, StepRow, Threads};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -61,14 +61,14 @@ fn decode(
     session.clear();
     let sources = sources();
     let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-    let mut sentences = [Sentence::default(); 4];
+    let mut sentences = [SourceId::default(); 4];
     session.encode(&borrowed, &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
     let mut tokens = vec![vec![1; 4]];
     for step in 0..STEPS {
         let request: Vec<StepRow> =
             rows.iter().zip(&tokens[step]).map(|(&row, &token)| StepRow { row, token }).collect();
-        tokens.push(session.step_best(&request, banned).expect("stepped").to_vec());
+        tokens.push(session.step_argmax(&request, banned).expect("stepped").to_vec());
     }
     tokens
 }
@@ -106,11 +106,11 @@ fn watched(session: &mut Session<'_>, does: &(dyn Fn(usize) + Sync)) -> Vec<u32>
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let sources = sources();
     let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-    let mut sentences = [Sentence::default(); 4];
-    let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
+    let mut sentences = [SourceId::default(); 4];
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
     watched.encode(&borrowed, &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
     let logits = watched.step(&rows.map(|row| StepRow { row, token: 7 })).expect("stepped");
     let logits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     assert!(probe.views > 100, "{} views", probe.views);

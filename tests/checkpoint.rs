@@ -6,15 +6,15 @@ use std::path::Path;
 use crate::random_model::Dims;
 use crate::tiny_marian::{Folder, MARIAN, Tensors, floats, marian_tensors, open, write};
 use simdformer::checkpoint::{
-    Affine, Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, Projection,
-    Role, TensorRef,
+    Attention, Checkpoint, CheckpointError, Dtype, FeedForward, LayerPart, ParamKind, Projection,
+    TensorId, TensorRef,
 };
-use simdformer::config::{Config, Family, Side, Ties};
+use simdformer::config::{Config, Family, Side, TiedWeights};
 
-const QUERY: Role = Role::Layer(
+const QUERY: TensorId = TensorId::Layer(
     Side::Decoder,
     0,
-    LayerPart::Attention(Attention::Cross, Projection::Query, Affine::Weight),
+    LayerPart::Attention(Attention::Cross, Projection::Query, ParamKind::Weight),
 );
 
 #[test]
@@ -22,11 +22,11 @@ fn a_marian_checkpoint_is_read_by_role() {
     let tensors = marian_tensors();
     let checkpoint = open(write(&tensors)).unwrap();
     assert!(checkpoint.config().ties.source_target && checkpoint.config().ties.target_output);
-    assert!(checkpoint.optional(Role::OutputBias).unwrap().is_none());
+    assert!(checkpoint.optional(TensorId::OutputBias).unwrap().is_none());
     assert_eq!(checkpoint.unused(), [] as [&str; 0]);
     // Every tensor but the shared one is found exactly once, and holds the numbers that were written.
     let mut found: Vec<&str> = Vec::new();
-    for role in Role::all(checkpoint.config()).filter(|&role| role != Role::OutputBias) {
+    for role in TensorId::all(checkpoint.config()).filter(|&role| role != TensorId::OutputBias) {
         let view = checkpoint.tensor(role).unwrap();
         assert_eq!(Some(view.shape().to_vec()), role.shape(checkpoint.config()));
         let bytes: Vec<u8> = view.to_vec().unwrap().iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -36,8 +36,8 @@ fn a_marian_checkpoint_is_read_by_role() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), tensors.len());
-    let part = LayerPart::FeedForward(FeedForward::Outer, Affine::Weight);
-    let outer = checkpoint.tensor(Role::Layer(Side::Encoder, 0, part)).unwrap();
+    let part = LayerPart::FeedForward(FeedForward::Outer, ParamKind::Weight);
+    let outer = checkpoint.tensor(TensorId::Layer(Side::Encoder, 0, part)).unwrap();
     assert_eq!(
         (outer.name(), outer.shape(), outer.row_len()),
         ("model.encoder.layers.0.fc2.weight", &[4, 3][..], 3)
@@ -78,7 +78,8 @@ fn halves_are_widened() {
     tensors.insert("model.decoder.layers.0.fc2.bias".into(), ("BF16", vec![4], bf16));
     let checkpoint = open(write(&tensors)).unwrap();
     let bias = |side| {
-        let role = Role::Layer(side, 0, LayerPart::FeedForward(FeedForward::Outer, Affine::Bias));
+        let role =
+            TensorId::Layer(side, 0, LayerPart::FeedForward(FeedForward::Outer, ParamKind::Bias));
         checkpoint.tensor(role).unwrap()
     };
     assert_eq!(
@@ -100,7 +101,7 @@ fn a_long_half_tensor_is_widened_in_every_block() {
     let checkpoint =
         Checkpoint::from_bytes(Config::from_hugging_face(&config).unwrap(), write(&tensors))
             .unwrap();
-    let view = checkpoint.tensor(Role::Output).unwrap();
+    let view = checkpoint.tensor(TensorId::Output).unwrap();
     let whole = view.to_vec().unwrap();
     for (i, &x) in whole.iter().enumerate() {
         let (exponent, digits) = (i32::from(bits(i) >> 10), f32::from(bits(i) & 1023) / 1024.0);
@@ -121,7 +122,7 @@ fn weights_that_are_not_finite_are_refused_when_read() {
         let mut tensors = marian_tensors();
         tensors.get_mut(name).unwrap().2[12..16].copy_from_slice(&value.to_le_bytes());
         let error =
-            open(write(&tensors)).unwrap().tensor(Role::Output).unwrap().to_vec().unwrap_err();
+            open(write(&tensors)).unwrap().tensor(TensorId::Output).unwrap().to_vec().unwrap_err();
         assert!(matches!(error, CheckpointError::NotFinite { index: 3, .. }), "{error}");
         assert!(
             error.to_string().starts_with("model.shared.weight: element 3 must be finite, found "),
@@ -135,7 +136,7 @@ fn weights_that_are_not_finite_are_refused_when_read() {
         bias.2[16..].copy_from_slice(&value.to_le_bytes());
         tensors.insert("final_logits_bias".into(), bias);
         let checkpoint = open(write(&tensors)).unwrap();
-        let view = checkpoint.tensor(Role::OutputBias).unwrap();
+        let view = checkpoint.tensor(TensorId::OutputBias).unwrap();
         assert_eq!((view.shape(), view.to_vec().is_ok()), (&[5][..], good), "{value}");
     }
 }
@@ -150,7 +151,7 @@ fn ties_are_what_the_tensors_show() {
     tensors.insert("lm_head.weight".into(), floats(&[5, 4], 7));
     let checkpoint = open(write(&tensors)).unwrap();
     assert!(checkpoint.config().ties.source_target && !checkpoint.config().ties.target_output);
-    assert_eq!(checkpoint.tensor(Role::Output).unwrap().name(), "lm_head.weight");
+    assert_eq!(checkpoint.tensor(TensorId::Output).unwrap().name(), "lm_head.weight");
     // Nor does a copy need the shared name: one of the others will do.
     let shared = tensors.remove("model.shared.weight").unwrap();
     tensors.remove("lm_head.weight");
@@ -221,7 +222,10 @@ fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
     tensors.insert("lm_head.weight".into(), floats(&[7, 4], 2));
     let checkpoint =
         Checkpoint::from_bytes(Config::from_hugging_face(&two).unwrap(), write(&tensors)).unwrap();
-    assert_eq!(checkpoint.config().ties, Ties { source_target: false, target_output: false });
+    assert_eq!(
+        checkpoint.config().ties,
+        TiedWeights { source_target: false, target_output: false }
+    );
     assert_eq!(checkpoint.unused(), [] as [&str; 0]);
 
     // Tied and under the head's name alone is enough.
@@ -229,7 +233,7 @@ fn a_matrix_that_is_not_tied_is_not_taken_from_another() {
     tensors.remove("model.decoder.embed_tokens.weight");
     let checkpoint =
         Checkpoint::from_bytes(Config::from_hugging_face(&tied).unwrap(), write(&tensors)).unwrap();
-    assert_eq!(checkpoint.tensor(Role::TargetEmbedding).unwrap().name(), "lm_head.weight");
+    assert_eq!(checkpoint.tensor(TensorId::TargetEmbedding).unwrap().name(), "lm_head.weight");
     assert!(checkpoint.config().ties.target_output);
 }
 
@@ -249,7 +253,7 @@ fn ties_of_torch_are_said_in_the_configuration() {
         let checkpoint = Checkpoint::from_tensors(config, &find).map_err(|e| e.to_string())?;
         Ok::<_, String>(checkpoint.config().ties)
     };
-    let ties = |source_target, target_output| Ties { source_target, target_output };
+    let ties = |source_target, target_output| TiedWeights { source_target, target_output };
     let separate = ties(false, false);
     assert_eq!(config.ties, separate);
     assert_eq!(open(separate, &[]), Ok(separate));
@@ -311,7 +315,7 @@ fn families_differ_in_the_parts_around_the_layers() {
         let config = Config::from_hugging_face(&small(model)).unwrap();
         let checkpoint = Checkpoint::from_bytes(config.clone(), write(&tensors)).unwrap();
         assert_eq!(checkpoint.unused(), [] as [&str; 0], "{model}");
-        let used: std::collections::BTreeSet<_> = Role::all(checkpoint.config())
+        let used: std::collections::BTreeSet<_> = TensorId::all(checkpoint.config())
             .filter_map(|role| checkpoint.optional(role).unwrap())
             .map(|view| view.name().to_owned())
             .collect();
@@ -352,9 +356,9 @@ fn goldens_of_other_libraries_open() {
         let bytes = fs::read(folder.join("model.safetensors")).unwrap();
         let oracle = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let mut elements = 0;
-        for role in Role::all(config) {
+        for role in TensorId::all(config) {
             let Some(view) = checkpoint.optional(role).unwrap() else {
-                assert!(role == Role::OutputBias && !bias, "{name}: no {role:?}");
+                assert!(role == TensorId::OutputBias && !bias, "{name}: no {role:?}");
                 continue;
             };
             let tensor = oracle.tensor(view.name()).unwrap();
@@ -362,7 +366,7 @@ fn goldens_of_other_libraries_open() {
                 tensor.data().as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect();
             let found = view.to_vec().unwrap();
             let third = match role {
-                Role::Layer(_, _, LayerPart::Attention(_, projection, _))
+                TensorId::Layer(_, _, LayerPart::Attention(_, projection, _))
                     if found.len() < all.len() =>
                 {
                     projection as usize
@@ -446,11 +450,15 @@ fn shards_are_one_checkpoint() {
 fn asking_for_what_a_model_has_not_is_an_error() {
     let checkpoint = open(write(&marian_tensors())).unwrap();
     for role in [
-        Role::Positions(Side::Encoder),
-        Role::FinalNorm(Side::Decoder, Affine::Bias),
-        Role::EmbeddingNorm(Side::Encoder, Affine::Weight),
-        Role::Layer(Side::Encoder, 1, LayerPart::FeedForwardNorm(Affine::Bias)),
-        Role::Layer(Side::Encoder, 0, LayerPart::AttentionNorm(Attention::Cross, Affine::Bias)),
+        TensorId::Positions(Side::Encoder),
+        TensorId::FinalNorm(Side::Decoder, ParamKind::Bias),
+        TensorId::EmbeddingNorm(Side::Encoder, ParamKind::Weight),
+        TensorId::Layer(Side::Encoder, 1, LayerPart::FeedForwardNorm(ParamKind::Bias)),
+        TensorId::Layer(
+            Side::Encoder,
+            0,
+            LayerPart::AttentionNorm(Attention::Cross, ParamKind::Bias),
+        ),
     ] {
         let error = checkpoint.tensor(role).unwrap_err();
         assert!(matches!(error, CheckpointError::NoSuchRole { .. }), "{error}");
@@ -458,7 +466,7 @@ fn asking_for_what_a_model_has_not_is_an_error() {
     let error = checkpoint.named("model.shared.weigth").unwrap_err().to_string();
     assert_eq!(error, "no tensor model.shared.weigth; the nearest names are model.shared.weight");
     assert!(matches!(
-        checkpoint.tensor(Role::OutputBias),
+        checkpoint.tensor(TensorId::OutputBias),
         Err(CheckpointError::MissingTensor { .. })
     ));
 }

@@ -2,7 +2,7 @@
 
 use simdformer::config::{
     Activation, Config, ConfigError, Dimensions, EarlyStopping, EmbeddingNorm, Family,
-    NormPlacement, Positions, Side, Stack, Ties,
+    NormPlacement, Positions, Side, Stack, TiedWeights,
 };
 
 /// A small valid Marian configuration with `changes` (JSON members) replacing or joining its keys.
@@ -347,7 +347,7 @@ fn the_model_of_the_paper_is_valid_as_it_comes() {
         assert_eq!((config.norm, config.activation), (NormPlacement::Post, Activation::Relu));
         assert_eq!(config.positions, Positions::Interleaved);
         assert_eq!(config.embedding_scale, (d_model as f64).sqrt() as f32);
-        assert_eq!(config.ties, Ties { source_target: true, target_output: true });
+        assert_eq!(config.ties, TiedWeights { source_target: true, target_output: true });
     }
     let odd = Dimensions { d_model: 10, heads: 3, layers: 1, ffn_dim: 4, vocabulary: 5 };
     let error = Config::transformer(odd).validate().unwrap_err();

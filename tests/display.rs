@@ -1,7 +1,7 @@
 //! What a model, a plan and everything else print of themselves: a table that adds up, and never data.
 
 use crate::random_model::{Dims, decoding};
-use simdformer::checkpoint::{Checkpoint, Dtype, Role, TensorRef};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
 use simdformer::config::{Config, Dimensions, Family};
 use simdformer::kernels::Isa;
 use simdformer::search::{Hooks, Search, SearchLimits, words};
@@ -86,7 +86,7 @@ fn debug_prints_no_data() {
     let checkpoint = dims.checkpoint(1);
     let model = Model::load(&checkpoint, Isa::best()).expect("a model");
     short(&checkpoint, "Checkpoint");
-    short(&checkpoint.tensor(Role::Output).expect("there"), "TensorView");
+    short(&checkpoint.tensor(TensorId::Output).expect("there"), "TensorView");
     short(&TensorRef { dtype: Dtype::F32, shape: vec![250], data: &[7; 1000] }, "TensorRef");
     short(&model, "Model");
     let plan = Plan::new(&model, Limits::new(4, 64, 64)).expect("a plan");
@@ -103,9 +103,9 @@ fn debug_prints_no_data() {
         }
     }
     let mut print = Print(&mut seen);
-    let mut watched = session.watch(&mut print, &mut scratch).expect("room");
-    short(&watched, "Watched");
-    watched.memory(&[&[5, 6, 7]]).expect("encoded");
+    let mut watched = session.traced(&mut print, &mut scratch).expect("room");
+    short(&watched, "TracedSession");
+    watched.encoder_output(&[&[5, 6, 7]]).expect("encoded");
     assert!(seen > 10);
     short(&Hooks::default(), "Hooks");
     let options = model.config().search_options();

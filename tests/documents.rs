@@ -22,24 +22,68 @@ fn the_links_of_the_walkthrough_lead_somewhere() {
     }
 }
 
-/// Relative links of every page that a reader may start from.
+/// Every page for readers: those beside a package's manifest, those of `docs`, and the results.
+fn pages() -> Vec<String> {
+    let single = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/README.md"];
+    let mut pages: Vec<String> =
+        single.iter().chain(&["text/README.md", "benches/RESULTS.md"]).map(|&p| p.into()).collect();
+    for folder in ["docs", "benches/results"] {
+        let entries = fs::read_dir(root().join(folder)).expect(folder);
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        pages.extend(names.filter(|name| name.ends_with(".md")).map(|n| format!("{folder}/{n}")));
+    }
+    assert!(pages.len() >= 6 + 9 + 4, "{pages:?}");
+    pages
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut code = false;
+    let mut anchors = Vec::new();
+    for line in text.lines() {
+        code ^= line.trim_start().starts_with("```");
+        if let Some((marks, title)) = line.split_once(' ')
+            && !code
+            && !marks.is_empty()
+            && marks.bytes().all(|mark| mark == b'#')
+        {
+            let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+            let title: String = title.to_lowercase().chars().filter(kept).collect();
+            anchors.push(title.replace(' ', "-"));
+        }
+    }
+    anchors
+}
+
+/// Relative links of every page, to files and to headings.
 #[test]
 fn links_lead_somewhere() {
-    for page in
-        ["README.md", "CHANGELOG.md", "docs/package.md", "docs/walks.md", "kernels/README.md"]
-    {
-        let text = read(&root().join(page));
-        let folder = root().join(page);
+    for page in pages() {
+        let text = read(&root().join(&page));
+        let folder = root().join(&page);
         let folder = folder.parent().expect("a folder");
         let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        for link in links.filter(|link| !link.contains("://") && !link.starts_with('#')) {
-            assert!(folder.join(link).exists(), "{page}: {link}");
+        for link in links.filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            assert!(folder.join(file).exists(), "{page}: {link}");
+            if !anchor.is_empty() {
+                let target = if file.is_empty() { text.clone() } else { read(&folder.join(file)) };
+                assert!(anchors(&target).iter().any(|found| found == anchor), "{page}: {link}");
+            }
         }
     }
     // These are read without the repository around them.
     for page in ["CHANGELOG.md", "docs/package.md", "kernels/README.md"] {
         assert!(!read(&root().join(page)).contains("]("), "{page} links to a file");
     }
+}
+
+/// A page that is read once from top to bottom.
+#[test]
+fn the_readme_is_short() {
+    let lines = read(&root().join("README.md")).lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines");
 }
 
 /// The blocks of Rust of a page, without their fences. What is to be ignored is of another package.
@@ -50,18 +94,26 @@ fn rust(page: &str) -> Vec<String> {
     code.map(str::to_owned).collect()
 }
 
-/// README's programs are those of the two packages' pages, which are compiled with the documentation.
+/// The programs of all pages are those of the two packages' pages, which are compiled with the documentation, and
+/// text/README.md, which its own package compiles.
 #[test]
-fn the_programs_of_the_readme_are_tested() {
+fn the_programs_of_the_pages_are_tested() {
     let tested = [rust("docs/package.md"), rust("kernels/README.md")].concat();
-    let shown = rust("README.md");
-    assert!(shown.len() >= 2, "{} blocks", shown.len());
-    for code in &shown {
-        assert!(tested.contains(code), "only in README.md:\n{code}");
+    assert!(tested.len() >= 4, "{} blocks", tested.len());
+    assert!(!rust("README.md").is_empty(), "no program in README.md");
+    let mut shown = 0;
+    for page in pages().iter().filter(|page| *page != "text/README.md") {
+        for code in rust(page) {
+            assert!(tested.contains(&code), "only in {page}:\n{code}");
+            shown += 1;
+        }
     }
-    for (library, page) in
-        [("src/lib.rs", "../docs/package.md"), ("kernels/src/lib.rs", "../README.md")]
-    {
+    assert!(shown >= tested.len() + 3, "{shown} blocks");
+    for (library, page) in [
+        ("src/lib.rs", "../docs/package.md"),
+        ("kernels/src/lib.rs", "../README.md"),
+        ("text/src/lib.rs", "../README.md"),
+    ] {
         let text = read(&root().join(library));
         assert!(text.contains(&format!("#[doc = include_str!(\"{page}\")]")), "{library}");
     }
@@ -74,11 +126,11 @@ fn the_first_program_of_the_readme_runs() -> Result<(), Box<dyn std::error::Erro
     use simdformer::{Event, Limits, Model, Session, Source};
 
     let model = Model::open("models/fr-en")?;
-    // At most 8 sentences at a time, of at most 64 tokens on either side, one hypothesis each.
+    // At most 8 sentences at a time, each with at most 64 source and 64 target tokens.
     let mut session = Session::new(&model, Limits::new(8, 64, 64))?;
-    println!("{} bytes, and not one more from here on", session.plan().bytes());
+    println!("the session uses {} bytes, allocated once", session.plan().bytes());
 
-    let options = session.search_options(); // what generation_config.json asks for
+    let options = session.search_options(); // from generation_config.json
     let sources = [Source::new(&[6, 11, 0]), Source::new(&[9, 14, 32, 0])];
     session.generate(&sources, &options, &mut Hooks::default(), &mut |event| {
         if let Event::Done(done) = event {

@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    Asked, Counts, DraftContext, Drafter, Event, Forms, Given, Limits, Model, ModelDrafter, NGrams,
-    Plan, Session, SessionError, Source, Stop, WeightForm,
+    DecodeStats, DraftContext, DraftRequest, Drafter, Event, Limits, Model, ModelDrafter, Plan,
+    PromptLookup, ReferenceDrafter, Session, SessionError, Source, Stop, WeightDtype, WeightDtypes,
 };
 
 /// Each source with a drafter's help, and what it came to.
@@ -19,7 +19,7 @@ fn drafted(
     sources: &[Source<'_>],
     options: &SearchOptions,
     drafter: &mut dyn Drafter,
-) -> (Vec<Outcome>, Counts) {
+) -> (Vec<Outcome>, DecodeStats) {
     let mut found = vec![(Vec::new(), Vec::new(), Finish::Stopped); sources.len()];
     let mut on_event = |event: Event<'_>| match event {
         Event::Token { source, token } => {
@@ -40,7 +40,7 @@ fn drafted(
 
 #[test]
 fn every_golden_with_every_drafter() {
-    let (mut sums, mut ends) = ([Counts::default(); 4], 0);
+    let (mut sums, mut ends) = ([DecodeStats::default(); 4], 0);
     for (name, golden) in Golden::all(Isa::best()) {
         let sources = golden.sources();
         let vocabulary = golden.model.config().target_vocab;
@@ -63,10 +63,10 @@ fn every_golden_with_every_drafter() {
                     guess.len()
                 };
                 let drafters: [&mut dyn Drafter; 4] = [
-                    &mut Given(&known),
+                    &mut ReferenceDrafter(&known),
                     &mut any,
-                    &mut NGrams { shortest: 1 },
-                    &mut (Given(&known[..1]), NGrams::default()),
+                    &mut PromptLookup { shortest: 1 },
+                    &mut (ReferenceDrafter(&known[..1]), PromptLookup::default()),
                 ];
                 for (drafter, sum) in drafters.into_iter().zip(&mut sums) {
                     let (found, counts) = drafted(&mut session, &sources, &options, drafter);
@@ -116,10 +116,11 @@ fn a_known_target_takes_few_steps() {
     let sources = [Source::new(&[5, 9, 3, 0])];
     let expected = plain(&mut session, &sources, &options);
     assert_eq!(expected[0].0.len(), 30);
-    let (found, counts) = drafted(&mut session, &sources, &options, &mut Given(&[&expected[0].0]));
+    let (found, counts) =
+        drafted(&mut session, &sources, &options, &mut ReferenceDrafter(&[&expected[0].0]));
     assert_eq!(found, expected);
     // 4 + 1, 8 + 1, then what is left but the last, which is chosen and never fed.
-    let steps = Counts { steps: 3, rows: 3, drafted: 27, accepted: 27, cancelled: 0 };
+    let steps = DecodeStats { steps: 3, rows: 3, drafted: 27, accepted: 27, cancelled: 0 };
     assert_eq!(counts, steps);
     // Useless ones are soon rare.
     let mut useless = |_: &DraftContext<'_>, draft: &mut [u32]| {
@@ -181,7 +182,13 @@ fn rules_with_a_memory_see_what_they_would_see() {
             wrong[5] ^= 1;
             let given: [&[u32]; 2] = [first, &wrong];
             let counts = session
-                .generate_drafted(&sources, &options, &mut hooks, &mut Given(&given), &mut on_event)
+                .generate_drafted(
+                    &sources,
+                    &options,
+                    &mut hooks,
+                    &mut ReferenceDrafter(&given),
+                    &mut on_event,
+                )
                 .expect("generated");
             assert!(counts.accepted > 30 && counts.accepted < counts.drafted, "{counts:?}");
         } else {
@@ -198,7 +205,7 @@ fn rules_with_a_memory_see_what_they_would_see() {
 #[test]
 fn a_model_can_draft() {
     let model = model(Family::Marian);
-    let bytes = Forms::all(WeightForm::Int8);
+    let bytes = WeightDtypes::all(WeightDtype::Int8);
     let checkpoint = Dims::small(Family::Marian).checkpoint(5);
     let copy = Model::load_as(&checkpoint, model.isa(), &bytes, &mut |_| ()).expect("a copy");
     let other = self::model(Family::T5);
@@ -252,10 +259,10 @@ fn a_model_drafts_for_several_as_for_each() {
             let mut drafts = [[u32::MAX; 6]; 5];
             // As many as there is room for are guessed at, and one more that may not be.
             let count = (sentences + 1).min(5);
-            let mut asked: Vec<Asked<'_>> = drafts[..count]
+            let mut asked: Vec<DraftRequest<'_>> = drafts[..count]
                 .iter_mut()
                 .enumerate()
-                .map(|(index, draft)| Asked {
+                .map(|(index, draft)| DraftRequest {
                     context: DraftContext {
                         index,
                         source: &sources[index],
@@ -302,13 +309,13 @@ fn a_model_drafts_for_several_as_for_each() {
 fn a_pair_is_asked_for_several() {
     let targets = [[2, 30, 31, 9, 30], [2, 40, 41, 9, 40], [2, 50, 51, 52, 53]];
     let given: [&[u32]; 3] = [&[], &[40, 41, 9, 40, 7, 8], &[]];
-    let mut pair = (Given(&given), NGrams { shortest: 1 });
+    let mut pair = (ReferenceDrafter(&given), PromptLookup { shortest: 1 });
     let mut drafts = [[0; 3]; 3];
-    let mut asked: Vec<Asked<'_>> = targets
+    let mut asked: Vec<DraftRequest<'_>> = targets
         .iter()
         .zip(&mut drafts)
         .enumerate()
-        .map(|(index, (target, draft))| Asked {
+        .map(|(index, (target, draft))| DraftRequest {
             context: DraftContext { index, target, prompt_len: 1, ..DraftContext::default() },
             draft,
             found: 0,
@@ -404,7 +411,13 @@ fn stops_come_at_the_same_token() {
         };
         let hooks = &mut Hooks::default();
         let counts = session
-            .generate_drafted(&sources, &options, hooks, &mut Given(&known), &mut on_event)
+            .generate_drafted(
+                &sources,
+                &options,
+                hooks,
+                &mut ReferenceDrafter(&known),
+                &mut on_event,
+            )
             .expect("generated");
         assert!(counts.drafted > 0);
         for (source, one) in done.into_iter().enumerate() {
@@ -449,8 +462,13 @@ fn what_a_drafter_says_is_not_trusted() {
     }
     let mut plain = Session::new(&model, Limits::new(1, 9, 40)).expect("a session");
     let hooks = &mut Hooks::default();
-    let refused =
-        plain.generate_drafted(&sources, &options, hooks, &mut NGrams::default(), &mut |_| ());
+    let refused = plain.generate_drafted(
+        &sources,
+        &options,
+        hooks,
+        &mut PromptLookup::default(),
+        &mut |_| (),
+    );
     let (limit, expected_at_most, found) = ("draft_tokens", 0, 1);
     assert_eq!(refused, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
 }
@@ -467,7 +485,7 @@ impl Drafter for Broken {
         self.found
     }
 
-    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
         for asked in asked.iter_mut() {
             asked.draft.fill(9);
             asked.found = self.found;
@@ -476,7 +494,7 @@ impl Drafter for Broken {
             // Another slice, longer or empty.
             0 => asked.iter_mut().for_each(|asked| asked.draft = vec![3; 4096].leak()),
             1 => asked.iter_mut().for_each(|asked| asked.draft = &mut []),
-            // The slice of a neighbour, whose number of tokens may be another.
+            // The slice of a neighbor, whose number of tokens may be another.
             2 => {
                 if let [a, b, ..] = asked {
                     core::mem::swap(&mut a.draft, &mut b.draft);
@@ -635,7 +653,7 @@ fn drive(
             }
         }
         let mut hooks = Hooks::default();
-        if search.wants_best(&hooks) {
+        if search.needs_argmax_only(&hooks) {
             let bans = search.bans();
             let best = (0..).zip(&mut logits).map(|(row, logits)| {
                 let mut best = (UNDECIDED, f32::NEG_INFINITY);
@@ -653,7 +671,7 @@ fn drive(
             let best: Vec<u32> = best.collect();
             assert!(!bans.banned(best.len(), 3), "no such row");
             let mut logits = logits.concat();
-            search.advance_best(&best, &mut logits, &mut hooks, None).expect("advanced");
+            search.advance_argmax(&best, &mut logits, &mut hooks, None).expect("advanced");
         } else {
             let mut logits = logits.concat();
             search.advance(&mut logits, &mut hooks, None).expect("advanced");

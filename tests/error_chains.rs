@@ -3,7 +3,7 @@
 
 use crate::random_model::{Dims, decoding};
 use crate::tiny_marian::Folder;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::{Config, ConfigError, Dimensions, Family};
 use simdformer::kernels::{GemmError, Isa};
 use simdformer::search::SearchError;
@@ -108,7 +108,7 @@ fn errors_of_a_whole_run_read_as_one_sentence() {
         Box::new(Config::from_hugging_face("{").expect_err("half an object")),
     ];
     let checkpoint = dims.checkpoint(1);
-    let none = checkpoint.tensor(Role::Positions(simdformer::config::Side::Encoder));
+    let none = checkpoint.tensor(TensorId::Positions(simdformer::config::Side::Encoder));
     errors.push(Box::new(none.expect_err("a formula")));
     let mut session = Session::new(&model, Limits::new(1, 4, 4)).expect("a session");
     let options = model.config().search_options();
@@ -128,8 +128,8 @@ fn every_complaint_about_a_missing_tensor_is_whole() {
         let checkpoint = dims.checkpoint(1);
         let error = checkpoint.named("nothing like any other").expect_err("no such tensor");
         assert_eq!(error.to_string(), "no tensor nothing like any other");
-        if checkpoint.optional(Role::OutputBias).expect("readable").is_none() {
-            let error = checkpoint.tensor(Role::OutputBias).expect_err("no bias");
+        if checkpoint.optional(TensorId::OutputBias).expect("readable").is_none() {
+            let error = checkpoint.tensor(TensorId::OutputBias).expect_err("no bias");
             assert_eq!(
                 error.to_string(),
                 "no tensor for output.bias: checkpoints of this family have none"

@@ -9,7 +9,9 @@ use simdformer::search::{
     SearchError, SearchOptions, Strategy,
 };
 use simdformer::trace::{Probe, Stage, View};
-use simdformer::{Counts, Event, Limits, Model, Row, Sentence, Session, Source, StepRow, Stop};
+use simdformer::{
+    DecodeStats, Event, HypothesisId, Limits, Model, Session, Source, SourceId, StepRow, Stop,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,7 +60,7 @@ fn run(
     session: &mut Session<'_>,
     options: &SearchOptions,
     answer: &mut dyn FnMut(&Event<'_>) -> ControlFlow<Stop>,
-) -> (Vec<Seen>, Counts) {
+) -> (Vec<Seen>, DecodeStats) {
     let sources = sources();
     let requests: Vec<Source<'_>> = sources.iter().map(|ids| Source::new(ids)).collect();
     let mut seen = vec![Seen::default(); requests.len()];
@@ -86,7 +88,7 @@ fn run(
         })
         .expect("generated");
     // One before each step, and the last before there is nothing to step or all is cancelled.
-    assert_eq!(steps[0], Counts::default());
+    assert_eq!(steps[0], DecodeStats::default());
     assert!(steps.iter().enumerate().all(|(i, counts)| counts.steps == i));
     assert!(steps.len() >= counts.steps);
     assert_eq!(session.free_sentences(), limits().sentences);
@@ -310,7 +312,7 @@ fn a_watched_search_finds_what_it_finds_alone() {
         let (expected, counts) = run(&mut session, &options, &mut |_| ControlFlow::Continue(()));
         let (mut probe, mut scratch) =
             (Logits::default(), vec![0.0; session.plan().trace_floats()]);
-        let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
+        let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
         let mut found = vec![Vec::new(); requests.len()];
         let watched_counts = watched
             .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
@@ -332,10 +334,10 @@ fn a_watched_search_finds_what_it_finds_alone() {
     // And what belongs to a scheduler.
     let mut session = Session::new(&model, limits()).expect("a session");
     let (mut probe, mut scratch) = (Logits::default(), vec![0.0; session.plan().trace_floats()]);
-    let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
-    let mut sentence = [Sentence::default()];
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
+    let mut sentence = [SourceId::default()];
     watched.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
-    let row: Row = watched.start(sentence[0]).expect("a row");
+    let row: HypothesisId = watched.start(sentence[0]).expect("a row");
     watched.prefill(row, &[2, 3], None).expect("prefilled");
     let fork = watched.fork(row).expect("a fork");
     watched.step(&[row, fork].map(|row| StepRow { row, token: 4 })).expect("stepped");

@@ -150,10 +150,10 @@ fn a_call_of_a_session_asks_an_executor_once() {
     let executor = Changing(Pool::new(3), AtomicUsize::new(0));
     let mut session = Session::new(&model, Limits::new(2, 20, 12)).expect("a session");
     let source: &[u32] = &[5, 6, 7, 8, 9, 0];
-    let alone = session.memory(&[source, source]).expect("encoded").to_vec();
+    let alone = session.encoder_output(&[source, source]).expect("encoded").to_vec();
     session.set_threads(Threads::Executor(&executor));
     for calls in 1..=5 {
-        assert!(session.memory(&[source, source]).expect("encoded") == alone);
+        assert!(session.encoder_output(&[source, source]).expect("encoded") == alone);
         assert_eq!(executor.1.load(Ordering::Relaxed), calls);
     }
 }

@@ -10,7 +10,7 @@ use simdformer::kernels::Isa;
 use simdformer::search::{
     BeamOptions, Hooks, LogitsProcessor, SearchOptions, Strategy, Timestamps,
 };
-use simdformer::{Event, Features, Limits, Model, Sentence, Session, SessionError, Source};
+use simdformer::{Event, Features, Limits, Model, Session, SessionError, Source, SourceId};
 use std::path::{Path, PathBuf};
 
 /// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
@@ -150,14 +150,14 @@ impl Sources {
 
     fn memory<'s>(&self, session: &'s mut Session<'_>) -> &'s [f32] {
         let memory = match self {
-            Self::Ids(ids) => session.memory(&borrowed(ids)),
-            Self::Features(_) => session.memory_of_features(&self.features()),
+            Self::Ids(ids) => session.encoder_output(&borrowed(ids)),
+            Self::Features(_) => session.encoder_output_of_features(&self.features()),
         };
         memory.expect("a memory")
     }
 
-    fn encode(&self, session: &mut Session<'_>) -> Vec<Sentence> {
-        let mut sentences = vec![Sentence::default(); self.len()];
+    fn encode(&self, session: &mut Session<'_>) -> Vec<SourceId> {
+        let mut sentences = vec![SourceId::default(); self.len()];
         let encoded = match self {
             Self::Ids(ids) => session.encode(&borrowed(ids), &mut sentences),
             Self::Features(_) => session.encode_features(&self.features(), &mut sentences),
@@ -218,7 +218,7 @@ fn check_encoder(what: &str, model: &Model, expected: &Expected, sources: &Sourc
     for (kind, types) in all {
         let memory = match (kind, sources) {
             ("typed", Sources::Ids(ids)) => {
-                let memory = session.memory_of_types(&borrowed(ids), &borrowed(&types));
+                let memory = session.encoder_output_of_types(&borrowed(ids), &borrowed(&types));
                 memory.expect("a memory")
             }
             _ => sources.memory(&mut session),
@@ -362,14 +362,14 @@ fn refuses_to_decode(what: &str, model: &Model) {
     let source = Source::new(&[3, 4]);
     let refused = Err(SessionError::NoDecoder);
     assert_eq!(session.check(&source, &options), refused, "{what}");
-    assert_eq!(session.encode(&[&[3, 4]], &mut [Sentence::default()]), refused, "{what}");
-    assert_eq!(session.start(Sentence::default()), Err(SessionError::NoDecoder), "{what}");
+    assert_eq!(session.encode(&[&[3, 4]], &mut [SourceId::default()]), refused, "{what}");
+    assert_eq!(session.start(SourceId::default()), Err(SessionError::NoDecoder), "{what}");
     assert_eq!(session.step(&[]).err(), Some(SessionError::NoDecoder), "{what}");
-    assert_eq!(session.step_best(&[], &|_, _| false).err(), Some(SessionError::NoDecoder));
+    assert_eq!(session.step_argmax(&[], &|_, _| false).err(), Some(SessionError::NoDecoder));
     assert_eq!(session.prefill(Default::default(), &[1], None), refused, "{what}");
     let generated = session.generate(&[source], &options, &mut Hooks::default(), &mut |_| ());
     assert_eq!(generated.err(), Some(SessionError::NoDecoder), "{what}");
-    let aligned = session.align(Sentence::default(), &[1], (0, &[0]), &mut [], &mut []);
+    let aligned = session.align(SourceId::default(), &[1], (0, &[0]), &mut [], &mut []);
     assert_eq!(aligned, Err(SessionError::NoDecoder), "{what}");
     let planned = Session::new(model, Limits::new(2, 5, 1)).err();
     let message = planned.map(|error| error.to_string()).unwrap_or_default();
@@ -406,7 +406,7 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
                     // A plan of its own size.
                     let limits = Limits::encoder(1, source.len());
                     let mut session = Session::new(&model, limits).expect("a session");
-                    bits(session.memory_of_types(&[source], &[types]).expect("a memory"))
+                    bits(session.encoder_output_of_types(&[source], &[types]).expect("a memory"))
                 })
                 .collect();
             let mut session = Session::new(&model, limits(&model, &all)).expect("a session");
@@ -416,14 +416,15 @@ fn encoders_give_the_same_bits_alone_and_in_a_batch() {
                 let some: Vec<&[u32]> = order.iter().map(|&i| &sources[i][..]).collect();
                 let kinds: Vec<&[u32]> = order.iter().map(|&i| &types[i][..]).collect();
                 let expected: Vec<u32> = order.iter().flat_map(|&i| alone[i].clone()).collect();
-                let mut found = || bits(session.memory_of_types(&some, &kinds).expect("a memory"));
+                let mut found =
+                    || bits(session.encoder_output_of_types(&some, &kinds).expect("a memory"));
                 assert_eq!(found(), expected, "{name} {isa} {order:?}");
                 #[cfg(feature = "rayon")]
                 {
                     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build();
                     session.set_threads(simdformer::Threads::Rayon);
                     let found = pool.expect("a pool").install(|| {
-                        bits(session.memory_of_types(&some, &kinds).expect("a memory"))
+                        bits(session.encoder_output_of_types(&some, &kinds).expect("a memory"))
                     });
                     session.set_threads(simdformer::Threads::Serial);
                     assert_eq!(found, expected, "{name} {isa} {order:?}, three threads");
@@ -439,7 +440,7 @@ fn wrong_token_types_are_refused() {
     let model = Model::open(folder("bert")).expect("a model");
     let mut session = Session::new(&model, Limits::encoder(2, 5)).expect("a session");
     let mut said = |types: &[&[u32]]| {
-        let result = session.memory_of_types(&[&[3, 4], &[5]], types);
+        let result = session.encoder_output_of_types(&[&[3, 4], &[5]], types);
         result.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(said(&[]), "types for the tokens of all sources, 2, are needed; found 0");
@@ -501,12 +502,12 @@ fn t5_reads_its_scale_its_gate_and_its_start() {
 #[test]
 fn the_embedding_of_a_t5_may_have_any_of_its_names() {
     use simdformer::checkpoint::{Dtype, TensorRef};
-    use simdformer::config::Ties;
+    use simdformer::config::TiedWeights;
     let file = std::fs::read(folder("t5").join("model.safetensors")).expect("weights");
     let tensors = safetensors::SafeTensors::deserialize(&file).expect("a safetensors file");
     let given = Checkpoint::open(folder("t5")).expect("a checkpoint");
     let config = given.config();
-    let both = Ties { source_target: true, target_output: true };
+    let both = TiedWeights { source_target: true, target_output: true };
     assert_eq!(config.ties, both);
     for names in [
         &["shared.weight"][..],
@@ -528,7 +529,7 @@ fn the_embedding_of_a_t5_may_have_any_of_its_names() {
         assert_eq!(checkpoint.config().ties, both, "{names:?}");
     }
     let untied = Checkpoint::open(folder("t5_v1_1")).expect("a checkpoint");
-    assert_eq!(untied.config().ties, Ties { source_target: true, target_output: false });
+    assert_eq!(untied.config().ties, TiedWeights { source_target: true, target_output: false });
 }
 
 /// A named architecture that is not run says why; an unknown one names those that are.

@@ -11,7 +11,7 @@ use simdformer::search::{
 };
 use simdformer::trace::{Probe, Stage, View};
 use simdformer::{
-    Event, Features, Limits, Model, Plan, Sentence, Session, SessionError, Source, SourceError,
+    Event, Features, Limits, Model, Plan, Session, SessionError, Source, SourceError, SourceId,
     StepRow,
 };
 
@@ -113,8 +113,8 @@ fn convolutions_are_their_definition() {
             let mut session = Session::new(&model, limits).expect("a session");
             let mut scratch = vec![0.0; session.plan().trace_floats()];
             let mut look = Look(Stage::Input, Vec::new());
-            let mut watched = session.watch(&mut look, &mut scratch).expect("room");
-            watched.memory_of_features(&[Features::new(&values, BINS)]).expect("a memory");
+            let mut watched = session.traced(&mut look, &mut scratch).expect("room");
+            watched.encoder_output_of_features(&[Features::new(&values, BINS)]).expect("a memory");
             assert_eq!(look.1.len(), expected.len(), "{isa}, {frames} frames");
             for (at, (found, expected)) in look.1.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*found) - expected).abs();
@@ -174,7 +174,8 @@ fn features_give_the_same_bits_alone_and_in_a_batch() {
             .map(|i| {
                 let limits = with(1, sources[i].positions());
                 let mut session = Session::new(&model, limits).expect("a session");
-                let memory = bits(session.memory_of_features(&sources[i..=i]).expect("a memory"));
+                let memory =
+                    bits(session.encoder_output_of_features(&sources[i..=i]).expect("a memory"));
                 (memory, searches.map(|options| generate(&mut session, &[request(i)], options)))
             })
             .collect();
@@ -184,7 +185,7 @@ fn features_give_the_same_bits_alone_and_in_a_batch() {
             let expected: Vec<u32> = order[..4].iter().flat_map(|&i| alone[i].0.clone()).collect();
             let requests = order.map(request);
             let mut check = |session: &mut Session<'_>, how: &str| {
-                let memory = bits(session.memory_of_features(&some).expect("a memory"));
+                let memory = bits(session.encoder_output_of_features(&some).expect("a memory"));
                 assert!(memory == expected, "{isa} {order:?}, {how}");
                 for (which, options) in searches.into_iter().enumerate() {
                     let found = generate(session, &requests, options);
@@ -211,7 +212,7 @@ fn features_give_the_same_bits_alone_and_in_a_batch() {
 fn prefilled_and_stepped(model: &Model, sources: &[Features<'_>]) {
     let mut session =
         Session::new(model, Limits { beams: 2, ..Limits::new(2, 280, 12) }).expect("a session");
-    let mut sentences = [Sentence::default(); 2];
+    let mut sentences = [SourceId::default(); 2];
     session.encode_features(&sources[2..4], &mut sentences).expect("encoded");
     for sentence in sentences {
         let tokens = [2, 9, 61, 40, 77, 5];
@@ -233,7 +234,7 @@ fn a_language_is_the_best_of_those_named() {
     let model = Model::load(&dims(40).checkpoint(8), Isa::best()).expect("a model");
     let mut session = Session::new(&model, Limits::new(1, 40, 5)).expect("a session");
     let values = random_frames(&mut Random(1), 33);
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode_features(&[Features::new(&values, BINS)], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let logits = session.step(&[StepRow { row, token: 2 }]).expect("stepped").to_vec();
@@ -300,9 +301,9 @@ fn features_that_do_not_fit_are_refused() {
         let good = Features::new(&values[..70], BINS);
         let expected = format!("source 1: {message}");
         let said = |error: Option<SessionError>| error.map(|error| error.to_string());
-        let memory = session.memory_of_features(&[good, features]).err();
+        let memory = session.encoder_output_of_features(&[good, features]).err();
         assert_eq!(said(memory), Some(expected.clone()));
-        let mut sentences = [Sentence::default(); 2];
+        let mut sentences = [SourceId::default(); 2];
         let encoded = session.encode_features(&[good, features], &mut sentences).err();
         assert_eq!(said(encoded), Some(expected.clone()));
         let sources = [good, features].map(Source::of_features);
@@ -340,13 +341,14 @@ fn ids_and_features_are_not_mistaken_for_each_other() {
     assert_eq!(refused(&reads, &features), Some(SourceError::ExpectedTokens));
     assert_eq!((refused(&hears, &features), refused(&reads, &ids)), (None, None));
     let mut session = Session::new(&hears, Limits::new(1, 8, 8)).expect("a session");
-    let error = session.memory(&[&[3, 4]]).expect_err("ids").to_string();
+    let error = session.encoder_output(&[&[3, 4]]).expect_err("ids").to_string();
     let said = "source 0: the encoder reads features, frames of 7 numbers; found token ids";
     assert_eq!(error, said);
-    let error = session.memory_of_types(&[&[3]], &[&[0]]).expect_err("ids").to_string();
+    let error = session.encoder_output_of_types(&[&[3]], &[&[0]]).expect_err("ids").to_string();
     assert!(error.contains("reads features"), "{error}");
     let mut session = Session::new(&reads, Limits::new(1, 8, 8)).expect("a session");
-    let error = session.memory_of_features(&[Features::new(&values, BINS)]).expect_err("features");
+    let error =
+        session.encoder_output_of_features(&[Features::new(&values, BINS)]).expect_err("features");
     assert_eq!(error.to_string(), "source 0: the encoder reads token ids; found features");
 }
 

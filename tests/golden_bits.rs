@@ -10,17 +10,15 @@ use crate::random_model::{Dims, Random};
 use rayon::prelude::*;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Family;
-use simdformer::heads::Classifier;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SampleOptions, SearchOptions, Strategy};
-use simdformer::{
-    CacheStorage, Event, Features, Limits, Model, Sentence, Session, Source, StepRow,
-};
+use simdformer::task_heads::Classifier;
+use simdformer::{CacheDtype, Event, Features, Limits, Model, Session, Source, SourceId, StepRow};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-const F32: CacheStorage = CacheStorage::F32;
-const F16: CacheStorage = CacheStorage::F16;
+const F32: CacheDtype = CacheDtype::F32;
+const F16: CacheDtype = CacheDtype::F16;
 
 /// Set to anything, it has the numbers written instead of compared with those of other machines.
 const WRITE: &str = "SIMDFORMER_WRITE_BITS";
@@ -82,10 +80,10 @@ fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifi
         Sources::Ids(ids) if types > 0 => {
             let of_types: Vec<Vec<u32>> =
                 ids.iter().map(|ids| ids.iter().map(|id| id % types as u32).collect()).collect();
-            session.memory_of_types(&borrowed(ids), &borrowed(&of_types))
+            session.encoder_output_of_types(&borrowed(ids), &borrowed(&of_types))
         }
-        Sources::Ids(ids) => session.memory(&borrowed(ids)),
-        Sources::Features(..) => session.memory_of_features(&sources.features()),
+        Sources::Ids(ids) => session.encoder_output(&borrowed(ids)),
+        Sources::Features(..) => session.encoder_output_of_features(&sources.features()),
     };
     let mut memory = memory.expect("a memory");
     assert!(memory.iter().all(|x| x.is_finite()));
@@ -103,7 +101,7 @@ fn encoders(session: &mut Session<'_>, sources: &Sources, head: Option<&Classifi
 /// Logits of some tokens of every sentence, stepped side by side and filled in at once.
 fn logits(session: &mut Session<'_>, sources: &Sources, digest: &mut Digest) {
     let (count, vocabulary) = (sources.positions().len(), session.model().config().target_vocab);
-    let mut sentences = vec![Sentence::default(); count];
+    let mut sentences = vec![SourceId::default(); count];
     let encoded = match sources {
         Sources::Ids(ids) => session.encode(&borrowed(ids), &mut sentences),
         Sources::Features(..) => session.encode_features(&sources.features(), &mut sentences),
@@ -156,7 +154,7 @@ fn search(
 }
 
 /// Everything that comes out of a model whose keys and values are kept as `cache`.
-fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: CacheStorage) -> u64 {
+fn digest(model: &Model, lengths: &[usize], head: Option<&Classifier>, cache: CacheDtype) -> u64 {
     let sources = Sources::new(model, lengths);
     let positions = sources.positions();
     let longest = positions.iter().copied().max().expect("a source");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Features, Limits, Model, Sentence, Session, Source};
+use simdformer::{Features, Limits, Model, Session, Source, SourceId};
 
 /// Of the loss, which is about 4: of the order of what PyTorch's own float32 is off.
 const TOLERANCE: f64 = 5e-6;
@@ -104,7 +104,7 @@ fn loss(logits: &[f32], target: u32, smoothing: f64) -> f64 {
 /// The loss of our own logits with each of the two smoothings.
 fn losses(model: &Model, batch: &[(Read, Vec<u32>)], fed: &[Vec<u32>]) -> [f64; 2] {
     let mut session = Session::new(model, Limits::new(batch.len(), 21, 21)).expect("a session");
-    let mut sentences = vec![Sentence::default(); batch.len()];
+    let mut sentences = vec![SourceId::default(); batch.len()];
     for ((read, _), sentence) in batch.iter().zip(&mut sentences) {
         let (source, slot) = (read.source(), core::slice::from_mut(sentence));
         match source.features {

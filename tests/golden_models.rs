@@ -6,7 +6,7 @@
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
-use simdformer::{Event, Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Session, Source, SourceId};
 use std::path::Path;
 
 /// Largest difference allowed, as a share of the largest magnitude of the expected tensor.
@@ -70,7 +70,7 @@ fn check(folder: &str) {
         let limits = Limits { beams: 1, ..Limits::new(count, longest, 64) };
         let mut session = Session::new(&model, limits).expect("a session");
 
-        let memory = session.memory(&borrowed).expect("a memory");
+        let memory = session.encoder_output(&borrowed).expect("a memory");
         let mut start = 0;
         for (i, source) in sources.iter().enumerate() {
             let end = start + source.len() * d;
@@ -79,7 +79,7 @@ fn check(folder: &str) {
             start = end;
         }
 
-        let mut sentences = vec![Sentence::default(); count];
+        let mut sentences = vec![SourceId::default(); count];
         session.encode(&borrowed, &mut sentences).expect("encoded");
         for (i, &sentence) in sentences.iter().enumerate() {
             let row = session.start(sentence).expect("a row");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::Hooks;
-use simdformer::{Event, Limits, Model, Sentence, Session, Source};
+use simdformer::{Event, Limits, Model, Session, Source, SourceId};
 use std::path::Path;
 
 /// Largest difference of a tensor allowed, as a share of its largest magnitude.
@@ -19,7 +19,7 @@ const SCORE_TOLERANCE: f64 = 1e-4;
 /// about this score.
 const NOT_A_HYPOTHESIS: f64 = -1e8;
 
-type Answer = Vec<(Vec<u32>, f32)>;
+type IntoControlFlow = Vec<(Vec<u32>, f32)>;
 
 fn check_teacher_forced(session: &mut Session<'_>, sources: &[&[u32]], folder: &Path) {
     let isa = session.model().isa();
@@ -35,10 +35,10 @@ fn check_teacher_forced(session: &mut Session<'_>, sources: &[&[u32]], folder: &
     };
     for (i, source) in sources.iter().enumerate() {
         assert_eq!(*source, ids(&format!("input_ids.{i}")));
-        let memory = session.memory(&[source]).expect("a memory");
+        let memory = session.encoder_output(&[source]).expect("a memory");
         assert_close(&format!("{isa} encoder.{i}"), memory, &floats(&format!("encoder.{i}")));
     }
-    let mut sentences = vec![Sentence::default(); sources.len()];
+    let mut sentences = vec![SourceId::default(); sources.len()];
     session.encode(sources, &mut sentences).expect("encoded");
     for (i, &sentence) in sentences.iter().enumerate() {
         let row = session.start(sentence).expect("a row");
@@ -84,7 +84,7 @@ fn check_case(session: &mut Session<'_>, sources: &[&[u32]], case: &Value) -> us
         .zip(sources)
         .map(|(stream, tokens)| Source { stream, ..Source::new(tokens) })
         .collect();
-    let mut answers: Vec<Answer> = vec![Answer::new(); sources.len()];
+    let mut answers: Vec<IntoControlFlow> = vec![IntoControlFlow::new(); sources.len()];
     let isa = session.model().isa();
     session
         .generate(&requests, &options, &mut Hooks::default(), &mut |event| {

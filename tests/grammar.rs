@@ -6,7 +6,7 @@ mod example;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use example::{Pair, bare, corpus, fixed, pairs, sentence, vocabulary};
+use example::{Example, bare, corpus, fixed, pairs, sentence, vocabulary};
 
 /// Of the golden.
 const SEED: u64 = 2017;
@@ -16,11 +16,11 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn held_out() -> Vec<Pair> {
+fn held_out() -> Vec<Example> {
     let pair = |line: &str| {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| value[key].as_str().unwrap().to_string();
-        Pair { source: text("source"), target: text("target") }
+        Example { source: text("source"), target: text("target") }
     };
     read("models/fr-en/held_out.jsonl").lines().map(pair).collect()
 }
@@ -63,7 +63,7 @@ fn a_corpus_holds_nothing_that_is_held_out() {
         bare => bare.to_string(),
     }));
     let corpus = corpus(3000, 5, 200, held.iter().map(String::as_str));
-    let keys = |pairs: &[Pair]| -> HashSet<String> {
+    let keys = |pairs: &[Example]| -> HashSet<String> {
         pairs.iter().map(|pair| bare(&pair.source).to_string()).collect()
     };
     let (training, development) = (keys(&corpus.training), keys(&corpus.development));

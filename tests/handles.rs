@@ -3,7 +3,7 @@
 use crate::random_model::Dims;
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, Plan, Row, Sentence, Session, SessionError, StepRow};
+use simdformer::{HypothesisId, Limits, Model, Plan, Session, SessionError, SourceId, StepRow};
 
 fn model() -> Model {
     Model::load(&Dims::small(Family::Marian).checkpoint(5), Isa::best()).expect("a model")
@@ -13,18 +13,18 @@ fn limits() -> Limits {
     Limits { beams: 2, ..Limits::new(2, 6, 6) }
 }
 
-fn begin(session: &mut Session<'_>) -> (Sentence, Row) {
-    let mut sentence = [Sentence::default()];
+fn begin(session: &mut Session<'_>) -> (SourceId, HypothesisId) {
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 6, 0]], &mut sentence).expect("encoded");
     (sentence[0], session.start(sentence[0]).expect("a row"))
 }
 
 /// `session` knows neither of them, whatever it is asked.
-fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: Sentence, row: Row) {
+fn assert_unknown(what: &str, session: &mut Session<'_>, sentence: SourceId, row: HypothesisId) {
     let no_row = Some(SessionError::UnknownRow { found: row.slot() });
     let step = [StepRow { row, token: 1 }];
     assert_eq!(session.step(&step).err(), no_row, "{what}");
-    assert_eq!(session.step_best(&step, &|_, _| false).err(), no_row, "{what}");
+    assert_eq!(session.step_argmax(&step, &|_, _| false).err(), no_row, "{what}");
     assert_eq!(session.prefill(row, &[1], None).err(), no_row, "{what}");
     assert_eq!(session.fork(row).err(), no_row, "{what}");
     assert_eq!(session.row_len(row).err(), no_row, "{what}");

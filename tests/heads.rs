@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use simdformer::checkpoint::Checkpoint;
-use simdformer::heads::{Classifier, HeadError, Pooling, SentenceHead};
+use simdformer::task_heads::{Classifier, HeadError, Pooling, SentenceHead};
 use simdformer::{Limits, Model, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ fn classifiers_score_as_transformers_has_it() {
         for i in 0.. {
             let Some(source) = ids(format!("input_ids.{i}")) else { break };
             let types = ids(format!("token_type_ids.{i}")).unwrap_or(vec![0; source.len()]);
-            let hidden = session.memory_of_types(&[&source], &[&types]).expect("hidden states");
+            let hidden =
+                session.encoder_output_of_types(&[&source], &[&types]).expect("hidden states");
             let found = head.scores(hidden).expect("scores");
             let expected = words(format!("scores.{i}")).expect("expected scores");
             assert_eq!((found.len(), head.labels()), (expected.len(), expected.len()), "{name}");
@@ -159,9 +160,9 @@ fn every_pooling_is_read_in_both_spellings() {
     assert!(head.assumed() && head.pooling() == [Pooling::Mean] && !head.normalizes());
 }
 
-/// Linear maps and a normalisation after the pooling, in the order of the file.
+/// Linear maps and a normalization after the pooling, in the order of the file.
 #[test]
-fn maps_and_normalisation_follow() {
+fn maps_and_normalization_follow() {
     let modules = r#"[
         {"path": "", "type": "sentence_transformers.models.Transformer"},
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -200,7 +201,7 @@ fn maps_and_normalisation_follow() {
         .collect();
     let length = y.iter().map(|y| y * y).sum::<f64>().sqrt();
     let y: Vec<f64> = y.iter().map(|y| y / length).collect();
-    close(&vector(&folder), &y, "dense and normalised");
+    close(&vector(&folder), &y, "dense and normalized");
     assert!(SentenceHead::open(&folder, WIDTH).expect("a head").normalizes());
     // A map that reads two numbers of three.
     write(2);

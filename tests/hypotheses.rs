@@ -1,7 +1,7 @@
 //! A plan holds the hypotheses that it says, in every order of start, fork, release, step and prefill,
 //! and each sees its own past and nothing else.
 //!
-//! The bookkeeping alone goes through more than a million operations in `src/session/pasts.rs`; here it is a
+//! The bookkeeping alone goes through more than a million operations in `src/session/kv_slots.rs`; here it is a
 //! whole session, and what it computes is compared bit by bit with the same tokens fed one by one to a
 //! session that has nothing else to do.
 
@@ -9,7 +9,7 @@ use crate::random_model::{Dims, Random};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::trace::{Probe, Stage, View};
-use simdformer::{Limits, Model, Row, Sentence, Session, SessionError, StepRow};
+use simdformer::{HypothesisId, Limits, Model, Session, SessionError, SourceId, StepRow};
 use std::collections::HashMap;
 
 const VOCABULARY: usize = 7;
@@ -40,7 +40,7 @@ impl Alone<'_> {
         let session = &mut self.session;
         self.known.entry((source, tokens.to_vec())).or_insert_with(|| {
             session.clear();
-            let mut sentence = [Sentence::default()];
+            let mut sentence = [SourceId::default()];
             session.encode(&[SOURCES[source]], &mut sentence).expect("encoded");
             let row = session.start(sentence[0]).expect("a row");
             let mut bits = Vec::new();
@@ -55,9 +55,9 @@ impl Alone<'_> {
 
 /// The hypotheses of one sentence and what they have been fed.
 struct Tenant {
-    sentence: Sentence,
+    sentence: SourceId,
     source: usize,
-    rows: Vec<(Row, Vec<u32>)>,
+    rows: Vec<(HypothesisId, Vec<u32>)>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ fn run(beams: usize, operations: usize) -> Done {
     let alone = Session::new(&model, Limits::new(1, 5, TARGET)).expect("a session");
     let mut alone = Alone { session: alone, known: HashMap::new() };
     let mut random = Random(beams as u64);
-    let mut sentences = [Sentence::default(); 2];
+    let mut sentences = [SourceId::default(); 2];
     session.encode(&SOURCES, &mut sentences).expect("encoded");
     let tenant = |source: usize| Tenant { sentence: sentences[source], source, rows: Vec::new() };
     let mut tenants = [tenant(0), tenant(1)];
@@ -184,7 +184,7 @@ fn what_was_released_pins_nothing() {
     let model = model();
     let mut session =
         Session::new(&model, Limits { beams: 2, ..Limits::new(1, 5, TARGET) }).expect("a session");
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&SOURCES[..1], &mut sentence).expect("encoded");
     let parent = session.start(sentence[0]).expect("a row");
     session.step(&[StepRow { row: parent, token: 3 }]).expect("stepped");
@@ -224,9 +224,9 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
         // Passes of 24 tokens: a prefill takes several.
         let limits = Limits { beams: 4, batch_tokens: 24, ..Limits::new(2, 12, LONG) };
         let mut session = Session::new(&model, limits).expect("a session");
-        let mut sentences = [Sentence::default(); 2];
+        let mut sentences = [SourceId::default(); 2];
         session.encode(&[&[1, 2], &source], &mut sentences).expect("encoded");
-        let mut rows: Vec<(Row, Vec<u32>)> = Vec::new();
+        let mut rows: Vec<(HypothesisId, Vec<u32>)> = Vec::new();
         let mut last: Vec<Vec<u32>> = Vec::new();
         let first = session.start(sentences[1]).expect("a row");
         let common = random.ids(235, vocabulary);
@@ -250,7 +250,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
                 } else {
                     let mut keys = Keys { row: row.slot(), seen: 0, longest: 0 };
                     let mut scratch = vec![0.0; session.plan().trace_floats()];
-                    let mut watched = session.watch(&mut keys, &mut scratch).expect("room");
+                    let mut watched = session.traced(&mut keys, &mut scratch).expect("room");
                     watched.prefill(*row, &more, Some(&mut each)).expect("prefilled");
                     assert!(keys.seen > 0 && keys.longest == before + more.len(), "{keys:?}");
                 }
@@ -268,7 +268,7 @@ fn a_prefill_after_forks_has_the_bits_of_steps() {
         for ((_, tokens), found) in rows.iter().zip(&last) {
             assert!(tokens.len() > 256, "{} tokens", tokens.len());
             alone.clear();
-            let mut sentence = [Sentence::default()];
+            let mut sentence = [SourceId::default()];
             alone.encode(&[&source], &mut sentence).expect("encoded");
             let row = alone.start(sentence[0]).expect("a row");
             let mut expected = Vec::new();

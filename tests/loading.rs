@@ -3,10 +3,10 @@
 use crate::random_model::{Dims, families};
 use crate::tiny_marian::{Folder, MARIAN, floats, marian_tensors, open, write};
 use core::ops::ControlFlow;
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::Family;
 use simdformer::kernels::Isa;
-use simdformer::{Form, Model, ModelError};
+use simdformer::{Model, ModelError, StorageKind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ fn kept(what: &str, checkpoint: &Checkpoint<'_>) {
         assert_eq!(needed.model_bytes, parts, "{what} {isa}");
         // The largest matrix that goes through a buffer, 64 rows of it at a time; of a convolution one more, in which the
         // numbers of a row are put in order.
-        let staged = model.parameters().filter(|p| p.form() == Form::Panels).map(|p| {
+        let staged = model.parameters().filter(|p| p.form() == StorageKind::Panels).map(|p| {
             let (rows, row) = p.shape().split_first().expect("a matrix");
             let more = row.len() - 1;
             (rows.min(&64) + more) * row.iter().product::<usize>() * 4
@@ -87,7 +87,7 @@ fn parameters_are_the_numbers_that_were_trained() {
         let needed = Model::requirements(&checkpoint, Isa::SCALAR).expect("requirements");
         let sizes = dims.tensors().into_iter().map(|(_, shape)| shape.iter().product::<usize>());
         // A bias of the logits that is not in the file is there, as zeros.
-        let bias = match checkpoint.optional(Role::OutputBias) {
+        let bias = match checkpoint.optional(TensorId::OutputBias) {
             Ok(None) => checkpoint.config().target_vocab,
             _ => 0,
         };
@@ -130,7 +130,7 @@ fn progress_grows_and_ends_at_the_whole() {
             assert!(steps.iter().all(|&(_, each)| each == total), "{family:?}");
             assert_eq!(steps.last(), Some(&(total, total)), "{family:?}");
             // Every tensor that is stored, and no other; the table in pieces.
-            let forms = [Form::Rows, Form::Panels];
+            let forms = [StorageKind::Rows, StorageKind::Panels];
             let stored = model.parameters().filter(|p| forms.contains(&p.form()));
             let stored: Vec<_> =
                 stored.filter_map(|p| checkpoint.optional(p.role()).expect("a role")).collect();
@@ -157,7 +157,7 @@ fn a_large_table_is_read_in_pieces() {
     let dims = Dims { vocabulary: 30_011, ..Dims::small(Family::Marian) };
     let checkpoint = dims.checkpoint(3);
     let mut pieces = 0;
-    let name = checkpoint.tensor(Role::SourceEmbedding).expect("a table").name().to_owned();
+    let name = checkpoint.tensor(TensorId::SourceEmbedding).expect("a table").name().to_owned();
     let mut first = true;
     let model = Model::load_with(&checkpoint, Isa::SCALAR, &mut |loading| {
         first &= loading.tensor == name;
@@ -174,7 +174,7 @@ fn a_large_table_is_read_in_pieces() {
     let logits = |model: &Model| {
         let limits = simdformer::Limits::new(1, 4, 4);
         let mut session = simdformer::Session::new(model, limits).expect("a session");
-        let memory = session.memory(&[&[30_010, 7, 24_967, 24_966]]).expect("a memory");
+        let memory = session.encoder_output(&[&[30_010, 7, 24_967, 24_966]]).expect("a memory");
         memory.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
     };
     assert_eq!(logits(&model.expect("a model")), logits(&written.expect("a model")));
@@ -318,13 +318,13 @@ fn results(model: &Model) -> Vec<u32> {
     };
     let mut session = simdformer::Session::new(model, limits).expect("a session");
     let memory = match config.stem {
-        Some(_) => session.memory_of_features(&features),
-        None => session.memory(&[&a, &b]),
+        Some(_) => session.encoder_output_of_features(&features),
+        None => session.encoder_output(&[&a, &b]),
     };
     let memory = memory.expect("a memory");
     let mut bits: Vec<u32> = memory.iter().map(|x| x.to_bits()).collect();
     if decodes {
-        let mut sentences = [simdformer::Sentence::default(); 2];
+        let mut sentences = [simdformer::SourceId::default(); 2];
         let encoded = match config.stem {
             Some(_) => session.encode_features(&features, &mut sentences),
             None => session.encode(&[&a, &b], &mut sentences),

@@ -10,9 +10,9 @@ use std::sync::Mutex;
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-struct Keep;
+struct SavedActivations;
 
-impl Log for Keep {
+impl Log for SavedActivations {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -38,7 +38,7 @@ fn config() -> Config {
 fn the_line_says_which_set_and_why() {
     const CHILD: &str = "SIMDFORMER_TEST_EXPECTED";
     if let Ok(expected) = std::env::var(CHILD) {
-        log::set_logger(&Keep).expect("the first logger");
+        log::set_logger(&SavedActivations).expect("the first logger");
         log::set_max_level(LevelFilter::Trace);
         let model = Model::from_fn(config(), |_, _, _| Ok(())).expect("a model");
         let lines = said();
@@ -48,8 +48,8 @@ fn the_line_says_which_set_and_why() {
         );
         let info: Vec<&String> = lines.iter().filter(|line| line.starts_with("INFO")).collect();
         assert!(info.len() == 1 && info[0].starts_with(&start), "{lines:?}, not {start}");
-        let warned = lines.iter().any(|line| line.contains("without optimisation"));
-        assert_eq!(warned, simdformer::kernels::OPTIMISED == Some(false), "{lines:?}");
+        let warned = lines.iter().any(|line| line.contains("without optimization"));
+        assert_eq!(warned, simdformer::kernels::OPTIMIZED == Some(false), "{lines:?}");
         // Nothing else is ever said.
         assert_eq!(lines.len(), 1 + usize::from(warned), "{lines:?}");
         println!("{model}");

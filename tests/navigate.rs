@@ -50,12 +50,12 @@ fn prints_the_same_text_twice_in_the_recorded_structure() {
 #[test]
 fn styles_say_the_same() {
     let plain = navigate(&[], Style::Plain, "").expect("a walkthrough");
-    let mut colour = navigate(&[], Style::Colour, "").expect("a walkthrough");
-    assert!(colour.contains("\x1b["));
+    let mut color = navigate(&[], Style::Colour, "").expect("a walkthrough");
+    assert!(color.contains("\x1b["));
     for code in ["\x1b[1;36m", "\x1b[2m", "\x1b[33m", "\x1b[0m"] {
-        colour = colour.replace(code, "");
+        color = color.replace(code, "");
     }
-    assert_eq!(colour, plain);
+    assert_eq!(color, plain);
     let file = std::env::temp_dir().join(format!("navigate-{}.md", std::process::id()));
     let path = file.to_str().expect("a path");
     assert_eq!(navigate(&["--markdown", path], Style::Plain, "").as_deref(), Ok(""));
@@ -278,8 +278,8 @@ mod training {
         use simdformer::checkpoint::Checkpoint;
         use simdformer::kernels::Isa;
         use simdformer::train::{
-            BatchSize, Batching, Corpus, Event, Initial, Layout, Reading, Run, RunOptions,
-            Schedule, TrainLimits, Trainer,
+            BatchSize, Batching, Corpus, Initial, Layout, Reading, RunOptions, Schedule,
+            TrainEvent, TrainLimits, Trainer, TrainingRun,
         };
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/walkthrough");
         let layout = Layout::of_config(&folder).expect("a configuration");
@@ -298,8 +298,8 @@ mod training {
                 ..RunOptions::default()
             };
             options.step.smoothing.epsilon = 0.1;
-            let mut run = Run::new(trainer, &corpus, options).expect("a run");
-            while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
+            let mut run = TrainingRun::new(trainer, &corpus, options).expect("a run");
+            while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
             let kept = Checkpoint::open(&folder).expect("a checkpoint");
             for (role, _, found) in run.trainer().parameters() {
                 // A bias of logits that the file has not is none.

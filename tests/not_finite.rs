@@ -5,14 +5,15 @@ use crate::naive::Rules;
 use crate::naive_options::{PLAIN, beam, options, toy};
 use crate::random_model::{Dims, Random};
 use crate::scoped::Scoped;
-use crate::search_promises::all_strategies;
+use crate::search_guarantees::all_strategies;
 use crate::toy::{Outcome, Toy, run, run_on};
-use simdformer::checkpoint::Role;
+use simdformer::checkpoint::TensorId;
 use simdformer::config::Family;
 use simdformer::kernels::{Isa, Parallelism};
 use simdformer::search::*;
 use simdformer::{
-    Drafter, Event, Forms, Given, Limits, Model, NGrams, Session, Source, WeightForm,
+    Drafter, Event, Limits, Model, PromptLookup, ReferenceDrafter, Session, Source, WeightDtype,
+    WeightDtypes,
 };
 
 /// Bits, so that NaN equals itself.
@@ -67,13 +68,13 @@ fn only_the_poisoned_sentence_ends() {
 
 /// A model whose weights are finite. The row `poison` of an embedding is so large that what is computed
 /// from it is not.
-fn model(forms: &Forms, poison: Option<(Role, usize)>) -> Model {
+fn model(forms: &WeightDtypes, poison: Option<(TensorId, usize)>) -> Model {
     let dims = Dims { vocabulary: 400, ..Dims::small(Family::NnTransformer) };
     let mut random = Random(11);
     let filled = Model::from_fn_as(Isa::best(), dims.config(), forms, |role, shape, out| {
         let norm = role.to_string().ends_with("norm.weight");
         let inputs = shape[1..].iter().product::<usize>() as f32;
-        let embeds = [Role::SourceEmbedding, Role::TargetEmbedding].contains(&role);
+        let embeds = [TensorId::SourceEmbedding, TensorId::TargetEmbedding].contains(&role);
         for x in out.iter_mut() {
             *x = match shape {
                 [_] if norm => 1.0,
@@ -135,9 +136,9 @@ fn a_source_whose_numbers_overflow_ends_alone() {
         sample: Some(drawn.clone()),
         ..BeamOptions::default()
     });
-    for form in [WeightForm::F32, WeightForm::Int8] {
-        let forms = Forms::all(form);
-        let poisoned = model(&forms, Some((Role::SourceEmbedding, POISON)));
+    for form in [WeightDtype::F32, WeightDtype::Int8] {
+        let forms = WeightDtypes::all(form);
+        let poisoned = model(&forms, Some((TensorId::SourceEmbedding, POISON)));
         let limits = Limits { beams: 2, draft_tokens: 8, ..Limits::new(3, 8, 12) };
         let mut session = Session::new(&poisoned, limits).expect("a session");
         for (strategy, scores) in [
@@ -157,9 +158,9 @@ fn a_source_whose_numbers_overflow_ends_alone() {
             let expected = generate(&mut session, &clean_sources, &options, None);
             let known: Vec<&[u32]> = expected.iter().map(|one| &one.1[0].0[..]).collect();
             let known = [known[0], &[1, 2, 3], known[1], known[2]];
-            let mut given = Given(&known);
+            let mut given = ReferenceDrafter(&known);
             let drafters: [Option<&mut dyn Drafter>; 3] =
-                [None, Some(&mut given), Some(&mut NGrams { shortest: 1 })];
+                [None, Some(&mut given), Some(&mut PromptLookup { shortest: 1 })];
             for drafter in drafters {
                 let found = generate(&mut session, &sources, &options, drafter);
                 let [first, broken, rest @ ..] = &found[..] else { panic!() };
@@ -175,7 +176,7 @@ fn a_source_whose_numbers_overflow_ends_alone() {
 /// The scores are finite until a token is fed whose embedding overflows.
 #[test]
 fn what_was_chosen_before_stays() {
-    let forms = Forms::as_stored();
+    let forms = WeightDtypes::as_stored();
     let clean = model(&forms, None);
     let sources = [&[5, 9, 3, 2][..], &[6, 8, 2], &[11, 12, 2]].map(Source::new);
     let limits = Limits { draft_tokens: 12, ..Limits::new(3, 8, 16) };
@@ -195,10 +196,10 @@ fn what_was_chosen_before_stays() {
         let others = |id: &u32| !expected[0].2.contains(id) && !expected[2].2.contains(id);
         let at = (2..7).find(|&at| others(&expected[1].2[at])).expect("a token of its own");
         let token = expected[1].2[at] as usize;
-        let poisoned = model(&forms, Some((Role::TargetEmbedding, token)));
+        let poisoned = model(&forms, Some((TensorId::TargetEmbedding, token)));
         let mut session = Session::new(&poisoned, limits).expect("a session");
         let known: Vec<&[u32]> = expected.iter().map(|one| &one.2[..]).collect();
-        let mut given = Given(&known);
+        let mut given = ReferenceDrafter(&known);
         let drafters: [Option<&mut dyn Drafter>; 2] = [None, Some(&mut given)];
         for drafter in drafters {
             let found = generate(&mut session, &sources, &options, drafter);

@@ -152,7 +152,8 @@ fn files_of_other_models_are_refused() {
     while length < good.len() {
         fs::write(&file, &good[..length]).expect("written");
         let error = refused(dims());
-        let known = matches!(error, PackedError::Length { .. } | PackedError::Foreign { .. });
+        let known =
+            matches!(error, PackedError::Length { .. } | PackedError::UnsupportedFormat { .. });
         assert!(known, "{length} bytes: {error}");
         length += 1 + length / 3;
     }
@@ -336,7 +337,7 @@ fn scales_and_banned_tokens() {
     let forms = "int8".parse().expect("a form");
     let banning = Model::from_fn_as(isa, dims().config(), &forms, |role, _, out| {
         out.fill(0.5);
-        if role == simdformer::checkpoint::Role::OutputBias {
+        if role == simdformer::checkpoint::TensorId::OutputBias {
             out[7] = f32::NEG_INFINITY;
         }
         Ok(())
@@ -366,6 +367,6 @@ fn scales_and_banned_tokens() {
     fs::write(&file, &strange).expect("written");
     let strange = open(&file).expect("other weights");
     let mut session = Session::new(&strange, Limits::new(1, 3, 2)).expect("a session");
-    let memory = session.memory(&[&[1, 2, 3]]).expect("a memory");
+    let memory = session.encoder_output(&[&[1, 2, 3]]).expect("a memory");
     assert!(memory.iter().all(|x| x.is_finite()));
 }

@@ -1,10 +1,10 @@
 //! The table of parameters is whole: it adds up, and every tensor of a checkpoint is in it once.
 
 use crate::random_model::{Dims, families};
-use simdformer::checkpoint::{Checkpoint, CheckpointError, Role};
+use simdformer::checkpoint::{Checkpoint, CheckpointError, TensorId};
 use simdformer::config::{Family, Positions};
 use simdformer::kernels::Isa;
-use simdformer::{Form, Model};
+use simdformer::{Model, StorageKind};
 use std::collections::{BTreeMap, HashSet};
 
 /// Every family, and both placements of the norm where the family leaves it open.
@@ -30,17 +30,19 @@ fn parameters_add_up_to_the_bytes_of_the_model() {
                     _ => 0,
                 };
                 let read = match parameter.role() {
-                    Role::Positions(_) => numbers - offset * dims.d_model,
+                    TensorId::Positions(_) => numbers - offset * dims.d_model,
                     _ => numbers,
                 };
                 match parameter.form() {
-                    Form::Rows | Form::Panels => {
+                    StorageKind::Rows | StorageKind::Panels => {
                         assert!(parameter.bytes() >= 4 * read, "{dims:?} {isa}: {parameter}");
                     }
-                    Form::Screen => {
+                    StorageKind::PruningTable => {
                         assert!(parameter.bytes() >= numbers, "{dims:?} {isa}: {parameter}");
                     }
-                    Form::Shared => assert_eq!(parameter.bytes(), 0, "{dims:?} {isa}: {parameter}"),
+                    StorageKind::Shared => {
+                        assert_eq!(parameter.bytes(), 0, "{dims:?} {isa}: {parameter}")
+                    }
                     other => panic!("{dims:?} {isa}: {other}"),
                 }
             }
@@ -61,12 +63,12 @@ fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
             assert!(seen.insert((role, form)), "{dims:?}: {parameter} comes twice");
             assert_eq!(Some(parameter.shape().to_vec()), role.shape(model.config()), "{parameter}");
             let Some(tensor) = checkpoint.optional(role).expect("readable") else {
-                assert_eq!(role, Role::OutputBias, "{dims:?}");
+                assert_eq!(role, TensorId::OutputBias, "{dims:?}");
                 continue;
             };
             if let Some(other) = parameter.shared_with() {
                 assert_eq!(checkpoint.tensor(other).expect("there").name(), tensor.name());
-                assert_eq!(form, Form::Shared);
+                assert_eq!(form, StorageKind::Shared);
             } else {
                 let numbers: usize = parameter.shape().iter().product();
                 *stored.entry((tensor.name().to_owned(), form.name())).or_default() += numbers;
@@ -80,12 +82,12 @@ fn every_tensor_of_a_checkpoint_is_stored_once_in_each_of_its_forms() {
         let names: HashSet<&String> = stored.keys().map(|(name, _)| name).collect();
         assert!(written.keys().all(|name| names.contains(name)), "{dims:?}: left out");
         // In the order of use, and each role has a first form.
-        let first: Vec<Role> = model
+        let first: Vec<TensorId> = model
             .parameters()
-            .filter(|parameter| parameter.form() != Form::Screen)
+            .filter(|parameter| parameter.form() != StorageKind::PruningTable)
             .map(|parameter| parameter.role())
             .collect();
-        assert_eq!(first, Role::all(model.config()).collect::<Vec<_>>(), "{dims:?}");
+        assert_eq!(first, TensorId::all(model.config()).collect::<Vec<_>>(), "{dims:?}");
     }
 }
 

@@ -10,7 +10,7 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::{BeamOptions, Hooks, SearchOptions, Strategy};
 use simdformer::{
-    Event, Limits, Model, Plan, Sentence, Session, SessionError, Source, SourceError, StepRow,
+    Event, Limits, Model, Plan, Session, SessionError, Source, SourceError, SourceId, StepRow,
 };
 
 /// A NaN that no computation makes.
@@ -94,12 +94,14 @@ fn use_up(session: &mut Session) -> Vec<u32> {
     // One of the longest there can be.
     let longest = limits.source_tokens.min(limits.batch_tokens);
     let alone = random.ids(longest, config.source_vocab);
-    out.extend(session.memory(&[&alone]).expect("a memory").iter().map(|x| x.to_bits()));
+    out.extend(session.encoder_output(&[&alone]).expect("a memory").iter().map(|x| x.to_bits()));
     for _ in 0..2 {
         let borrowed: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-        out.extend(session.memory(&borrowed).expect("a memory").iter().map(|x| x.to_bits()));
+        out.extend(
+            session.encoder_output(&borrowed).expect("a memory").iter().map(|x| x.to_bits()),
+        );
         assert_eq!(session.free_sentences(), limits.sentences);
-        let mut sentences = vec![Sentence::default(); limits.sentences];
+        let mut sentences = vec![SourceId::default(); limits.sentences];
         session.encode(&borrowed, &mut sentences).expect("encoded");
         let mut rows = Vec::new();
         for (i, &sentence) in sentences.iter().enumerate() {
@@ -261,11 +263,11 @@ fn a_request_beyond_the_plan_names_the_limit() {
         let error = SourceError::BeyondPlan { limit: "source_tokens", expected_at_most: 8, found };
         Some(SessionError::Source { index, error })
     };
-    let mut two = [Sentence::default(); 2];
+    let mut two = [SourceId::default(); 2];
     let [long, short] = [vec![3; 9], vec![3; 6]];
-    assert_eq!(session.memory(&[&long]).err(), source(0, 9));
-    assert_eq!(session.memory(&[&short, &short]).err(), beyond("batch_tokens", 10, 12));
-    assert_eq!(session.memory(&[&[1][..]; 4]).err(), beyond("sentences", 3, 4));
+    assert_eq!(session.encoder_output(&[&long]).err(), source(0, 9));
+    assert_eq!(session.encoder_output(&[&short, &short]).err(), beyond("batch_tokens", 10, 12));
+    assert_eq!(session.encoder_output(&[&[1][..]; 4]).err(), beyond("sentences", 3, 4));
     assert_eq!(session.encode(&[&short, &long], &mut two).err(), source(1, 9));
     assert_eq!(session.encode(&[&short, &short], &mut two).err(), beyond("batch_tokens", 10, 12));
     session.clear();
@@ -279,7 +281,7 @@ fn a_request_beyond_the_plan_names_the_limit() {
     assert_eq!(session.step(&step).err(), beyond("target_tokens", 4, 5));
     assert_eq!(session.step(&[step[0]; 4]).err(), beyond("sentences * beams", 3, 4));
     assert_eq!(session.fork(row).err(), Some(SessionError::NoFreeRow { sentence: 0, beams: 1 }));
-    let mut none = [Sentence::default(); 2];
+    let mut none = [SourceId::default(); 2];
     assert_eq!(
         session.encode(&[&[1], &[1]], &mut none).err(),
         Some(SessionError::NoFreeSentence { expected_at_most: 1, found: 2 })
@@ -293,7 +295,7 @@ fn a_request_beyond_the_plan_names_the_limit() {
 fn the_first_id_beyond_the_vocabulary_is_refused() {
     let (_, model) = models().swap_remove(0);
     let mut session = Session::new(&model, Limits::new(1, 8, 4)).expect("a session");
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[1, 2]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let vocabulary = model.config().target_vocab;

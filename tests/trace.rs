@@ -4,7 +4,7 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
 use simdformer::kernels::Isa;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
-use simdformer::{Limits, Model, Sentence, Session, SessionError, StepRow, Threads, Verified};
+use simdformer::{Limits, Model, Session, SessionError, SourceId, StepRow, Threads, Verified};
 use std::path::Path;
 
 /// One view, copied.
@@ -20,9 +20,9 @@ struct Seen {
 }
 
 #[derive(Default)]
-struct Keep(Vec<Seen>);
+struct SavedActivations(Vec<Seen>);
 
-impl Probe for Keep {
+impl Probe for SavedActivations {
     fn look(&mut self, view: &View<'_>) {
         let &View { stage, place, sentence, row, position, columns, .. } = view;
         let data: Vec<Vec<f32>> = view.iter().map(<[f32]>::to_vec).collect();
@@ -32,7 +32,7 @@ impl Probe for Keep {
     }
 }
 
-impl Keep {
+impl SavedActivations {
     fn find(&self, stage: Stage, place: Place, sentence: u32) -> Option<&Seen> {
         let same = |s: &&Seen| s.stage == stage && s.place == place && s.sentence == sentence;
         self.0.iter().find(same)
@@ -58,7 +58,7 @@ fn bits(floats: &[f32]) -> Vec<u32> {
 }
 
 /// Encodes, steps with forks and prefills, and returns all that came out.
-fn work(model: &Model, threads: Threads, keep: Option<&mut Keep>) -> Vec<Vec<u32>> {
+fn work(model: &Model, threads: Threads, keep: Option<&mut SavedActivations>) -> Vec<Vec<u32>> {
     struct Ignore;
     impl Probe for Ignore {
         fn wants(&self, _: Stage) -> bool {
@@ -78,18 +78,18 @@ fn work(model: &Model, threads: Threads, keep: Option<&mut Keep>) -> Vec<Vec<u32
         None => &mut ignore,
     };
     let mut out = Vec::new();
-    let mut sentences = [Sentence::default(); 3];
+    let mut sentences = [SourceId::default(); 3];
     macro_rules! call {
         ($method:ident $arguments:tt, $then:expr) => {
             if watching {
-                let mut watched = session.watch(probe, &mut scratch).expect("room");
+                let mut watched = session.traced(probe, &mut scratch).expect("room");
                 $then(watched.$method $arguments.expect("done"))
             } else {
                 $then(session.$method $arguments.expect("done"))
             }
         };
     }
-    call!(memory(&SOURCES), |memory: &[f32]| out.push(bits(memory)));
+    call!(encoder_output(&SOURCES), |memory: &[f32]| out.push(bits(memory)));
     call!(encode(&SOURCES, &mut sentences), |()| ());
     let mut rows: Vec<_> =
         sentences.iter().map(|&sentence| session.start(sentence).expect("a row")).collect();
@@ -116,14 +116,14 @@ fn a_probe_changes_no_bit() {
         for isa in Isa::available() {
             let model = model(folder, isa);
             let without = work(&model, Threads::Serial, None);
-            let mut keep = Keep::default();
+            let mut keep = SavedActivations::default();
             assert_eq!(work(&model, Threads::Serial, Some(&mut keep)), without, "{folder} {isa}");
             for stage in Stage::ALL {
                 assert!(keep.0.iter().any(|seen| seen.stage == *stage), "{folder} {isa} {stage}");
             }
             #[cfg(feature = "rayon")]
             {
-                let mut again = Keep::default();
+                let mut again = SavedActivations::default();
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
                 let out = pool.install(|| work(&model, Threads::Rayon, Some(&mut again)));
                 assert_eq!(out, without, "{folder} {isa} on two threads");
@@ -159,10 +159,10 @@ fn the_weights_shown_are_those_that_made_the_context() {
             let config = model.config();
             let mut session = Session::new(&model, limits()).expect("a session");
             let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-            let mut keep = Keep::default();
-            let mut sentences = [Sentence::default(); 3];
+            let mut keep = SavedActivations::default();
+            let mut sentences = [SourceId::default(); 3];
             session
-                .watch(&mut keep, &mut scratch)
+                .traced(&mut keep, &mut scratch)
                 .expect("room")
                 .encode(&SOURCES, &mut sentences)
                 .expect("encoded");
@@ -171,7 +171,7 @@ fn the_weights_shown_are_those_that_made_the_context() {
                 let row = session.start(sentence).expect("a row");
                 let mut logits = Vec::new();
                 let mut each = |_: usize, row: &[f32]| logits.push(row.to_vec());
-                let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+                let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
                 watched.prefill(row, &target, Some(&mut each)).expect("prefilled");
                 let mut at = 0;
                 for seen in keep.0.iter().filter(|s| s.row == Some(row.slot())) {
@@ -231,7 +231,7 @@ fn a_draft_shows_what_steps_show() {
             let vocabulary = model.config().target_vocab;
             // A fork, so that what a token sees lies in several slots.
             let begin = |session: &mut Session<'_>| {
-                let mut sentences = [Sentence::default(); 2];
+                let mut sentences = [SourceId::default(); 2];
                 session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
                 let row = session.start(sentences[1]).expect("a row");
                 session.step(&[StepRow { row, token: 6 }]).expect("stepped");
@@ -242,9 +242,9 @@ fn a_draft_shows_what_steps_show() {
             let limits = Limits { draft_tokens: 4, ..limits() };
             let mut session = Session::new(&model, limits).expect("a session");
             let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-            let (mut steps, mut logits) = (Keep::default(), Vec::new());
+            let (mut steps, mut logits) = (SavedActivations::default(), Vec::new());
             let row = begin(&mut session);
-            let mut watched = session.watch(&mut steps, &mut scratch).expect("room");
+            let mut watched = session.traced(&mut steps, &mut scratch).expect("room");
             for token in target {
                 logits.push(bits(watched.step(&[StepRow { row, token }]).expect("stepped")));
             }
@@ -255,8 +255,8 @@ fn a_draft_shows_what_steps_show() {
                 }
                 let mut session = Session::new(&model, limits).expect("a session");
                 let row = begin(&mut session);
-                let mut keep = Keep::default();
-                let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+                let mut keep = SavedActivations::default();
+                let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
                 let mut found = Vec::new();
                 let mut choose = |at: usize, row: &mut [f32]| {
                     assert_eq!(at, found.len());
@@ -269,8 +269,8 @@ fn a_draft_shows_what_steps_show() {
                 let next = target.get(right + 1).copied();
                 assert_eq!(verified, Verified { accepted: right, next });
                 assert_eq!(found, logits[..=right]);
-                let mut after = Keep::default();
-                let mut watched = session.watch(&mut after, &mut scratch).expect("room");
+                let mut after = SavedActivations::default();
+                let mut watched = session.traced(&mut after, &mut scratch).expect("room");
                 for &token in &target[right + 1..] {
                     let step = watched.step(&[StepRow { row, token }]).expect("stepped");
                     found.push(bits(step));
@@ -308,11 +308,11 @@ fn each_row_of_a_step_shows_its_own_position() {
     let model = model("nn_transformer_pre", Isa::best());
     let mut session = Session::new(&model, limits()).expect("a session");
     let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-    let mut sentences = [Sentence::default(); 2];
+    let mut sentences = [SourceId::default(); 2];
     session.encode(&SOURCES[..2], &mut sentences).expect("encoded");
     let [first, second] = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut keep = Keep::default();
-    let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+    let mut keep = SavedActivations::default();
+    let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
     watched.prefill(first, &[1, 4, 2], None).expect("prefilled");
     let steps = [second, first].map(|row| StepRow { row, token: 3 });
     watched.step(&steps).expect("stepped");
@@ -333,14 +333,14 @@ fn each_row_of_a_step_shows_its_own_position() {
 fn steps_show_what_a_prefill_shows() {
     let model = model("nn_transformer_pre", Isa::best());
     let target = [1, 4, 2, 0, 3];
-    let mut views = [Keep::default(), Keep::default()];
+    let mut views = [SavedActivations::default(), SavedActivations::default()];
     for (keep, stepping) in views.iter_mut().zip([false, true]) {
         let mut session = Session::new(&model, limits()).expect("a session");
         let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-        let mut sentences = [Sentence::default()];
+        let mut sentences = [SourceId::default()];
         session.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
-        let mut watched = session.watch(keep, &mut scratch).expect("room");
+        let mut watched = session.traced(keep, &mut scratch).expect("room");
         if stepping {
             for token in target {
                 watched.step(&[StepRow { row, token }]).expect("stepped");
@@ -397,12 +397,12 @@ fn stages_come_in_the_order_of_figure_1() {
         let config = model.config();
         let mut session = Session::new(&model, limits()).expect("a session");
         let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-        let mut keep = Keep::default();
-        let mut sentences = [Sentence::default()];
-        let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+        let mut keep = SavedActivations::default();
+        let mut sentences = [SourceId::default()];
+        let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
         watched.encode(&SOURCES[..1], &mut sentences).expect("encoded");
         let row = session.start(sentences[0]).expect("a row");
-        let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+        let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
         watched.step(&[StepRow { row, token: 1 }]).expect("stepped");
 
         let mut expected = Vec::new();
@@ -457,12 +457,12 @@ fn alignments_are_cross_attention() {
     let stack = model.config().decoder.expect("a decoder");
     let mut session = Session::new(&model, limits()).expect("a session");
     let mut scratch = vec![f32::NAN; session.plan().trace_floats()];
-    let mut sentences = [Sentence::default(); 3];
+    let mut sentences = [SourceId::default(); 3];
     session.encode(&SOURCES, &mut sentences).expect("encoded");
     let target = [1, 4, 2, 0];
-    let mut keep = Keep::default();
+    let mut keep = SavedActivations::default();
     let row = session.start(sentences[0]).expect("a row");
-    let mut watched = session.watch(&mut keep, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut keep, &mut scratch).expect("room");
     watched.prefill(row, &target, None).expect("prefilled");
     let mut out = [f32::NAN; 30];
     let (layer, heads) = (stack.layers - 1, [stack.heads - 1, 0]);

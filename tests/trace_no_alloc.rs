@@ -5,7 +5,7 @@
 mod counting;
 
 use simdformer::trace::{Probe, View};
-use simdformer::{Limits, Model, Sentence, Session, StepRow};
+use simdformer::{Limits, Model, Session, SourceId, StepRow};
 use std::path::Path;
 
 /// Adds everything up.
@@ -28,16 +28,16 @@ fn main() {
     let mut session = Session::new(&model, Limits::new(2, 8, 8)).expect("a session");
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut alignment = vec![0.0; 3 * 8];
-    let mut sentences = [Sentence::default(); 2];
+    let mut sentences = [SourceId::default(); 2];
     let mut probe = Sum::default();
     let before = counting::allocations();
     drop(std::hint::black_box(vec![0u8; 100]));
     assert_eq!(counting::allocations() - before, 1, "the counter counts");
     let before = counting::allocations();
-    let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
     watched.encode(&[&[954, 1388, 1444, 0], &[585, 0]], &mut sentences).expect("encoded");
     let rows = sentences.map(|sentence| session.start(sentence).expect("a row"));
-    let mut watched = session.watch(&mut probe, &mut scratch).expect("room");
+    let mut watched = session.traced(&mut probe, &mut scratch).expect("room");
     watched.step(&rows.map(|row| StepRow { row, token: 2317 })).expect("stepped");
     watched.prefill(rows[0], &[5, 6, 7], Some(&mut |_, _| {})).expect("prefilled");
     session.release(rows[0]).expect("released");

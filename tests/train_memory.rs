@@ -3,8 +3,10 @@
 //! allocator keeps what an earlier one has given back, and no test harness, whose threads have memory too. The
 //! counters are Linux's.
 
-use simdformer::config::{Config, Dimensions, SpecialTokens, Stem, Ties};
-use simdformer::train::{DropoutRates, Keep, Pair, StepOptions, TrainLimits, Trainer};
+use simdformer::config::{Config, ConvFrontend, Dimensions, SpecialTokens, TiedWeights};
+use simdformer::train::{
+    DropoutRates, Example, SavedActivations, StepOptions, TrainLimits, Trainer,
+};
 use simdformer::{Features, Threads};
 use std::fs;
 use std::process::Command;
@@ -21,11 +23,11 @@ fn status(name: &str) -> usize {
 }
 
 /// What is kept, and the numbers in a frame of features.
-const KEEPS: [(&str, Keep, Option<usize>); 4] = [
-    ("everything", Keep::Everything, None),
-    ("inputs", Keep::Inputs, None),
-    ("everything-of-features", Keep::Everything, Some(80)),
-    ("inputs-of-features", Keep::Inputs, Some(80)),
+const KEEPS: [(&str, SavedActivations, Option<usize>); 4] = [
+    ("everything", SavedActivations::Everything, None),
+    ("inputs", SavedActivations::Inputs, None),
+    ("everything-of-features", SavedActivations::Everything, Some(80)),
+    ("inputs-of-features", SavedActivations::Inputs, Some(80)),
 ];
 
 fn main() {
@@ -44,13 +46,16 @@ fn main() {
     }
 }
 
-fn learn(keep: Keep, bins: Option<usize>) {
+fn learn(keep: SavedActivations, bins: Option<usize>) {
     let shape = Dimensions { d_model: 256, heads: 8, layers: 2, ffn_dim: 1024, vocabulary: 8000 };
     let plain = Config::transformer(shape);
     let config = Config {
-        stem: bins.map(|bins| Stem { bins }),
+        stem: bins.map(|bins| ConvFrontend { bins }),
         source_vocab: if bins.is_some() { 0 } else { plain.source_vocab },
-        ties: Ties { source_target: bins.is_none() && plain.ties.source_target, ..plain.ties },
+        ties: TiedWeights {
+            source_target: bins.is_none() && plain.ties.source_target,
+            ..plain.ties
+        },
         tokens: SpecialTokens { decoder_start: Some(1), eos: vec![0], ..SpecialTokens::default() },
         ..plain
     };
@@ -62,8 +67,8 @@ fn learn(keep: Keep, bins: Option<usize>) {
         .iter()
         .enumerate()
         .map(|(id, ids)| match bins {
-            Some(bins) => Pair::of_features(Features::new(&frames, bins), ids, id as u32),
-            None => Pair::new(ids, ids, id as u32),
+            Some(bins) => Example::of_features(Features::new(&frames, bins), ids, id as u32),
+            None => Example::new(ids, ids, id as u32),
         })
         .collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");

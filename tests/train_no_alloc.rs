@@ -8,12 +8,12 @@ mod counting;
 
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::train::{Initial, Keep, Pair, StepOptions, TrainLimits, Trainer};
+use simdformer::train::{Example, Initial, SavedActivations, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads, train};
 use std::path::Path;
 
 /// Fifty steps over sentences of the demo; a validation after every tenth.
-fn fifty_steps(trainer: &mut Trainer<'_>, pairs: &[Pair<'_>], options: &StepOptions) -> u64 {
+fn fifty_steps(trainer: &mut Trainer<'_>, pairs: &[Example<'_>], options: &StepOptions) -> u64 {
     let (held_out, learned) = pairs.split_at(8);
     let before = counting::allocations();
     for step in 0..50 {
@@ -42,7 +42,7 @@ fn main() {
     let pairs: Vec<_> = lines
         .iter()
         .enumerate()
-        .map(|(id, (source, target))| Pair::new(source, target, id as u32))
+        .map(|(id, (source, target))| Example::new(source, target, id as u32))
         .collect();
 
     let before = counting::allocations();
@@ -52,7 +52,12 @@ fn main() {
     let options = StepOptions::default();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
     pool.broadcast(|_| ());
-    for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+    for keep in [
+        SavedActivations::Everything,
+        SavedActivations::Projections,
+        SavedActivations::Context,
+        SavedActivations::Inputs,
+    ] {
         let limits = TrainLimits { keep, ..TrainLimits::new(600, 32) };
         let mut trainer = Trainer::open(&checkpoint, Isa::best(), limits).expect("a trainer");
         assert_eq!(fifty_steps(&mut trainer, &pairs, &options), 0, "serial, {keep:?}");
@@ -91,10 +96,10 @@ fn of_features(pool: &rayon::ThreadPool, options: &StepOptions) {
         .enumerate()
         .map(|(i, target)| {
             let features = Features::new(&frames[i * 5..][..long(i) * 5], 5);
-            Pair::of_features(features, target, i as u32)
+            Example::of_features(features, target, i as u32)
         })
         .collect();
-    for keep in [Keep::Everything, Keep::Inputs] {
+    for keep in [SavedActivations::Everything, SavedActivations::Inputs] {
         let limits =
             TrainLimits { keep, source_length: 262, target_length: 9, ..TrainLimits::new(600, 9) };
         let fill = Initial::of(&config, "{}").weights(&config, 3);

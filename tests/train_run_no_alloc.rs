@@ -7,7 +7,8 @@ mod counting;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    BatchSize, Batching, Corpus, Event, Reading, Run, RunOptions, TrainLimits, Trainer, Words,
+    BatchSize, Batching, Corpus, Reading, RunOptions, TrainEvent, TrainLimits, Trainer,
+    TrainingRun, Words,
 };
 use std::path::Path;
 
@@ -37,16 +38,16 @@ fn main() {
             validate_every: 10,
             ..RunOptions::default()
         };
-        let mut run = Run::new(trainer, &corpus, options).expect("a run");
+        let mut run = TrainingRun::new(trainer, &corpus, options).expect("a run");
         run.set_held_out(&corpus);
         let before = counting::allocations();
         let (mut steps, mut validations) = (0, 0);
         loop {
             match run.next().expect("an event") {
-                Event::Step(_) => steps += 1,
-                Event::Validated(_) => validations += 1,
-                Event::OptionsChanged(_) | Event::Saved(_) => {}
-                Event::Finished(_) => break,
+                TrainEvent::Step(_) => steps += 1,
+                TrainEvent::Validated(_) => validations += 1,
+                TrainEvent::OptionsChanged(_) | TrainEvent::Saved(_) => {}
+                TrainEvent::Finished(_) => break,
             }
         }
         assert_eq!(counting::allocations() - before, 0, "{:?}", run.options().batching);

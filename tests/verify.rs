@@ -9,8 +9,8 @@ use simdformer::config::Family;
 use simdformer::kernels::Isa;
 use simdformer::search::*;
 use simdformer::{
-    DraftRow, Event, Features, Limits, Model, Row, Sentence, Session, SessionError, Source,
-    StepRow, Threads, Verified,
+    DraftRow, Event, Features, HypothesisId, Limits, Model, Session, SessionError, Source,
+    SourceId, StepRow, Threads, Verified,
 };
 use std::path::Path;
 
@@ -182,7 +182,7 @@ fn drafted(
     let mut search = Search::new(options, &search_limits, &mut memory).expect("a search");
     let slot = search.admit(&source.request()).expect("admitted");
     session.clear();
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     match source.features {
         Some(features) => session.encode_features(&[features], &mut sentence).expect("encoded"),
         None => session.encode(&[source.tokens], &mut sentence).expect("encoded"),
@@ -318,9 +318,9 @@ fn drafts_of_many_rows_are_steps() {
             }
             let sources = [9, 2, 5].map(|len| random.ids(len, 203));
             let sources: Vec<&[u32]> = sources.iter().map(Vec::as_slice).collect();
-            let mut sentences = [Sentence::default(); 3];
+            let mut sentences = [SourceId::default(); 3];
             session.encode(&sources, &mut sentences).expect("encoded");
-            let mut rows: Vec<Row> = Vec::new();
+            let mut rows: Vec<HypothesisId> = Vec::new();
             for i in 0..ROWS {
                 let row =
                     if i < 3 { session.start(sentences[i]) } else { session.fork(rows[i - 3]) };
@@ -349,7 +349,7 @@ fn drafts_of_many_rows_are_steps() {
                 for (&row, tokens) in taken.iter().zip(&tokens) {
                     // By steps in another session, alone.
                     steps.clear();
-                    let mut sentence = [Sentence::default()];
+                    let mut sentence = [SourceId::default()];
                     steps.encode(&[sources[row % 3]], &mut sentence).expect("encoded");
                     let twin = steps.start(sentence[0]).expect("a row");
                     for &token in &fed[row] {
@@ -389,7 +389,7 @@ fn the_best_tokens_along_a_draft() {
         let model = Model::load(&checkpoint, isa).expect("a model");
         let limits = Limits { draft_tokens: 7, ..Limits::new(1, 9, 40) };
         let mut session = Session::new(&model, limits).expect("a session");
-        let mut sentence = [Sentence::default()];
+        let mut sentence = [SourceId::default()];
         session.encode(&[&[5, 9, 3, 0]], &mut sentence).expect("encoded");
         let row = session.start(sentence[0]).expect("a row");
         // Another set for each place of the target; at one of them everything.
@@ -397,7 +397,7 @@ fn the_best_tokens_along_a_draft() {
         let mut best = vec![2];
         for place in 0..30 {
             let step = StepRow { row, token: best[place] };
-            best.extend(session.step_best(&[step], &|_, id| banned(place, id)).expect("stepped"));
+            best.extend(session.step_argmax(&[step], &|_, id| banned(place, id)).expect("stepped"));
         }
         let mut random = Random(3);
         for _ in 0..30 {
@@ -412,13 +412,13 @@ fn the_best_tokens_along_a_draft() {
                 let accepted = wrong.min(draft.len());
                 let step = StepRow { row, token: best[len] };
                 let ban = |i: usize, id: u32| banned(len + i, id);
-                let verified = session.verify_best(step, &draft, &ban).expect("verified");
+                let verified = session.verify_argmax(step, &draft, &ban).expect("verified");
                 let next = best.get(len + accepted + 1).copied();
                 assert_eq!(verified, Verified { accepted, next }, "{isa} {len}");
                 assert_eq!(session.row_len(row), Ok(len + accepted + 1));
             }
         }
-        assert!(session.step_drafts_best(&[], &|_, _| false).expect("nothing to do").is_empty());
+        assert!(session.step_drafts_argmax(&[], &|_, _| false).expect("nothing to do").is_empty());
     }
 }
 
@@ -429,7 +429,7 @@ fn drafts_are_refused_as_steps_are() {
         Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best()).expect("a model");
     let limits = Limits { beams: 2, draft_tokens: 4, ..Limits::new(1, 9, 12) };
     let mut session = Session::new(&model, limits).expect("a session");
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 9, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let step = DraftRow { row, token: 1, draft: &[1] };
@@ -441,7 +441,7 @@ fn drafts_are_refused_as_steps_are() {
     assert_eq!(session.row_len(row), Ok(0));
     session.prefill(row, &[1; 10], None).expect("prefilled");
     let (limit, expected_at_most, found) = ("target_tokens", 12, 13);
-    let long = session.verify_best(StepRow { row, token: 1 }, &[1; 2], &|_, _| false);
+    let long = session.verify_argmax(StepRow { row, token: 1 }, &[1; 2], &|_, _| false);
     assert_eq!(long, Err(SessionError::BeyondPlan { limit, expected_at_most, found }));
     assert_eq!(session.row_len(row), Ok(10));
     session.release(row).expect("released");
@@ -451,7 +451,7 @@ fn drafts_are_refused_as_steps_are() {
     let step = StepRow { row, token: 1 };
     let gone = Err(SessionError::UnknownRow { found: row.slot() });
     assert_eq!(session.verify(step, &[1], &mut |_, _| Ok(None)), gone);
-    assert_eq!(session.verify_best(step, &[1], &|_, _| false), gone);
+    assert_eq!(session.verify_argmax(step, &[1], &|_, _| false), gone);
 }
 
 /// Nobody pays for what he does not plan, and what is planned is as much as is needed.
@@ -469,7 +469,7 @@ fn the_plan_holds_the_drafts() {
     // A longer draft than a call encodes tokens.
     let limits = Limits { draft_tokens: 30, ..Limits::new(1, 2, 40) };
     let mut session = Session::new(&model, limits).expect("a session");
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 0]], &mut sentence).expect("encoded");
     let row = session.start(sentence[0]).expect("a row");
     let draft = Random(1).ids(30, 131);

@@ -4,13 +4,13 @@
 use crate::random_model::{Dims, Random, decoding};
 use crate::tiny_marian::{MARIAN, floats, marian_tensors};
 use safetensors::SafeTensors;
-use simdformer::checkpoint::{Affine, Checkpoint, CheckpointError, Dtype, Role, TensorRef};
+use simdformer::checkpoint::{Checkpoint, CheckpointError, Dtype, ParamKind, TensorId, TensorRef};
 use simdformer::config::{
     Biases, Config, ConfigError, Dimensions, EmbeddingNorm, Positions, Side, SpecialTokens, Stack,
-    Ties,
+    TiedWeights,
 };
 use simdformer::kernels::Isa;
-use simdformer::{Form, Limits, Model, ModelError, Session, StepRow};
+use simdformer::{Limits, Model, ModelError, Session, StepRow, StorageKind};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -70,13 +70,13 @@ fn weights_written_by_a_function_are_those_of_a_checkpoint() {
                 &format!("{name} {isa}"),
             );
             // Once each and in the order of use, but for those that are another.
-            let Ties { source_target, target_output } = config.ties;
-            let tied = |role: &Role| match role {
-                Role::TargetEmbedding => source_target,
-                Role::Output => target_output,
+            let TiedWeights { source_target, target_output } = config.ties;
+            let tied = |role: &TensorId| match role {
+                TensorId::TargetEmbedding => source_target,
+                TensorId::Output => target_output,
                 _ => false,
             };
-            let wanted: Vec<Role> = Role::all(&config).filter(|role| !tied(role)).collect();
+            let wanted: Vec<TensorId> = TensorId::all(&config).filter(|role| !tied(role)).collect();
             assert_eq!(asked, wanted, "{name} {isa}");
         }
     }
@@ -87,8 +87,8 @@ fn a_function_that_fails_or_writes_nonsense_is_an_error() {
     let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
     let config = Config::transformer(small);
     let error = Model::from_fn(config.clone(), |role, _, _| match role {
-        Role::FinalNorm(..) => Err("never asked".into()),
-        Role::Layer(Side::Decoder, ..) => {
+        TensorId::FinalNorm(..) => Err("never asked".into()),
+        TensorId::Layer(Side::Decoder, ..) => {
             Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the disk sleeps").into())
         }
         _ => Ok(()),
@@ -101,7 +101,7 @@ fn a_function_that_fails_or_writes_nonsense_is_an_error() {
     let ModelError::Weights { error, .. } = error else { panic!("{error}") };
     assert!(error.downcast_ref::<std::io::Error>().is_some());
 
-    let with = |wanted: Role, index: usize, number: f32| {
+    let with = |wanted: TensorId, index: usize, number: f32| {
         Model::from_fn(config.clone(), |role, _, out| {
             if role == wanted {
                 out[index] = number;
@@ -109,18 +109,18 @@ fn a_function_that_fails_or_writes_nonsense_is_an_error() {
             Ok(())
         })
     };
-    for role in Role::all(&config) {
+    for role in TensorId::all(&config) {
         let outcome = with(role, 5, f32::NAN);
-        if [Role::TargetEmbedding, Role::Output].contains(&role) {
+        if [TensorId::TargetEmbedding, TensorId::Output].contains(&role) {
             assert!(outcome.is_ok(), "{role} is asked for");
             continue;
         }
         let error = outcome.expect_err("an error").to_string();
         assert_eq!(error, format!("the weights of {role}: element 5 must be finite, found NaN"));
     }
-    assert!(with(Role::OutputBias, 3, f32::NEG_INFINITY).is_ok());
-    assert!(with(Role::OutputBias, 3, f32::INFINITY).is_err());
-    assert!(with(Role::SourceEmbedding, 3, f32::NEG_INFINITY).is_err());
+    assert!(with(TensorId::OutputBias, 3, f32::NEG_INFINITY).is_ok());
+    assert!(with(TensorId::OutputBias, 3, f32::INFINITY).is_err());
+    assert!(with(TensorId::SourceEmbedding, 3, f32::NEG_INFINITY).is_err());
 
     let wrong = Config { d_model: 9, ..config };
     let error = Model::from_fn(wrong, |_, _, _| Ok(())).expect_err("9 is no multiple of 2");
@@ -153,7 +153,7 @@ fn everything() -> Config {
         token_types: 3,
         positions: Positions::Learned { offset: 3 },
         target_vocab: 25,
-        ties: Ties { source_target: false, target_output: false },
+        ties: TiedWeights { source_target: false, target_output: false },
         tokens: SpecialTokens { decoder_start: Some(1), eos: vec![2], ..SpecialTokens::default() },
         ..paper
     }
@@ -164,7 +164,7 @@ fn plain_names_are_enough_for_any_architecture() {
     let config = everything();
     config.validate().expect("a configuration");
     let mut random = Random(5);
-    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Role::all(&config)
+    let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = TensorId::all(&config)
         .map(|role| {
             let shape = role.shape(&config).expect("a shape");
             let len = shape.iter().product();
@@ -186,7 +186,7 @@ fn plain_names_are_enough_for_any_architecture() {
         Ok(checkpoint.tensor(role)?.read_into(out)?)
     });
     same(&loaded, &written.expect("a model"), "plain");
-    assert!(loaded.parameters().all(|parameter| parameter.form() != Form::Shared));
+    assert!(loaded.parameters().all(|parameter| parameter.form() != StorageKind::Shared));
 }
 
 #[test]
@@ -300,16 +300,16 @@ fn every_role_has_a_name_of_its_own_and_says_where_it_is() {
     let config = everything();
     let first = |names: Vec<String>| names.into_iter().next();
     let hub = Config::from_hugging_face(r#"{"model_type": "mbart"}"#).expect("a configuration");
-    let norm = Role::FinalNorm(Side::Decoder, Affine::Bias);
+    let norm = TensorId::FinalNorm(Side::Decoder, ParamKind::Bias);
     assert_eq!(first(norm.names(&hub)).as_deref(), Some("model.decoder.layer_norm.bias"));
     assert_eq!(norm.to_string(), "decoder.final_norm.bias");
-    assert_eq!(Role::Positions(Side::Encoder).to_string(), "encoder.positions.weight");
-    assert_eq!(Role::Positions(Side::Encoder).shape(&config), Some(vec![19, 12]));
+    assert_eq!(TensorId::Positions(Side::Encoder).to_string(), "encoder.positions.weight");
+    assert_eq!(TensorId::Positions(Side::Encoder).shape(&config), Some(vec![19, 12]));
     // What is tied may be under any of the names.
     let shared = ["model.decoder.embed_tokens.weight", "model.shared.weight", "lm_head.weight"];
-    assert_eq!(Role::TargetEmbedding.names(&hub)[..3], shared);
+    assert_eq!(TensorId::TargetEmbedding.names(&hub)[..3], shared);
     let untied = r#"{"model_type": "mbart", "tie_word_embeddings": false}"#;
     let untied = Config::from_hugging_face(untied).expect("a configuration");
-    assert_eq!(Role::Output.names(&untied), ["lm_head.weight"]);
-    assert!(!Role::TargetEmbedding.names(&untied).contains(&"lm_head.weight".to_owned()));
+    assert_eq!(TensorId::Output.names(&untied), ["lm_head.weight"]);
+    assert!(!TensorId::TargetEmbedding.names(&untied).contains(&"lm_head.weight".to_owned()));
 }

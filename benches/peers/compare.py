@@ -1,6 +1,6 @@
 """Time this library and the other engines on the same work, in turn, and print one table of ratios.
 
-Usage: python compare.py [gemm] [screen] [attention] [norm] [--threads 1] [--rounds 5] [--quick] [--write ../RESULTS.md]
+Usage: python compare.py [gemm] [argmax] [attention] [norm] [--threads 1] [--rounds 5] [--quick] [--write ../results/MACHINE.md]
 
 A round runs `cargo bench --bench roofline` and then `peers.py`, one family at a time; a ratio is the median over the
 rounds of theirs over ours within a round, so that what drifts over minutes cancels. Above 1 we are faster. Times are
@@ -26,7 +26,7 @@ ROOT = HERE.parent.parent
 # Family: arguments for our bench, and which of our kernels does what the peers call by another name.
 FAMILIES = {
     "gemm": (["gemm/bias|gemm/matrixmultiply"], {"gemm/bias": "linear f32", "gemm/matrixmultiply": "linear f32"}),
-    "screen": (["--exact", "screen"], {"screen": "largest of linear f32"}),
+    "argmax": (["--exact", "pruned_argmax"], {"pruned_argmax": "largest of linear f32"}),
     "attention": (
         ["attention"],
         {

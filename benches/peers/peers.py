@@ -169,7 +169,7 @@ def gemm(bench):
             bench.time("onnxruntime", "linear f32", (m, n, k), ort_gemm(x, w, b, bench.threads), work, "GFLOP/s")
 
 
-def screen(bench):
+def argmax(bench):
     for m, n, k in SCREEN_SHAPES:
         work = 2e-9 * m * n * k
         x, w, b = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
@@ -348,7 +348,7 @@ def decode(bench, source=32, target=64):
 
 
 if __name__ == "__main__":
-    kernels = {"gemm": gemm, "screen": screen, "attention": attention, "norm": norm}
+    kernels = {"gemm": gemm, "argmax": argmax, "attention": attention, "norm": norm}
     families = {**kernels, "encode": encode, "decode": decode}
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=[*families, "all"])

@@ -4,33 +4,35 @@ use crate::buffer::Buffer;
 use crate::matmul::Shape;
 use crate::work::Work;
 use simdformer_kernels::{
-    ByteMatrix, ByteRows, Epilogue, Isa, Matrix, MatrixMut, Parallelism, RowPrecision, gemm_bytes,
+    ActivationBits, Epilogue, Isa, Matrix, MatrixMut, Parallelism, QuantizedActivations,
+    QuantizedMatrix, gemm_int8,
 };
 use std::hint::black_box;
 
 /// `C = A W` of rows that are rounded already, with `copies` of W in turn: in one call each is read once.
 ///
 /// Rows in 16 bits count as two of bytes, which they are where bytes are multiplied as bytes.
-pub(crate) fn product(isa: Isa, shape: Shape, precision: RowPrecision, copies: usize) -> Work {
+pub(crate) fn product(isa: Isa, shape: Shape, precision: ActivationBits, copies: usize) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
-    let one = ByteMatrix::len(k, n).expect("length");
+    let one = QuantizedMatrix::len(k, n).expect("length");
     let mut words = Buffer::zeros(copies * one);
     for words in words.chunks_exact_mut(one) {
         let weight = Matrix::new(&w, k, n).expect("weight");
-        ByteMatrix::quantise(isa, weight, words).expect("quantise");
+        QuantizedMatrix::quantize(isa, weight, words).expect("quantize");
     }
     // For the rest of the program, as the bias of `gemm/bias`.
-    let room = vec![0.0; ByteRows::len(m, k, precision).expect("length")].leak();
+    let room = vec![0.0; QuantizedActivations::len(m, k, precision).expect("length")].leak();
     let rows = Matrix::new(&a, m, k).expect("a");
-    let rows = ByteRows::quantise(isa, rows, precision, room, Parallelism::Serial).expect("rows");
-    let digits = if precision == RowPrecision::Sixteen { 2.0 } else { 1.0 };
+    let rows = QuantizedActivations::quantize(isa, rows, precision, room, Parallelism::Serial)
+        .expect("rows");
+    let digits = if precision == ActivationBits::Sixteen { 2.0 } else { 1.0 };
     let flops = copies as f64 * digits * shape.flops();
     Work::new(flops, (copies * bytes(shape)) as f64, move |parallelism| {
         for words in black_box(&words).chunks_exact(one) {
-            let weight = ByteMatrix::from_quantised(k, n, words).expect("words");
+            let weight = QuantizedMatrix::from_quantized(k, n, words).expect("words");
             let c = MatrixMut::new(&mut c, m, n).expect("c");
-            gemm_bytes(&rows, &weight, &Epilogue::default(), c, parallelism).expect("product");
+            gemm_int8(&rows, &weight, &Epilogue::default(), c, parallelism).expect("product");
         }
         black_box(&c);
     })
@@ -38,16 +40,20 @@ pub(crate) fn product(isa: Isa, shape: Shape, precision: RowPrecision, copies: u
 
 /// Bytes of W.
 pub(crate) fn bytes(shape: Shape) -> usize {
-    4 * ByteMatrix::len(shape.2, shape.1).expect("length")
+    4 * QuantizedMatrix::len(shape.2, shape.1).expect("length")
 }
 
 /// Rounds `[rows, depth]`.
-pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: RowPrecision) -> Work {
+pub(crate) fn rounding(isa: Isa, rows: usize, depth: usize, precision: ActivationBits) -> Work {
     let a = Buffer::random(rows * depth, 1);
-    let mut room = Buffer::zeros(ByteRows::len(rows, depth, precision).expect("length"));
+    let mut room =
+        Buffer::zeros(QuantizedActivations::len(rows, depth, precision).expect("length"));
     Work::new(0.0, rounding_bytes(rows, depth) as f64, move |parallelism| {
         let a = Matrix::new(black_box(&a), rows, depth).expect("a");
-        black_box(ByteRows::quantise(isa, a, precision, &mut room, parallelism).expect("rows"));
+        black_box(
+            QuantizedActivations::quantize(isa, a, precision, &mut room, parallelism)
+                .expect("rows"),
+        );
     })
 }
 

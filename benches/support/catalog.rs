@@ -6,10 +6,10 @@ use crate::heads::{self, Mask, Under};
 use crate::matmul::{self, Shape};
 use crate::measure::{Group, Kernel, Limit, Mode};
 use crate::options::Options;
+use crate::pruned_argmax;
 use crate::rows::{self, Scores};
-use crate::screen;
 use crate::work::Work;
-use simdformer_kernels::{Activation, CacheStorage, Epilogue, Isa, RowPrecision, Storage};
+use simdformer_kernels::{Activation, ActivationBits, CacheDtype, Dtype, Epilogue, Isa};
 
 /// Rows of A up to which reading W may be the limit.
 const FEW_ROWS: usize = 32;
@@ -123,7 +123,7 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
         }
         let mut kernels =
             family(options, "gemm", move |isa| matmul::ours(isa, shape, Epilogue::default()));
-        for (name, storage) in [("gemm/bf16", Storage::Bf16), ("gemm/f16", Storage::F16)] {
+        for (name, storage) in [("gemm/bf16", Dtype::Bf16), ("gemm/f16", Dtype::F16)] {
             kernels.extend(family(options, name, move |isa| matmul::stored(isa, shape, storage)));
         }
         // What a Linear layer computes, for the comparison with engines that offer no less.
@@ -165,7 +165,7 @@ fn gemm(options: &Options, groups: &mut Vec<Group>) {
 /// Products with weights in eight bits, of rows in eight and in sixteen; the same with so many weights in turn
 /// that no cache but the last one holds them, or none; and what rounding the rows takes.
 fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
-    let kinds = [("gemm_bytes", RowPrecision::Eight), ("gemm_bytes/16", RowPrecision::Sixteen)];
+    let kinds = [("gemm_int8", ActivationBits::Eight), ("gemm_int8/16", ActivationBits::Sixteen)];
     let mut group = |shape: Shape, name: String, copies: usize| {
         let mut limits = vec![Limit::Bytes];
         if shape.0 <= FEW_ROWS {
@@ -180,11 +180,11 @@ fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
         // Many rows by AMX or I8MM, where there is one.
         if shape.0 >= MANY_ROWS && options.isa.has_matrix_products() {
             let kinds = if options.isa.name() == "neon" {
-                ["gemm_bytes/i8mm", "gemm_bytes/i8mm-16"]
+                ["gemm_int8/i8mm", "gemm_int8/i8mm-16"]
             } else {
-                ["gemm_bytes/amx", "gemm_bytes/amx-16"]
+                ["gemm_int8/amx", "gemm_int8/amx-16"]
             };
-            let kinds = kinds.into_iter().zip([RowPrecision::Eight, RowPrecision::Sixteen]);
+            let kinds = kinds.into_iter().zip([ActivationBits::Eight, ActivationBits::Sixteen]);
             let kernels = kinds.flat_map(|(kind, precision)| {
                 family(options, kind, move |isa| bytes::product(isa, shape, precision, copies))
             });
@@ -207,8 +207,8 @@ fn in_bytes(options: &Options, groups: &mut Vec<Group>) {
     for (rows, depth) in [(1, 512), (1, 2048), (32, 512), (256, 512), (256, 2048)] {
         let limits = vec![Limit::Copy { bytes: bytes::rounding_bytes(rows, depth), inputs: 1 }];
         let kernels = [
-            ("gemm_bytes/rounding", RowPrecision::Eight),
-            ("gemm_bytes/rounding-16", RowPrecision::Sixteen),
+            ("gemm_int8/rounding", ActivationBits::Eight),
+            ("gemm_int8/rounding-16", ActivationBits::Sixteen),
         ]
         .into_iter()
         .flat_map(|(kind, precision)| {
@@ -226,8 +226,8 @@ fn screened(options: &Options, groups: &mut Vec<Group>) {
         let shape = Shape(rows, 32000, 512);
         groups.push(Group {
             shape: shape.name(),
-            limits: vec![Limit::Fma, Limit::Read(screen::bytes(shape))],
-            kernels: family(options, "screen", move |isa| screen::largest(isa, shape)),
+            limits: vec![Limit::Fma, Limit::Read(pruned_argmax::bytes(shape))],
+            kernels: family(options, "pruned_argmax", move |isa| pruned_argmax::argmax(isa, shape)),
         });
     }
 }
@@ -271,7 +271,7 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
             heads::prefill(isa, one_head, Mask::None, Under::Nothing)
         }),
     });
-    for storage in [CacheStorage::F32, CacheStorage::F16] {
+    for storage in [CacheDtype::F32, CacheDtype::F16] {
         for (batch, queries, keys) in [(1, 1, 512), (32, 1, 128), (512, 1, 32), (8, 4, 128)] {
             let shape = heads::Shape::new(batch, queries, keys);
             let bytes = shape.key_value_bytes();
@@ -291,12 +291,12 @@ fn attention(options: &Options, groups: &mut Vec<Group>) {
 fn on_a_cache<B: Fn(Isa) -> Work + Copy + 'static>(
     options: &Options,
     name: &str,
-    storage: CacheStorage,
+    storage: CacheDtype,
     shape: heads::Shape,
     bytes: f64,
     build: impl Fn(Under) -> B,
 ) -> Group {
-    let kept = if storage == CacheStorage::F16 { "-f16" } else { "" };
+    let kept = if storage == CacheDtype::F16 { "-f16" } else { "" };
     let bytes = heads::in_storage(bytes, storage) as usize;
     let kernels = [("", Under::Nothing), ("-relative", Under::Relative)]
         .into_iter()

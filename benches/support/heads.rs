@@ -5,9 +5,9 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::train;
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CacheStorage, CachedSequence,
-    Heads, HeadsMut, Isa, Qkv, Sequence, attention, attention_cached, attention_scratch,
-    attention_step,
+    AttentionOptions, Bias, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Heads,
+    HeadsMut, Isa, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch,
 };
 use std::hint::black_box;
 
@@ -179,7 +179,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
         if !kept || part != Part::Gradient {
             let context = HeadsMut::new(&mut context, tokens).expect("context");
             let (sums, scratch) = (&mut sums, &mut scratch);
-            train::attention_kept(
+            train::attention_forward_save(
                 isa,
                 qkv,
                 &sequences,
@@ -215,7 +215,7 @@ pub(crate) fn training(isa: Isa, shape: Shape, mask: Mask, under: Under, part: P
 }
 
 /// A cache of `slots` slots filled to `keys`.
-fn filled(isa: Isa, storage: CacheStorage, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
+fn filled(isa: Isa, storage: CacheDtype, slots: usize, shape: Shape) -> (CacheShape, Buffer) {
     let Shape { heads, keys, head_dim, .. } = shape;
     let layout = CacheShape { storage, ..CacheShape::new(slots, keys, heads, head_dim) };
     let mut data = Buffer::zeros(layout.len(isa).expect("length"));
@@ -232,7 +232,7 @@ fn filled(isa: Isa, storage: CacheStorage, slots: usize, shape: Shape) -> (Cache
 }
 
 /// Decode: the queries of each sentence on the keys of its slot of a cache.
-pub(crate) fn cached(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) -> Work {
+pub(crate) fn cached(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries, keys, head_dim, .. } = shape;
     let query = Buffer::random(shape.floats(queries), 1);
@@ -264,7 +264,7 @@ pub(crate) fn cached(isa: Isa, storage: CacheStorage, shape: Shape, under: Under
 
 /// A step of beam search: the hypotheses of a sentence (`queries` of them, for `batch` sentences)
 /// share the first half of their past and have the rest to themselves.
-pub(crate) fn step(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) -> Work {
+pub(crate) fn step(isa: Isa, storage: CacheDtype, shape: Shape, under: Under) -> Work {
     let table = under.table(shape);
     let Shape { batch, queries: beams, keys, head_dim, .. } = shape;
     let rows = batch * beams;
@@ -280,10 +280,10 @@ pub(crate) fn step(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) 
     Work::new(shape.flops(Mask::None), bytes, move |parallelism| {
         let bias = under.bias(shape, &table);
         let options = AttentionOptions { bias, ..AttentionOptions::new(head_dim) };
-        attention_step(
+        attention_decode(
             Heads::new(black_box(&query), shape.tokens(beams)).expect("query"),
             &Cache::new(isa, layout, &data).expect("cache"),
-            Ancestry { lens: &lens, slots: &ancestry, stride: keys },
+            SlotTable { lens: &lens, slots: &ancestry, stride: keys },
             &options,
             HeadsMut::new(&mut out, shape.tokens(beams)).expect("out"),
             parallelism,
@@ -293,8 +293,8 @@ pub(crate) fn step(isa: Isa, storage: CacheStorage, shape: Shape, under: Under) 
 }
 
 /// Bytes of numbers that take `bytes` as floats.
-pub(crate) fn in_storage(bytes: f64, storage: CacheStorage) -> f64 {
-    if storage == CacheStorage::F16 { bytes / 2.0 } else { bytes }
+pub(crate) fn in_storage(bytes: f64, storage: CacheDtype) -> f64 {
+    if storage == CacheDtype::F16 { bytes / 2.0 } else { bytes }
 }
 
 /// Bytes of the keys and values that a [`step`] reads as floats, the shared ones once.

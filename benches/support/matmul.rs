@@ -7,7 +7,7 @@ use crate::work::Work;
 #[cfg(feature = "train")]
 use simdformer_kernels::{Activation, train};
 use simdformer_kernels::{
-    Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, Storage, gemm,
+    Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
 };
 use std::hint::black_box;
 
@@ -78,7 +78,7 @@ pub(crate) fn ours(isa: Isa, shape: Shape, epilogue: Epilogue<'static>) -> Work 
 }
 
 /// This library, with W packed in numbers of sixteen bits.
-pub(crate) fn stored(isa: Isa, shape: Shape, storage: Storage) -> Work {
+pub(crate) fn stored(isa: Isa, shape: Shape, storage: Dtype) -> Work {
     let Shape(m, n, k) = shape;
     let (a, w, mut c) = shape.operands();
     let length = PackedMatrix::len_as(isa, storage, k, n).expect("length");
@@ -159,24 +159,25 @@ pub(crate) const GRADIENTS: [(usize, usize, usize); 7] = [
 
 /// Rows of a leaf of a gradient.
 #[cfg(feature = "train")]
-const LEAF: usize = 512;
+const REDUCTION_CHUNK: usize = 512;
 
 /// The gradient of a weight of `[outputs, inputs]` over `rows` rows, in leaves of 512.
 #[cfg(feature = "train")]
 pub(crate) fn weight_gradient(isa: Isa, (rows, outputs, inputs): (usize, usize, usize)) -> Work {
     let (d_y, x) = (Buffer::random(rows * outputs, 1), Buffer::random(rows * inputs, 2));
     let (mut d_weight, mut d_bias) = (Buffer::zeros(outputs * inputs), Buffer::zeros(outputs));
-    let ends: Vec<u32> =
-        (0..rows.div_ceil(LEAF)).map(|i| rows.min((i + 1) * LEAF) as u32).collect();
-    let floats = train::weight_gradient_scratch(isa, LEAF.min(rows), outputs, inputs);
+    let ends: Vec<u32> = (0..rows.div_ceil(REDUCTION_CHUNK))
+        .map(|i| rows.min((i + 1) * REDUCTION_CHUNK) as u32)
+        .collect();
+    let floats = train::weight_gradient_scratch(isa, REDUCTION_CHUNK.min(rows), outputs, inputs);
     let mut scratch = Buffer::zeros(floats.expect("length"));
     Shape(rows, outputs, inputs).work(move |parallelism| {
         train::weight_gradient(
             isa,
             Matrix::new(black_box(&d_y), rows, outputs).expect("dY"),
             Matrix::new(black_box(&x), rows, inputs).expect("X"),
-            train::Leaves::new(&ends).expect("leaves"),
-            train::Write::Store,
+            train::ReductionChunks::new(&ends).expect("leaves"),
+            train::WriteMode::Store,
             MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
             Some(&mut d_bias),
             &mut scratch,

@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::options::Options;
-use crate::report::Row;
+use crate::report::HypothesisId;
 use crate::work::Work;
 use simdformer_kernels::{Isa, Parallelism, Team};
 use std::sync::{Barrier, Mutex};
@@ -185,7 +185,7 @@ impl Runner {
 }
 
 /// Measures the kernels of `group` with the indices `wanted`.
-pub(crate) fn measure(group: &Group, wanted: &[usize], options: &Options) -> Vec<Row> {
+pub(crate) fn measure(group: &Group, wanted: &[usize], options: &Options) -> Vec<HypothesisId> {
     let mut kernels: Vec<(&Kernel, Runner)> = wanted
         .iter()
         .map(|&i| &group.kernels[i])
@@ -232,7 +232,7 @@ fn row(
     runner: &Runner,
     bounds: &[(Limit, Mode, Runner)],
     options: &Options,
-) -> Row {
+) -> HypothesisId {
     let seconds = median(runner.times.clone());
     let mode = limit_mode(kernel.mode, options);
     // The share of the kernel's time that the limit takes for the same work, round by round.
@@ -257,7 +257,7 @@ fn row(
             (1.0, rate, rate, limit)
         }
     };
-    Row {
+    HypothesisId {
         kernel: kernel.name.clone(),
         shape: group.shape.clone(),
         threads: if kernel.mode == Mode::Serial { 1 } else { options.threads },

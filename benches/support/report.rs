@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// One kernel on one shape.
 #[derive(Serialize)]
-pub(crate) struct Row {
+pub(crate) struct HypothesisId {
     pub(crate) kernel: String,
     pub(crate) shape: String,
     pub(crate) threads: usize,
@@ -33,7 +33,7 @@ impl Report {
         Self { json, empty: true }
     }
 
-    pub(crate) fn row(&mut self, row: &Row) {
+    pub(crate) fn row(&mut self, row: &HypothesisId) {
         if self.json {
             println!("{}", serde_json::to_string(row).expect("a row is plain data"));
             return;

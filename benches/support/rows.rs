@@ -103,7 +103,7 @@ pub(crate) fn activation(isa: Isa, rows: usize, columns: usize, activation: Acti
     })
 }
 
-/// `dx` of a layer normalisation, out of place: two streams in, one out.
+/// `dx` of a layer normalization, out of place: two streams in, one out.
 #[cfg(feature = "train")]
 pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
@@ -114,13 +114,13 @@ pub(crate) fn layer_norm_backward(isa: Isa, rows: usize, columns: usize) -> Work
         let standard = Matrix::new(black_box(&standard), rows, columns).expect("standard");
         let d_out = Matrix::new(&d_out, rows, columns).expect("dy");
         let d_x = MatrixMut::new(&mut d_x, rows, columns).expect("dx");
-        let store = train::Write::Store;
+        let store = train::WriteMode::Store;
         train::layer_norm_backward(isa, norm, standard, &scale, d_out, store, d_x, parallelism)
             .expect("gradient");
     })
 }
 
-/// The gradients of a layer normalisation's weight and bias, in leaves of 512 rows: two streams in.
+/// The gradients of a layer normalization's weight and bias, in leaves of 512 rows: two streams in.
 #[cfg(feature = "train")]
 pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usize) -> Work {
     let (standard, d_out) = (Buffer::random(rows * columns, 1), Buffer::random(rows * columns, 2));
@@ -131,8 +131,8 @@ pub(crate) fn layer_norm_parameters_backward(isa: Isa, rows: usize, columns: usi
             isa,
             Matrix::new(black_box(&standard), rows, columns).expect("standard"),
             Matrix::new(&d_out, rows, columns).expect("dy"),
-            train::Leaves::new(&ends).expect("leaves"),
-            train::Write::Store,
+            train::ReductionChunks::new(&ends).expect("leaves"),
+            train::WriteMode::Store,
             &mut d_weight,
             Some(&mut d_bias),
             parallelism,

@@ -5,7 +5,7 @@
 //! before anything is timed.
 
 use super::measure;
-use simdformer::heads::SentenceHead;
+use simdformer::task_heads::SentenceHead;
 use simdformer::{Limits, Model, Session, Threads};
 use std::path::Path;
 use std::sync::Mutex;
@@ -107,7 +107,7 @@ impl Worker<'_> {
     /// The vectors of `batch`, `[sentences, width]`.
     fn embed(&mut self, batch: &[&[u32]], out: &mut [f32]) {
         let d_model = self.session.model().config().d_model;
-        let mut hidden = self.session.memory(batch).expect("hidden states");
+        let mut hidden = self.session.encoder_output(batch).expect("hidden states");
         for (ids, out) in batch.iter().zip(out.chunks_mut(self.head.width())) {
             let (own, others) = hidden.split_at(ids.len() * d_model);
             self.head.apply(own, &mut self.scratch, out).expect("a vector");

@@ -1,7 +1,7 @@
 //! Continuous batching: a search joined to a session, sentences admitted while others are under way.
 
 use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
-use simdformer::{Limits, Model, Row, Sentence, Session, StepRow};
+use simdformer::{HypothesisId, Limits, Model, Session, SourceId, StepRow};
 use std::error::Error;
 
 /// The best target of each of `sources`, which ask one a step; two are translated at a time.
@@ -24,7 +24,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
     let mut found = vec![Vec::new(); sources.len()];
     // By slot of the search: the source's number, its sentence, and its row. With beams, rows fork:
     // that is the example at `Session`.
-    let mut tenants: Vec<Option<(usize, Sentence, Row)>> = vec![None; limits.sentences];
+    let mut tenants: Vec<Option<(usize, SourceId, HypothesisId)>> = vec![None; limits.sentences];
     let mut waiting = sources.iter().enumerate();
     let mut feed = Vec::new();
     loop {
@@ -32,7 +32,7 @@ pub(crate) fn run(directory: &str, sources: &[&[u32]]) -> Result<Vec<Vec<u32>>, 
         if session.free_sentences() > 0
             && let Some((number, source)) = waiting.next()
         {
-            let mut sentence = [Sentence::default()];
+            let mut sentence = [SourceId::default()];
             session.encode(&[source], &mut sentence)?;
             let slot = search.admit(&Request::default())? as usize;
             tenants[slot] = Some((number, sentence[0], session.start(sentence[0])?));

@@ -2,7 +2,7 @@
 
 use simdformer::config::{Config, Dimensions, NormPlacement, SpecialTokens, Stack};
 use simdformer::kernels::Activation;
-use simdformer::{Limits, Model, Sentence, Session, StepRow};
+use simdformer::{Limits, Model, Session, SourceId, StepRow};
 use std::error::Error;
 
 /// The shape of the paper with what has changed since: norms before each block, and GELU.
@@ -41,7 +41,7 @@ pub(crate) fn run(seed: u32) -> Result<Vec<f32>, Box<dyn Error>> {
         Ok(())
     })?;
     let mut session = Session::new(&model, Limits::new(1, 8, 8))?;
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&[5, 6, 7, 0]], &mut sentence)?;
     let row = session.start(sentence[0])?;
     let token = model.config().tokens.decoder_start.ok_or("a start token")?;

@@ -1,7 +1,7 @@
 //! What one head looks at: the cross-attention of a translation, target tokens by source tokens.
 
 use super::translate::translate;
-use simdformer::{Limits, Model, Sentence, Session, Source};
+use simdformer::{Limits, Model, Session, Source, SourceId};
 use std::error::Error;
 
 /// A row of weights for each target token, which add up to 1 over the source.
@@ -21,7 +21,7 @@ pub(crate) fn run(
     target.extend(&best[..best.len() - 1]);
 
     // The search never forms these weights: the pair goes through the model once more, at once.
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[source], &mut sentence)?;
     let mut scratch = vec![0.0; session.plan().trace_floats()];
     let mut weights = vec![0.0; target.len() * source.len()];

@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 use simdformer::search::{Finish, Hooks};
-use simdformer::{Counts, Event, Limits, Model, Session, Source, Stop};
+use simdformer::{DecodeStats, Event, Limits, Model, Session, Source, Stop};
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,10 @@ pub(crate) struct Stream {
 
 /// Streams three sources, ends the second after two tokens, and everything once `shutdown` is set,
 /// which happens here when `most` tokens have come.
-pub(crate) fn run(directory: &str, most: usize) -> Result<(Vec<Stream>, Counts), Box<dyn Error>> {
+pub(crate) fn run(
+    directory: &str,
+    most: usize,
+) -> Result<(Vec<Stream>, DecodeStats), Box<dyn Error>> {
     let model = Model::open(directory)?;
     let mut session = Session::new(&model, Limits::new(2, 32, 40))?;
     let options = session.search_options();

@@ -5,7 +5,7 @@
 
 use simdformer::config::{Config, Side};
 use simdformer::search::{EarlyStopping, SampleOptions, SearchOptions, Strategy, Timestamps};
-use simdformer::{CacheStorage, Forms};
+use simdformer::{CacheDtype, WeightDtypes};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -104,8 +104,8 @@ pub(crate) struct Arguments {
     pub(crate) model: PathBuf,
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
-    pub(crate) weights: Option<Forms>,
-    pub(crate) cache: Option<CacheStorage>,
+    pub(crate) weights: Option<WeightDtypes>,
+    pub(crate) cache: Option<CacheDtype>,
     pub(crate) save_packed: Option<PathBuf>,
     pub(crate) packed: Option<PathBuf>,
     pub(crate) compare_weights: bool,
@@ -265,7 +265,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             continue;
         }
         let value = attached.or_else(|| arguments.next()).ok_or(UsageError::NoValue { option })?;
-        parsed.set(Given { option, value })?;
+        parsed.set(ReferenceDrafter { option, value })?;
     }
     if !given.contains(&"--model") {
         return Err(UsageError::Missing { option: "--model" });
@@ -295,12 +295,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 }
 
 /// An option and its value.
-struct Given {
+struct ReferenceDrafter {
     option: &'static str,
     value: OsString,
 }
 
-impl Given {
+impl ReferenceDrafter {
     fn wrong(&self, expected: &'static str) -> UsageError {
         let found = self.value.to_string_lossy().into_owned();
         UsageError::Value { option: self.option, expected, found }
@@ -329,14 +329,14 @@ impl Given {
 }
 
 impl Arguments {
-    fn set(&mut self, given: Given) -> Result<(), UsageError> {
+    fn set(&mut self, given: ReferenceDrafter) -> Result<(), UsageError> {
         match given.option {
             "--model" => self.model = given.value.into(),
             "--threads" => self.threads = given.at_least_one()?,
             "--isa" => self.isa = given.parse("a name")?,
             "--weights" => self.weights = given.parse("a form, and exceptions as path=form")?,
             "--cache" => {
-                let form = given.value.to_str().and_then(CacheStorage::from_name);
+                let form = given.value.to_str().and_then(CacheDtype::from_name);
                 self.cache = Some(form.ok_or_else(|| given.wrong("f32 or f16"))?);
             }
             "--save-packed" => self.save_packed = Some(given.value.into()),

@@ -7,17 +7,17 @@
 use super::Failure;
 use super::features::Inputs;
 use simdformer::checkpoint::{
-    Affine, Attention, Checkpoint, FeedForward, LayerPart, Projection, Role,
+    Attention, Checkpoint, FeedForward, LayerPart, ParamKind, Projection, TensorId,
 };
 use simdformer::config::Side;
 use simdformer::kernels::{
-    ByteMatrix, ByteRows, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    RowPrecision, gemm, gemm_bytes,
+    ActivationBits, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
+    QuantizedActivations, QuantizedMatrix, gemm, gemm_int8,
 };
 use simdformer::search::{Hooks, SearchOptions};
 use simdformer::trace::{Block, Probe, Stage, View};
 use simdformer::{
-    CacheStorage, Event, Forms, Limits, Model, Sentence, Session, Threads, WeightForm,
+    CacheDtype, Event, Limits, Model, Session, SourceId, Threads, WeightDtype, WeightDtypes,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,7 +42,7 @@ pub(crate) struct Comparison<'c> {
 /// What a model says at each position of all targets.
 struct Said {
     bytes: usize,
-    cache: CacheStorage,
+    cache: CacheDtype,
     /// The most likely token.
     best: Vec<u32>,
     /// The log-probability of the target's token.
@@ -60,7 +60,7 @@ struct Agreement {
 
 /// What a matrix loses.
 struct Loss {
-    roles: Vec<Role>,
+    roles: Vec<TensorId>,
     /// The largest element of a row over its root mean square; the largest of all rows.
     crest: f64,
     /// Root mean square of what is wrong over that of what is right, in `int8` and in `int8x16`.
@@ -71,11 +71,11 @@ impl Comparison<'_> {
     /// Measures; three tables.
     pub(crate) fn run(mut self) -> Result<String, Failure> {
         let mut out = String::new();
-        let f32 = self.model(&Forms::all(WeightForm::F32))?;
+        let f32 = self.model(&WeightDtypes::all(WeightDtype::F32))?;
         self.complete_targets(&f32)?;
         let gated = self.checkpoint.config().gated;
         let mut seen = Inside { gated, ..Inside::default() };
-        let before = self.say(&f32, Some(CacheStorage::F32), Some(&mut seen))?;
+        let before = self.say(&f32, Some(CacheDtype::F32), Some(&mut seen))?;
         drop(f32);
         if before.best.is_empty() {
             return Err("--compare-weights: no line has a token to compare".into());
@@ -100,14 +100,14 @@ impl Comparison<'_> {
             Ok(agreement.same)
         };
         row("f32", &before, &mut out)?;
-        let (kept, f32, f16) = (self.limits.cache, CacheStorage::F32, CacheStorage::F16);
+        let (kept, f32, f16) = (self.limits.cache, CacheDtype::F32, CacheDtype::F16);
         let mut rows = vec![("f32", Some(f16))];
         rows.extend(["bf16", "f16", "int8x16"].map(|forms| (forms, kept)));
         rows.extend([f32, f16].map(|cache| ("int8", Some(cache))));
         rows.push(("int8,output=int8", kept));
         for (forms, cache) in rows {
             match self.said(&forms.parse()?, cache) {
-                Ok(said) if said.cache == CacheStorage::F16 => {
+                Ok(said) if said.cache == CacheDtype::F16 => {
                     row(&format!("{forms}, cache f16"), &said, &mut out)?;
                 }
                 Ok(said) => drop(row(forms, &said, &mut out)?),
@@ -138,17 +138,17 @@ impl Comparison<'_> {
         Ok(out)
     }
 
-    fn model(&self, forms: &Forms) -> Result<Model, Failure> {
+    fn model(&self, forms: &WeightDtypes) -> Result<Model, Failure> {
         Ok(Model::load_as(self.checkpoint, self.isa, forms, &mut |_| ())?)
     }
 
-    fn said(&self, forms: &Forms, cache: Option<CacheStorage>) -> Result<Said, Failure> {
+    fn said(&self, forms: &WeightDtypes, cache: Option<CacheDtype>) -> Result<Said, Failure> {
         self.say(&self.model(forms)?, cache, None)
     }
 
     /// Lets greedy search say the targets that were not given.
     fn complete_targets(&mut self, model: &Model) -> Result<(), Failure> {
-        let limits = Limits { cache: Some(CacheStorage::F32), ..self.limits };
+        let limits = Limits { cache: Some(CacheDtype::F32), ..self.limits };
         let mut session = Session::new(model, limits)?;
         session.set_threads(self.threads.clone());
         for index in 0..self.targets.len() {
@@ -172,7 +172,7 @@ impl Comparison<'_> {
     fn say(
         &self,
         model: &Model,
-        cache: Option<CacheStorage>,
+        cache: Option<CacheDtype>,
         mut seen: Option<&mut Inside>,
     ) -> Result<Said, Failure> {
         let mut session = Session::new(model, Limits { cache, ..self.limits })?;
@@ -195,9 +195,9 @@ impl Comparison<'_> {
                 said.best.push(best);
                 said.log_probability.push(log_probability);
             };
-            let mut slot = [Sentence::default()];
+            let mut slot = [SourceId::default()];
             if let Some(inside) = seen.as_deref_mut() {
-                let mut watched = session.watch(inside, &mut scratch)?;
+                let mut watched = session.traced(inside, &mut scratch)?;
                 match self.inputs {
                     Inputs::Ids(ids) => watched.encode(&ids[index..=index], &mut slot)?,
                     Inputs::Features(sounds) => {
@@ -232,7 +232,7 @@ impl Comparison<'_> {
             let right = self.product(x, weight)?;
             let mut errors = [0.0; 2];
             for (error, precision) in
-                errors.iter_mut().zip([RowPrecision::Eight, RowPrecision::Sixteen])
+                errors.iter_mut().zip([ActivationBits::Eight, ActivationBits::Sixteen])
             {
                 let wrong = self.byte_product(x, weight, precision)?;
                 let square = |x: f64| x * x;
@@ -265,16 +265,17 @@ impl Comparison<'_> {
         &self,
         x: Matrix<'_>,
         weight: Matrix<'_>,
-        precision: RowPrecision,
+        precision: ActivationBits,
     ) -> Result<Vec<f32>, Failure> {
         let (depth, columns) = (weight.rows(), weight.columns());
-        let mut bytes = vec![0.0; ByteMatrix::len(depth, columns)?];
-        let bytes = ByteMatrix::quantise(self.isa, weight, &mut bytes)?;
-        let mut room = vec![0.0; ByteRows::len(x.rows(), depth, precision)?];
-        let rows = ByteRows::quantise(self.isa, x, precision, &mut room, Parallelism::Serial)?;
+        let mut bytes = vec![0.0; QuantizedMatrix::len(depth, columns)?];
+        let bytes = QuantizedMatrix::quantize(self.isa, weight, &mut bytes)?;
+        let mut room = vec![0.0; QuantizedActivations::len(x.rows(), depth, precision)?];
+        let rows =
+            QuantizedActivations::quantize(self.isa, x, precision, &mut room, Parallelism::Serial)?;
         let mut out = vec![0.0; x.rows() * columns];
         let c = MatrixMut::new(&mut out, x.rows(), columns)?;
-        gemm_bytes(&rows, &bytes, &Epilogue::default(), c, Parallelism::Serial)?;
+        gemm_int8(&rows, &bytes, &Epilogue::default(), c, Parallelism::Serial)?;
         Ok(out)
     }
 
@@ -284,15 +285,17 @@ impl Comparison<'_> {
         &self,
         before: &Said,
         losses: &mut [Loss],
-    ) -> Result<Option<(Forms, Said, f64)>, Failure> {
-        for (form, dearer, key) in
-            [(WeightForm::Int8, WeightForm::Int8x16, 0), (WeightForm::Int8x16, WeightForm::F32, 1)]
-        {
+    ) -> Result<Option<(WeightDtypes, Said, f64)>, Failure> {
+        for (form, dearer, key) in [
+            (WeightDtype::Int8, WeightDtype::Int8x16, 0),
+            (WeightDtype::Int8x16, WeightDtype::F32, 1),
+        ] {
             losses.sort_by(|a, b| b.errors[key].total_cmp(&a.errors[key]));
             // All but the output, which is not in bytes.
-            let inner: Vec<&Loss> = losses.iter().filter(|l| l.roles != [Role::Output]).collect();
-            let tried = |count: usize| -> Result<(Forms, Said, f64), Failure> {
-                let mut forms = Forms::all(form);
+            let inner: Vec<&Loss> =
+                losses.iter().filter(|l| l.roles != [TensorId::Output]).collect();
+            let tried = |count: usize| -> Result<(WeightDtypes, Said, f64), Failure> {
+                let mut forms = WeightDtypes::all(form);
                 for role in inner[..count].iter().flat_map(|loss| &loss.roles) {
                     forms = forms.with(&role.to_string(), dearer)?;
                 }
@@ -392,11 +395,11 @@ struct Inside {
     stream: [Rows; 2],
     memory: Rows,
     /// By the name of the first role.
-    met: BTreeMap<String, (Vec<Role>, Rows)>,
+    met: BTreeMap<String, (Vec<TensorId>, Rows)>,
 }
 
 impl Inside {
-    fn meet(&mut self, roles: &[Role], met: &Rows) {
+    fn meet(&mut self, roles: &[TensorId], met: &Rows) {
         let kept = self.met.entry(roles[0].to_string());
         let (_, kept) = kept.or_insert_with(|| (roles.to_vec(), Rows::default()));
         kept.width = met.width;
@@ -414,15 +417,15 @@ impl Probe for Inside {
     fn look(&mut self, view: &View<'_>) {
         let place = view.place;
         let seen = Rows { rows: view.iter().flatten().copied().collect(), width: view.columns };
-        let role = |part| Role::Layer(place.side, place.layer.unwrap_or(0), part);
+        let role = |part| TensorId::Layer(place.side, place.layer.unwrap_or(0), part);
         let attention = |projection| {
             let kind = match place.block {
                 Some(Block::Cross) => Attention::Cross,
                 _ => Attention::Own,
             };
-            role(LayerPart::Attention(kind, projection, Affine::Weight))
+            role(LayerPart::Attention(kind, projection, ParamKind::Weight))
         };
-        let feed_forward = |of| role(LayerPart::FeedForward(of, Affine::Weight));
+        let feed_forward = |of| role(LayerPart::FeedForward(of, ParamKind::Weight));
         let side = usize::from(place.side == Side::Decoder);
         let stream = self.stream[side].clone();
         match (view.stage, place.block) {
@@ -448,7 +451,7 @@ impl Probe for Inside {
                 }
             }
             (Stage::Memory, _) => self.memory = seen,
-            (Stage::Output, _) => self.meet(&[Role::Output], &seen),
+            (Stage::Output, _) => self.meet(&[TensorId::Output], &seen),
             _ => {}
         }
     }

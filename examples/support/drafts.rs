@@ -5,7 +5,9 @@ use super::arguments::Arguments;
 use serde::Deserialize;
 use simdformer::config::Config;
 use simdformer::search::{Hooks, SearchOptions};
-use simdformer::{Counts, Event, Given, NGrams, Session, SessionError, Source};
+use simdformer::{
+    DecodeStats, Event, PromptLookup, ReferenceDrafter, Session, SessionError, Source,
+};
 use std::path::Path;
 
 /// Tokens of drafts in one step, of all lines together.
@@ -15,7 +17,7 @@ const TOKENS: usize = 32;
 pub(crate) struct Drafts {
     /// The answer of an earlier run to each line, with its prefix; none of any line without such a run.
     earlier: Vec<Vec<u32>>,
-    ngrams: Option<NGrams>,
+    ngrams: Option<PromptLookup>,
 }
 
 /// What is read of an earlier answer.
@@ -31,7 +33,7 @@ impl Drafts {
         requests: usize,
         config: &Config,
     ) -> Result<Option<Self>, Failure> {
-        let ngrams = arguments.ngrams.map(|shortest| NGrams { shortest });
+        let ngrams = arguments.ngrams.map(|shortest| PromptLookup { shortest });
         let earlier = match &arguments.draft {
             Some(path) => earlier(path, requests, config.target_vocab)?,
             None if ngrams.is_none() => return Ok(None),
@@ -63,13 +65,13 @@ impl Drafts {
         (requests, options): (&[Source<'_>], &SearchOptions),
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Counts, SessionError> {
+    ) -> Result<DecodeStats, SessionError> {
         let Some(drafts) = drafts else {
             return session.generate(requests, options, hooks, on_event);
         };
         // Runs of that many tokens never come.
-        let never = NGrams { shortest: usize::MAX };
-        let mut drafter = (Given(expected), drafts.ngrams.unwrap_or(never));
+        let never = PromptLookup { shortest: usize::MAX };
+        let mut drafter = (ReferenceDrafter(expected), drafts.ngrams.unwrap_or(never));
         session.generate_drafted(requests, options, hooks, &mut drafter, on_event)
     }
 }

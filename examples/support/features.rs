@@ -1,7 +1,7 @@
 //! What an encoder reads: ids from the lines of `generate`, or features.
 
 use super::SOURCES_PER_CALL;
-use simdformer::{Features, Sentence, Session, SessionError, Source};
+use simdformer::{Features, Session, SessionError, Source, SourceId};
 use std::ops::Range;
 
 /// The sources of all requests.
@@ -31,7 +31,7 @@ impl<'a> Inputs<'a> {
         &self,
         session: &mut Session<'_>,
         range: Range<usize>,
-        slots: &mut [Sentence],
+        slots: &mut [SourceId],
     ) -> Result<(), SessionError> {
         let mut slots = slots.chunks_mut(SOURCES_PER_CALL);
         match self {
@@ -52,8 +52,8 @@ impl<'a> Inputs<'a> {
         range: Range<usize>,
     ) -> Result<&'s [f32], SessionError> {
         match self {
-            Self::Ids(all) => session.memory(&all[range]),
-            Self::Features(all) => session.memory_of_features(&all[range]),
+            Self::Ids(all) => session.encoder_output(&all[range]),
+            Self::Features(all) => session.encoder_output_of_features(&all[range]),
         }
     }
 }

@@ -85,7 +85,7 @@ fn escape(text: &str) -> String {
 }
 
 /// White for 0, dark blue for 1.
-fn colour(weight: f32) -> String {
+fn color(weight: f32) -> String {
     const STOPS: [[f32; 3]; 5] = [
         [255.0, 255.0, 255.0],
         [182.0, 211.0, 232.0],
@@ -186,7 +186,7 @@ impl Page {
                     continue;
                 }
                 let (x, y) = (x0 + j as f32 * cell, y0 + i as f32 * cell);
-                let fill = colour(weight);
+                let fill = color(weight);
                 let _ = writeln!(
                     svg,
                     "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{cell:.1}\" height=\"{cell:.1}\" fill=\"{fill}\"/>"
@@ -260,10 +260,10 @@ fn text(svg: &mut String, [x, y]: [f32; 2], size: f32, anchor: &str, words: &str
     );
 }
 
-/// The colours of 0 to 1, 200 wide.
+/// The colors of 0 to 1, 200 wide.
 fn scale(svg: &mut String, [x, y]: [f32; 2]) {
     for i in 0..100 {
-        let (x, fill) = (x + 2.0 * i as f32, colour((i as f32 + 0.5) / 100.0));
+        let (x, fill) = (x + 2.0 * i as f32, color((i as f32 + 0.5) / 100.0));
         let _ = writeln!(
             svg,
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"2.4\" height=\"14\" fill=\"{fill}\"/>"

@@ -1,16 +1,16 @@
 //! A lesson: a model that knows nothing, what it says of two sentences, one update, and what it says once it has
 //! learned them. Everything here is asked of a trainer and of sessions on its model.
 
-use simdformer::checkpoint::Role;
-use simdformer::config::{Config, Dimensions, SpecialTokens, Ties};
+use simdformer::checkpoint::TensorId;
+use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::softmax::softmax;
 use simdformer::kernels::train::{IGNORED, RowLoss, cross_entropy};
 use simdformer::kernels::{FullyMasked, Matrix, MatrixMut, Parallelism};
 use simdformer::search::Hooks;
 use simdformer::train::{
-    Initial, Pair, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
+    Example, Initial, Schedule, Smoothing, StepOptions, Totals, TrainLimits, Trainer, Update,
 };
-use simdformer::{Event, Limits, Sentence, Session, Source};
+use simdformer::{Event, Limits, Session, Source, SourceId};
 use std::error::Error;
 
 pub(crate) const SOURCE_WORDS: [&str; 4] = ["je", "suis", "étudiant", "merci"];
@@ -61,7 +61,7 @@ pub(crate) struct Said {
 
 /// Some numbers of one tensor.
 pub(crate) struct Numbers {
-    pub(crate) role: Role,
+    pub(crate) role: TensorId,
     pub(crate) word: &'static str,
     pub(crate) before: Vec<f32>,
     pub(crate) gradient: Vec<f32>,
@@ -98,7 +98,7 @@ fn config() -> Config {
     let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 6 };
     Config {
         source_vocab: SOURCE_WORDS.len(),
-        ties: Ties { source_target: false, target_output: false },
+        ties: TiedWeights { source_target: false, target_output: false },
         tokens: SpecialTokens { eos: vec![EOS], decoder_start: Some(EOS), ..Default::default() },
         ..Config::transformer(small)
     }
@@ -116,8 +116,8 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
     let sources: Vec<Vec<u32>> = of(&SOURCE_WORDS[..], 0).collect::<Result<_, _>>()?;
     let targets: Vec<Vec<u32>> = of(&TARGET_WORDS[..], 1).collect::<Result<_, _>>()?;
     let both = sources.iter().zip(&targets).zip(0..);
-    let pairs: Vec<Pair<'_>> =
-        both.map(|((source, target), id)| Pair::new(source, target, id)).collect();
+    let pairs: Vec<Example<'_>> =
+        both.map(|((source, target), id)| Example::new(source, target, id)).collect();
     let tokens: u64 = targets.iter().map(|target| target.len() as u64).sum();
 
     let config = config();
@@ -168,7 +168,7 @@ pub(crate) fn learn() -> Result<Lesson, Box<dyn Error>> {
 /// The logits of a session after each token that the decoder is fed, and what the loss makes of them.
 fn ask(
     trainer: &mut Trainer<'_>,
-    pairs: &[Pair<'_>],
+    pairs: &[Example<'_>],
     smoothing: Smoothing,
 ) -> Result<Said, Box<dyn Error>> {
     let totals = trainer.evaluate(pairs, smoothing)?;
@@ -177,7 +177,7 @@ fn ask(
     let longest = pairs.iter().map(|pair| pair.target.len()).max().unwrap_or(1);
     let mut session = Session::new(model, Limits::new(pairs.len(), longest, longest + 1))?;
     let sources: Vec<&[u32]> = pairs.iter().map(|pair| pair.source).collect();
-    let mut sentences = vec![Sentence::default(); pairs.len()];
+    let mut sentences = vec![SourceId::default(); pairs.len()];
     session.encode(&sources, &mut sentences)?;
 
     let mut said = Said { probabilities: vec![], padded: vec![], gradients: vec![], totals };
@@ -219,9 +219,9 @@ fn row(all: &[f32], word: &str, count: usize) -> Vec<f32> {
 /// A few numbers with their gradients: where the loss begins, and where it ends.
 fn look(trainer: &mut Trainer<'_>) -> Result<Vec<Numbers>, Box<dyn Error>> {
     let wanted = [
-        (Role::Output, "student"),
-        (Role::TargetEmbedding, "am"),
-        (Role::SourceEmbedding, "étudiant"),
+        (TensorId::Output, "student"),
+        (TensorId::TargetEmbedding, "am"),
+        (TensorId::SourceEmbedding, "étudiant"),
     ];
     let mut numbers = Vec::new();
     for (role, word) in wanted {

@@ -65,7 +65,7 @@ fn vocabularies() -> Section {
 fn model(lesson: &Lesson) -> Section {
     let note = "The paper's architecture, small, and no weight has learned anything: matrices are \
                 drawn evenly within sqrt(6 / (inputs + outputs)), norms begin as the identity, \
-                biases at zero. src/train/initial.rs";
+                biases at zero. src/train/init.rs";
     let mut section = Section::new("model", "The model", note);
     let config = &lesson.config;
     section.line(format!("    d_model {}, seed {SEED}", config.d_model));
@@ -197,7 +197,7 @@ fn slopes(lesson: &Lesson) -> Section {
 fn update(lesson: &Lesson) -> Section {
     let note = "Adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, and a weight moves by \
                 -rate m^ / (sqrt(v^) + epsilon). The first time that is the rate, whatever the size \
-                of the gradient. kernels/src/optimiser/adam.rs";
+                of the gradient. kernels/src/optimizer/adam.rs";
     let mut section = Section::new("update", "One update", note);
     let (adam, update) = (&lesson.options.adam, &lesson.update);
     section.line(format!(
@@ -233,7 +233,7 @@ fn course(lesson: &Lesson) -> Section {
     let smoothing = lesson.options.smoothing;
     let note = format!(
         "The same, {STEPS} times: loss and nll before each update. With smoothing the loss has a \
-         floor, the entropy of q: {:.4}. src/train/trainer.rs, kernels/src/optimiser/schedule.rs",
+         floor, the entropy of q: {:.4}. src/train/trainer.rs, kernels/src/optimizer/schedule.rs",
         floor(smoothing)
     );
     let mut section = Section::new("course", "It learns", &note);

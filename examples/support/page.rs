@@ -40,7 +40,7 @@ impl Section {
         match style {
             Style::Plain => format!("== {title}\n   {note}\n\n{body}\n"),
             Style::Colour => {
-                let body: String = body.lines().map(colour_line).collect();
+                let body: String = body.lines().map(color_line).collect();
                 format!("\x1b[1;36m== {title}\x1b[0m\n   \x1b[2m{note}\x1b[0m\n\n{body}\n")
             }
             Style::Markdown => format!("## {title}\n\n{note}\n\n```text\n{body}```\n\n"),
@@ -49,7 +49,7 @@ impl Section {
 }
 
 /// Headings (lines that do not start with a space) stand out.
-fn colour_line(line: &str) -> String {
+fn color_line(line: &str) -> String {
     if line.starts_with(' ') || line.is_empty() {
         format!("{line}\n")
     } else {

@@ -32,7 +32,7 @@ impl Request {
 
 /// One line of output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct IntoControlFlow {
     /// Ids after the decoder start, best first.
     pub(crate) sequences: Vec<Vec<u32>>,
     /// The score of each, NaN (null in JSON) if it was not wanted.

@@ -1,7 +1,7 @@
 //! What `generate` says of a run on standard error.
 
 use serde::Serialize;
-use simdformer::Counts;
+use simdformer::DecodeStats;
 use std::collections::BTreeMap;
 
 /// The most memory that the program has held, where the system tells.
@@ -47,5 +47,5 @@ pub(crate) struct Measured {
     pub(crate) new_tokens: usize,
     pub(crate) allocations: u64,
     /// Of a run with drafts.
-    pub(crate) counts: Option<Counts>,
+    pub(crate) counts: Option<DecodeStats>,
 }

@@ -208,7 +208,7 @@ impl Vocabulary {
         found.or_else(|| self.source.get(&word.replace("oe", "œ"))).copied()
     }
 
-    /// The error for a word, with at most three neighbours, none further than a third of its letters
+    /// The error for a word, with at most three neighbors, none further than a third of its letters
     /// (and one more) away.
     fn unknown(&self, word: &str) -> UnknownWord {
         let letters: Vec<char> = word.chars().take(LONGEST).collect();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_unknown_word_and_its_neighbours() {
+    fn names_the_unknown_word_and_its_neighbors() {
         let error = small().encode("l'etudient").unwrap_err();
         assert_eq!(
             error,

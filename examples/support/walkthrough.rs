@@ -6,7 +6,7 @@ use super::page::{Section, matrix};
 use serde_json::Value;
 use simdformer::config::Side;
 use simdformer::trace::{Block, Place, Probe, Stage, View};
-use simdformer::{Limits, Model, Sentence, Session};
+use simdformer::{Limits, Model, Session, SourceId};
 use std::error::Error;
 use std::path::Path;
 
@@ -99,9 +99,9 @@ struct Seen {
 
 /// Keeps everything.
 #[derive(Default)]
-struct Keep(Vec<Seen>);
+struct SavedActivations(Vec<Seen>);
 
-impl Probe for Keep {
+impl Probe for SavedActivations {
     fn look(&mut self, view: &View<'_>) {
         let &View { stage, place, sentence, row, position, .. } = view;
         let rows = view.iter().map(<[f32]>::to_vec).collect();
@@ -130,13 +130,13 @@ fn run(model: &Model, batch: &Batch) -> Result<Vec<Seen>, Box<dyn Error>> {
     let (sources, targets) = (longest(&batch.sources), longest(&batch.targets));
     let mut session = Session::new(model, Limits::new(batch.sources.len(), sources, targets))?;
     let mut scratch = vec![0.0; session.plan().trace_floats()];
-    let mut sentences = vec![Sentence::default(); batch.sources.len()];
-    let mut keep = Keep::default();
+    let mut sentences = vec![SourceId::default(); batch.sources.len()];
+    let mut keep = SavedActivations::default();
     let borrowed: Vec<&[u32]> = batch.sources.iter().map(Vec::as_slice).collect();
-    session.watch(&mut keep, &mut scratch)?.encode(&borrowed, &mut sentences)?;
+    session.traced(&mut keep, &mut scratch)?.encode(&borrowed, &mut sentences)?;
     for (&sentence, target) in sentences.iter().zip(&batch.targets) {
         let row = session.start(sentence)?;
-        let mut watched = session.watch(&mut keep, &mut scratch)?;
+        let mut watched = session.traced(&mut keep, &mut scratch)?;
         watched.prefill(row, target, Some(&mut |_, _| {}))?;
     }
     // Slots are free in order, so the slot of a sentence is its index; say so if that changes.
@@ -226,9 +226,9 @@ fn note(stage: Stage) -> &'static str {
              kernels/src/position.rs"
         }
         Stage::Input => "embedding + position. kernels/src/embedding.rs",
-        Stage::Query => "x W_Q + b, heads side by side. src/model/blocks/run.rs",
-        Stage::Key => "x W_K + b, heads side by side. src/model/blocks/run.rs",
-        Stage::Value => "x W_V + b, heads side by side. src/model/blocks/run.rs",
+        Stage::Query => "x W_Q + b, heads side by side. src/model/blocks/exec_context.rs",
+        Stage::Key => "x W_K + b, heads side by side. src/model/blocks/exec_context.rs",
+        Stage::Value => "x W_V + b, heads side by side. src/model/blocks/exec_context.rs",
         Stage::Scores => "Q K^T / sqrt(d_k), before the mask. kernels/src/attention/flash.rs",
         Stage::Weights => {
             "softmax(scores, masked): every row adds up to 1. \

@@ -2,7 +2,7 @@
 //!
 //! Nothing is ignored: an option that does not exist, comes twice or has a value that does not parse is refused.
 
-use simdformer::train::{BatchSize, Keep, Metric};
+use simdformer::train::{BatchSize, Metric, SavedActivations};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -82,7 +82,7 @@ Exits with 2 for a wrong command line and 1 for anything else that is wrong.
 #[derive(Debug)]
 pub(crate) enum Command {
     Help,
-    Run(Box<Arguments>),
+    TrainingRun(Box<Arguments>),
 }
 
 /// How the rate goes.
@@ -142,7 +142,7 @@ pub(crate) struct Arguments {
     pub(crate) patience: Option<u64>,
     pub(crate) ema: Option<f32>,
     pub(crate) report_every: Option<u64>,
-    pub(crate) keep_activations: Option<Keep>,
+    pub(crate) keep_activations: Option<SavedActivations>,
     pub(crate) pass_tokens: Option<usize>,
     pub(crate) threads: Option<usize>,
     pub(crate) isa: Option<String>,
@@ -183,7 +183,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Command
         set(&mut found, name, &option, value)?;
     }
     check(&found)?;
-    Ok(Command::Run(Box::new(found)))
+    Ok(Command::TrainingRun(Box::new(found)))
 }
 
 fn set(found: &mut Arguments, name: &str, option: &str, value: OsString) -> Result<(), String> {
@@ -232,10 +232,10 @@ fn set(found: &mut Arguments, name: &str, option: &str, value: OsString) -> Resu
         }
         "keep-activations" => {
             let names = [
-                ("everything", Keep::Everything),
-                ("projections", Keep::Projections),
-                ("context", Keep::Context),
-                ("inputs", Keep::Inputs),
+                ("everything", SavedActivations::Everything),
+                ("projections", SavedActivations::Projections),
+                ("context", SavedActivations::Context),
+                ("inputs", SavedActivations::Inputs),
             ];
             put(&mut found.keep_activations, option, choice(option, text, &names)?)
         }

@@ -7,8 +7,8 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    BatchSize, Batching, Corpus, DropoutRates, Initial, Layout, Metric, Reading, Run, RunOptions,
-    Schedule, Smoothing, StepOptions, TrainLimits, Trainer, Words,
+    BatchSize, Batching, Corpus, DropoutRates, Initial, Layout, Metric, Reading, RunOptions,
+    Schedule, Smoothing, StepOptions, TrainLimits, Trainer, TrainingRun, Words,
 };
 use simdformer::{Features, Threads};
 use std::error::Error;
@@ -41,7 +41,7 @@ impl From {
             let resume = arguments.resume.unwrap_or(true);
             match (resume, directory.join("checkpoints")) {
                 (true, _) => {
-                    if let Some(save) = Run::last_save(directory)? {
+                    if let Some(save) = TrainingRun::last_save(directory)? {
                         return Ok(Self::Save(save));
                     }
                 }

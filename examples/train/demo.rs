@@ -1,6 +1,6 @@
 //! The demo: sentences of the grammar, and the settings that its model is trained with.
 
-use super::grammar::{self, Pair};
+use super::grammar::{self, Example};
 use simdformer::train::{Corpus, Reading, RunError};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -39,9 +39,9 @@ pub(crate) fn corpora(
     let made = grammar::corpus(SENTENCES, seed, DEVELOPMENT, sources.iter().map(String::as_str));
     let words: BTreeMap<String, u32> = serde_json::from_str(&read("vocab.json")?)?;
     let known = |text: &str| text.split(' ').all(|word| words.contains_key(word));
-    let corpus = |pairs: &[Pair], name: &str| -> Result<Corpus, RunError> {
+    let corpus = |pairs: &[Example], name: &str| -> Result<Corpus, RunError> {
         let mut lines = String::new();
-        for Pair { source, target } in pairs {
+        for Example { source, target } in pairs {
             // The vocabulary is that of the words that were drawn when it was made.
             if known(source) && known(target) {
                 let line = serde_json::json!({ "source": source, "target": target });

@@ -31,7 +31,7 @@ use begin::{Data, Failure, From};
 use judge::judge;
 use metrics::Metrics;
 use report::{Report, clock, show};
-use simdformer::train::{Corpus, Event, Reason, Run, average};
+use simdformer::train::{Corpus, Reason, TrainEvent, TrainingRun, average};
 use simdformer::{Model, Threads};
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ const SAMPLES: usize = 3;
 
 fn main() -> ExitCode {
     let arguments = match arguments::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Run(arguments)) => arguments,
+        Ok(Command::TrainingRun(arguments)) => arguments,
         Ok(Command::Help) => {
             print!("{}", arguments::HELP);
             return ExitCode::SUCCESS;
@@ -118,7 +118,7 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
     let count = arguments.threads.unwrap_or(1) as f64;
     let peak = peak::of_one_thread(trainer.model().isa()).map(|peak| peak * count);
     let mut report = Report::new(arguments.report_every.unwrap_or(50), options.steps, work, peak);
-    let mut run = Run::new(trainer, &data.training, options)?;
+    let mut run = TrainingRun::new(trainer, &data.training, options)?;
     if let Some(held_out) = &data.held_out {
         run.set_held_out(held_out);
         run.set_judge(|model| {
@@ -150,20 +150,20 @@ pub(crate) fn command(arguments: &Arguments, threads: &Threads<'_>) -> Result<()
         }
         let start = Instant::now();
         match run.next()? {
-            Event::Step(record) => {
+            TrainEvent::Step(record) => {
                 if let Some(line) = report.step(&record, start.elapsed().as_secs_f64())? {
                     metrics.line(&line)?;
                 }
             }
-            Event::Validated(found) => {
+            TrainEvent::Validated(found) => {
                 let judged = judged.borrow_mut().take();
                 let sentences = data.held_out.as_ref().map_or(0, Corpus::len);
                 report.validation(&found, judged.as_ref(), sentences, &|ids| words.text(ids))?;
                 metrics.validation(&found)?;
             }
             // Printed where the run was resumed.
-            Event::OptionsChanged(_) | Event::Saved(_) => {}
-            Event::Finished(reason) => break Some(reason),
+            TrainEvent::OptionsChanged(_) | TrainEvent::Saved(_) => {}
+            TrainEvent::Finished(reason) => break Some(reason),
         }
     };
     metrics.draw()?;
@@ -212,7 +212,12 @@ fn introduce(
     out.flush()
 }
 
-fn finish(reason: Reason, run: &Run<'_>, directory: &Path, began: Instant) -> io::Result<()> {
+fn finish(
+    reason: Reason,
+    run: &TrainingRun<'_>,
+    directory: &Path,
+    began: Instant,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let why = match reason {
         Reason::Steps | Reason::Epochs => "done",

@@ -122,11 +122,11 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
          viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"DejaVu Sans, sans-serif\" font-size=\"13\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
     );
-    let mut text = |at: [f64; 2], anchor: &str, colour: &str, what: &str| {
+    let mut text = |at: [f64; 2], anchor: &str, color: &str, what: &str| {
         let [x, y] = at;
         let _ = writeln!(
             svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{what}</text>"
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{color}\">{what}</text>"
         );
     };
     text([(LEFT + right) / 2.0, HEIGHT - 14.0], "middle", "#333333", "step");
@@ -155,7 +155,7 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
         svg,
         "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#333333\" stroke-width=\"1\"/>"
     );
-    let mut line = |points: &[(u64, f64)], colour: &str| {
+    let mut line = |points: &[(u64, f64)], color: &str| {
         let mut path = String::new();
         for &(step, loss) in points.iter().filter(drawn) {
             let begin = if path.is_empty() { 'M' } else { 'L' };
@@ -164,7 +164,7 @@ pub(crate) fn curve(learned: &[(u64, f64)], held_out: &[(u64, f64)]) -> String {
         if !path.is_empty() {
             let _ = writeln!(
                 svg,
-                "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" \
+                "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.6\" \
                  stroke-linejoin=\"round\"/>"
             );
         }

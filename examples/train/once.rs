@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use super::begin::Failure;
 use super::counting;
-use simdformer::train::{BatchSize, Corpus, Event, Layout, Run, RunOptions, Trainer};
+use simdformer::train::{BatchSize, Corpus, Layout, RunOptions, TrainEvent, Trainer, TrainingRun};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -52,14 +52,14 @@ pub(crate) fn benchmark(
     let (mut source_tokens, mut target_tokens) =
         (Vec::with_capacity(steps as usize), Vec::with_capacity(steps as usize));
     let options = RunOptions { steps: Some(steps), epochs: None, ..options };
-    let mut run = Run::new(trainer, corpus, options)?;
+    let mut run = TrainingRun::new(trainer, corpus, options)?;
     let mut allocated = counting::allocations();
     loop {
         let start = Instant::now();
         let event = run.next()?;
         let took = start.elapsed().as_secs_f64();
         match event {
-            Event::Step(record) => {
+            TrainEvent::Step(record) => {
                 seconds.push(took);
                 losses.push(record.totals.mean_loss());
                 source_tokens.push(record.source_tokens);
@@ -68,7 +68,7 @@ pub(crate) fn benchmark(
                     allocated = counting::allocations();
                 }
             }
-            Event::Finished(_) => break,
+            TrainEvent::Finished(_) => break,
             _ => {}
         }
     }

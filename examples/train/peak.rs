@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "instructions that not every CPU has")]
 
-use simdformer::checkpoint::Role;
+use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::Corpus;
@@ -76,19 +76,19 @@ impl Work {
     /// Of a token of each side, the attention being that of the average sentence of `corpus`.
     pub(crate) fn of(config: &Config, corpus: &Corpus) -> Self {
         let (mut source, mut target) = (0.0, 0.0);
-        for role in Role::all(config) {
+        for role in TensorId::all(config) {
             let Some(shape) = role.shape(config) else { continue };
             let numbers = shape.iter().product::<usize>() as f64;
             let of_memory = role.to_string().contains("cross_attention.key.")
                 || role.to_string().contains("cross_attention.value.");
             match role {
                 _ if shape.len() < 2 => {}
-                Role::Output => target += numbers,
+                TensorId::Output => target += numbers,
                 // Twice a position, and nothing wants the gradient of what it reads.
-                Role::Convolution(0, _) => source += 2.0 * numbers * 2.0 / 3.0,
-                Role::Convolution(..) => source += numbers,
-                Role::Layer(Side::Decoder, ..) if !of_memory => target += numbers,
-                Role::Layer(..) => source += numbers,
+                TensorId::Convolution(0, _) => source += 2.0 * numbers * 2.0 / 3.0,
+                TensorId::Convolution(..) => source += numbers,
+                TensorId::Layer(Side::Decoder, ..) if !of_memory => target += numbers,
+                TensorId::Layer(..) => source += numbers,
                 _ => {}
             }
         }

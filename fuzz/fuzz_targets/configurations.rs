@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer::checkpoint::Role;
+use simdformer::checkpoint::TensorId;
 use simdformer::config::{Config, Family};
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, Sentence, Session};
+use simdformer::{Limits, Model, SourceId, Session};
 
 /// What is said of an architecture and of its generation.
 #[derive(Debug, arbitrary::Arbitrary)]
@@ -249,7 +249,7 @@ fuzz_target!(|input: Input<'_>| {
     }
     let _ = config.search_options();
     let mut numbers = 0u128;
-    for role in Role::all(&config) {
+    for role in TensorId::all(&config) {
         let shape = role.shape(&config).expect("a shape");
         numbers += shape.iter().map(|&size| size as u128).product::<u128>();
         assert!(role.may_be_absent() || !role.names(&config).is_empty(), "{role} of {config:?}");
@@ -264,10 +264,10 @@ fuzz_target!(|input: Input<'_>| {
     };
     let Ok(mut session) = Session::new(&model, limits) else { return };
     if model.config().decoder.is_none() {
-        let _ = session.memory(&[&[0]]);
+        let _ = session.encoder_output(&[&[0]]);
         return;
     }
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     if session.encode(&[&[0]], &mut sentence).is_ok() {
         let _ = session.start(sentence[0]);
     }

@@ -9,10 +9,10 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use simdformer_fuzz::{Add, GAP, Layout, Rng, Strided, Values, pick_isa, pool, same_bits};
-use simdformer_kernels::reference::storage::stored;
+use simdformer_kernels::reference::dtype::stored;
 use simdformer_kernels::{
     Activation, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual,
-    Storage, gemm,
+    Dtype, gemm,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -40,7 +40,7 @@ struct Case {
 
 fuzz_target!(|case: Case| {
     let isa = pick_isa(case.isa);
-    let storage = if case.f16 { Storage::F16 } else { Storage::Bf16 };
+    let storage = if case.f16 { Dtype::F16 } else { Dtype::Bf16 };
     product(isa, storage, &case);
     foreign(isa, storage, &case);
 });
@@ -52,7 +52,7 @@ fn rows(case: &Case) -> usize {
 /// The words of `w`, packed in two pieces.
 fn pack(
     isa: Isa,
-    storage: Storage,
+    storage: Dtype,
     w: &Strided,
     cut: usize,
     parallelism: Parallelism<'_>,
@@ -83,7 +83,7 @@ fn pack(
     Ok(buffer)
 }
 
-fn product(isa: Isa, storage: Storage, case: &Case) {
+fn product(isa: Isa, storage: Dtype, case: &Case) {
     let rows = rows(case);
     let depth = usize::from(case.depth) % 300;
     let columns = usize::from(case.columns) % 160;
@@ -193,7 +193,7 @@ fn product(isa: Isa, storage: Storage, case: &Case) {
 }
 
 /// Words of any bits.
-fn foreign(isa: Isa, storage: Storage, case: &Case) {
+fn foreign(isa: Isa, storage: Dtype, case: &Case) {
     let (rows, columns) = (rows(case) % 15, usize::from(case.columns) % 70);
     let depth = usize::from(case.depth) % 100;
     let mut rng = Rng::new(!case.seed);

@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use simdformer::checkpoint::{Checkpoint, Role};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
-use simdformer::{Limits, Model, Sentence, Session};
+use simdformer::{Limits, Model, SourceId, Session};
 
 /// A configuration and the bytes of a safetensors file.
 #[derive(Debug, arbitrary::Arbitrary)]
@@ -42,14 +42,14 @@ fuzz_target!(|input: Input<'_>| {
     }
     bytes.extend_from_slice(input.file);
     let Ok(checkpoint) = Checkpoint::from_bytes(config, bytes) else { return };
-    for role in Role::all(checkpoint.config()) {
+    for role in TensorId::all(checkpoint.config()) {
         if let Ok(Some(tensor)) = checkpoint.optional(role) {
             let _ = tensor.to_vec();
         }
     }
     let Ok(model) = Model::load(&checkpoint, Isa::SCALAR) else { return };
     let Ok(mut session) = Session::new(&model, Limits::new(1, 2, 2)) else { return };
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     if session.encode(&[&[0]], &mut sentence).is_ok() {
         let _ = session.start(sentence[0]);
     }

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use simdformer::Model;
-use simdformer::checkpoint::{Checkpoint, Role};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::Config;
 use simdformer::kernels::Isa;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ enum Name<'a> {
     Second,
     Usual,
     Index,
-    Foreign(u8),
+    UnsupportedFormat(u8),
     Text(&'a str),
 }
 
@@ -81,7 +81,7 @@ fn name<'a>(name: &Name<'a>) -> &'a str {
         Name::Second => "b.safetensors",
         Name::Usual => "model.safetensors",
         Name::Index => INDEX,
-        Name::Foreign(n) => FOREIGN[usize::from(*n) % FOREIGN.len()],
+        Name::UnsupportedFormat(n) => FOREIGN[usize::from(*n) % FOREIGN.len()],
         Name::Text(text) => text,
     }
 }
@@ -99,7 +99,7 @@ struct Tensor {
 /// The tensors of the good checkpoint, and the bytes of each file.
 fn good(config: &Config) -> (Vec<Tensor>, [u64; 2]) {
     let (mut tensors, mut ends, mut seen) = (Vec::new(), [0; 2], BTreeSet::new());
-    for role in Role::all(config).filter(|role| *role != Role::OutputBias) {
+    for role in TensorId::all(config).filter(|role| *role != TensorId::OutputBias) {
         let names = role.names(config);
         if names.iter().any(|name| seen.contains(name)) {
             continue;

@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use simdformer_kernels::screen::UNDECIDED;
+use simdformer_kernels::pruned_argmax::UNDECIDED;
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Residual};
 use std::sync::OnceLock;
 
@@ -65,7 +65,7 @@ pub enum Values {
 pub struct Layout {
     /// Floats before the first element.
     pub offset: u8,
-    /// Floats between two neighbours of the direction that is contiguous otherwise.
+    /// Floats between two neighbors of the direction that is contiguous otherwise.
     pub step: u8,
     /// Floats after each row (or column).
     pub pad: u8,

@@ -8,7 +8,7 @@
 
 use crate::{GAP, check_largest, same_bits};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
-use simdformer_kernels::screen::{self, Product, Screen, UNDECIDED};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable, UNDECIDED};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix,
     Parallelism, Qkv, Residual, Sequence, attention, attention_scratch, gemm, gemm_unpacked,
@@ -322,8 +322,8 @@ impl WildScreen {
         let (Ok(x), Ok(by_column)) = (x, by_column) else { return false };
         let mut buffer = vec![GAP; PackedMatrix::len(isa, depth, columns).expect("small")];
         let packed = PackedMatrix::pack(isa, by_column.transposed(), &mut buffer).expect("a fit");
-        let mut bytes = vec![GAP; Screen::len(depth, columns).expect("small")];
-        Screen::build(&packed, &mut bytes).expect("a fit");
+        let mut bytes = vec![GAP; PruningTable::len(depth, columns).expect("small")];
+        PruningTable::build(&packed, &mut bytes).expect("a fit");
         let mut intact = true;
         if let len @ 1.. = bytes.len() {
             for &(at, word) in &self.words {
@@ -332,7 +332,7 @@ impl WildScreen {
             }
         }
         let claimed = columns + usize::from(one_in(16, self.misfit));
-        let Ok(screen) = Screen::from_built(depth, claimed, &bytes) else { return false };
+        let Ok(screen) = PruningTable::from_built(depth, claimed, &bytes) else { return false };
         let product = Product {
             weight: &packed,
             screen: &screen,
@@ -340,10 +340,10 @@ impl WildScreen {
             by_column: self.by_column.then_some(by_column),
         };
         let (mut found, mut values) = (vec![7; rows], vec![GAP; rows]);
-        let mut room = vec![GAP; screen::scratch(rows, depth).expect("small")];
+        let mut room = vec![GAP; pruned_argmax::scratch(rows, depth).expect("small")];
         let outputs = (&mut found[..], &mut values[..]);
         let serial = Parallelism::Serial;
-        if screen::largest(&product, x, &|_, _| false, outputs, &mut room, serial).is_err() {
+        if pruned_argmax::argmax(&product, x, &|_, _| false, outputs, &mut room, serial).is_err() {
             return false;
         }
         if !intact {

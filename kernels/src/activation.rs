@@ -5,21 +5,21 @@
 //! NaN, and NaN gives NaN.
 
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::math;
 use crate::matrix::MatrixMut;
 use crate::parallel::Parallelism;
 use crate::rows::{Map, UnitColumns, for_rows, sweep};
+use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
 #[cfg(feature = "train")]
 pub(crate) mod backward;
 #[cfg(feature = "train")]
+pub(crate) mod derivative;
+#[cfg(feature = "train")]
 pub(crate) mod gate;
 #[cfg(feature = "train")]
-pub(crate) mod slope;
-#[cfg(feature = "train")]
-mod views;
+mod row_ptrs;
 
 /// An elementwise function. Bounds are absolute errors against the exact function, over every f32
 /// input.
@@ -95,14 +95,14 @@ struct Sigmoid;
 
 impl Map for Identity {
     #[inline(always)]
-    fn map<S: Lanes>(self, _: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, _: S, x: S::F32) -> S::F32 {
         x
     }
 }
 
 impl Map for Relu {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         // The second argument survives where either is NaN.
         s.max(s.splat(0.0), x)
     }
@@ -110,7 +110,7 @@ impl Map for Relu {
 
 impl Map for Gelu {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         let half = s.splat(0.5);
         let erf = math::erf(s, s.mul(x, s.splat(core::f32::consts::FRAC_1_SQRT_2)));
         // Below -5.56 the second factor is exactly 0: a finite first one keeps NaN away.
@@ -120,7 +120,7 @@ impl Map for Gelu {
 
 impl Map for GeluTanh {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         // (1 + tanh u) / 2 = sigmoid(2u), with 2u = x (c + 0.044715 c x^2), c = 2 sqrt(2/pi).
         const C: f32 = 1.595_769_2;
         let factor = s.mul_add(s.mul(x, x), s.splat(C * 0.044_715), s.splat(C));
@@ -131,7 +131,7 @@ impl Map for GeluTanh {
 
 impl Map for Silu {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         // sigmoid is exactly 0 from x = -87.4 down.
         math::times_sigmoid(s, s.max(s.splat(-90.0), x), x)
     }
@@ -139,14 +139,14 @@ impl Map for Silu {
 
 impl Map for Tanh {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         math::tanh(s, x)
     }
 }
 
 impl Map for Sigmoid {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         math::sigmoid(s, x)
     }
 }
@@ -167,7 +167,7 @@ impl Activation {
 /// The activation of one vector. The `match` is on a value that loops leave alone, so the compiler
 /// can hoist it; where it does not, use [`apply_row`].
 #[inline(always)]
-pub(crate) fn apply_lanes<S: Lanes>(s: S, activation: Activation, v: S::F32) -> S::F32 {
+pub(crate) fn apply_lanes<S: SimdF32>(s: S, activation: Activation, v: S::F32) -> S::F32 {
     match activation {
         Activation::Identity => v,
         Activation::Relu => Relu.map(s, v),
@@ -203,7 +203,12 @@ pub(crate) fn with_map(activation: Activation, loops: impl Applied) {
 /// # Safety
 /// `row` is valid for reads and writes of `len` floats.
 #[inline(always)]
-pub(crate) unsafe fn apply_row<S: Lanes>(s: S, activation: Activation, row: *mut f32, len: usize) {
+pub(crate) unsafe fn apply_row<S: SimdF32>(
+    s: S,
+    activation: Activation,
+    row: *mut f32,
+    len: usize,
+) {
     // SAFETY: the caller's contract.
     unsafe {
         match activation {
@@ -226,11 +231,11 @@ struct ApplyRows {
     stride: usize,
 }
 
-impl Kernel for ApplyRows {
+impl SimdOp for ApplyRows {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             // SAFETY: `start` is row `range.start` of a view that `apply` checked to hold all rows,
             // side by side in each (`wide_columns`), and `rows` is the length of `range`;

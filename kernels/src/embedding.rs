@@ -3,10 +3,10 @@
 
 use crate::debug::Elements;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
+use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
 #[cfg(feature = "train")]
@@ -151,11 +151,11 @@ struct LookUp<'a> {
     stride: usize,
 }
 
-impl Kernel for LookUp<'_> {
+impl SimdOp for LookUp<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let columns = self.table.columns();
         let scale = s.splat(self.scale);
         for (token, &id) in self.ids.iter().enumerate() {
@@ -176,9 +176,9 @@ impl Kernel for LookUp<'_> {
                             i += S::LANES;
                         }
                         let rest = columns - i;
-                        let at = s.load_first(position.add(i), rest);
-                        let y = s.mul_add(s.load_first(from.add(i), rest), scale, at);
-                        s.store_first(to.add(i), y, rest);
+                        let at = s.load_prefix(position.add(i), rest);
+                        let y = s.mul_add(s.load_prefix(from.add(i), rest), scale, at);
+                        s.store_prefix(to.add(i), y, rest);
                     }
                     None => {
                         let mut i = 0;
@@ -187,8 +187,8 @@ impl Kernel for LookUp<'_> {
                             i += S::LANES;
                         }
                         let rest = columns - i;
-                        let y = s.mul(s.load_first(from.add(i), rest), scale);
-                        s.store_first(to.add(i), y, rest);
+                        let y = s.mul(s.load_prefix(from.add(i), rest), scale);
+                        s.store_prefix(to.add(i), y, rest);
                     }
                 }
             }

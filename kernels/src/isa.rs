@@ -7,26 +7,26 @@
 //! asks the operating system (XCR0) whether it saves the wide registers.
 //!
 //! A new set is a name in [`ISA_NAMES`], a token in `Level`, and a file in `lanes` that implements
-//! `Lanes` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
-//! implements `Bytes` and gets an arm in `dispatch_bytes`. What multiplies matrices of bytes is no set of its own:
-//! it stands beside one, as a case of `Matrices`, and changes no bit.
+//! `SimdF32` for it; the compiler then asks for what is missing. A set that multiplies bytes as well
+//! implements `Int8Dot` and gets an arm in `dispatch_bytes`. What multiplies matrices of bytes is no set of its own:
+//! it stands beside one, as a case of `MatrixUnit`, and changes no bit.
 
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64::dotprod::{NeonDot, NeonMadd};
+#[cfg(target_arch = "aarch64")]
+use crate::arch::aarch64::i8mm::NeonI8mm;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64::amx::Amx;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64::int8_madd::{Madd256, Madd512};
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64::vnni::{Vnni256, Vnni512};
+#[cfg(target_arch = "x86_64")]
+use crate::arch::x86_64::xcr0::system_saves;
 use crate::float_mode::DefaultMode;
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::amx::Amx;
-use crate::lanes::bytes::BytesKernel;
-use crate::lanes::matrices::Matrices;
-#[cfg(target_arch = "aarch64")]
-use crate::lanes::neon_bytes::{NeonBytes, NeonDot};
-#[cfg(target_arch = "aarch64")]
-use crate::lanes::neon_matrices::NeonMatrices;
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::system::system_saves;
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::vnni::{Vnni256, Vnni512};
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::widening::{Widening256, Widening512};
-use crate::lanes::{Kernel, Lanes};
+use crate::simd::int8::Int8Op;
+use crate::simd::matrix_unit::MatrixUnit;
+use crate::simd::{SimdF32, SimdOp};
 use core::fmt;
 
 /// Name of the environment variable that [`Isa::detect`] obeys in builds with the `std` feature.
@@ -308,16 +308,16 @@ impl Isa {
         None
     }
 
-    /// Runs `work` compiled for this set: loops of plain Rust in it are vectorised with what the set
+    /// Runs `work` compiled for this set: loops of plain Rust in it are vectorized with what the set
     /// has. The results are those of calling it directly, bit for bit: the compiler neither fuses nor
     /// reorders arithmetic.
     ///
     /// ```
-    /// use simdformer_kernels::{Isa, Work};
+    /// use simdformer_kernels::{Isa, AutoVectorize};
     ///
     /// struct Double<'x>(&'x mut [f32]);
     ///
-    /// impl Work for Double<'_> {
+    /// impl AutoVectorize for Double<'_> {
     ///     type Output = ();
     ///
     ///     #[inline(always)]
@@ -331,7 +331,7 @@ impl Isa {
     /// assert_eq!(x, [2.0, 4.0, 6.0]);
     /// ```
     #[inline]
-    pub fn run<W: Work>(self, work: W) -> W::Output {
+    pub fn run<W: AutoVectorize>(self, work: W) -> W::Output {
         let _mode = DefaultMode::enter();
         match self.level {
             Level::Scalar(_) => plain(work),
@@ -347,18 +347,18 @@ impl Isa {
     /// Runs `kernel` with every function that is inlined into it compiled for this set. Enter once
     /// per loop nest, not once per tile.
     #[inline]
-    pub(crate) fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+    pub(crate) fn dispatch<K: SimdOp>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
         match self.level {
             // A function of its own, as on x86-64: only the one that runs takes its stack. Every program for AArch64 has
             // NEON, so that `vectorize` would be inlined there.
-            Level::Scalar(token) => token.outlined(kernel),
+            Level::Scalar(token) => token.call_noinline(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token.vectorize(Enter(kernel, token)),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => token.vectorize(Enter(kernel, token)),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(token) => token.outlined(kernel),
+            Level::Neon(token) => token.call_noinline(kernel),
         }
     }
 
@@ -368,16 +368,18 @@ impl Isa {
     }
 
     /// What multiplies matrices of bytes beside this set, if this CPU has it and the system lets us.
-    pub(crate) fn matrices(self) -> Option<Matrices> {
+    pub(crate) fn matrices(self) -> Option<MatrixUnit> {
         if !self.dot_products || !self.matrix_products {
             return None;
         }
         match self.level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => Vnni512::beside(token).and_then(Amx::beside).map(Matrices::Amx),
+            Level::Avx512(token) => {
+                Vnni512::detect_with(token).and_then(Amx::detect_with).map(MatrixUnit::Amx)
+            }
             #[cfg(target_arch = "aarch64")]
             Level::Neon(token) => {
-                NeonDot::beside(token).and_then(NeonMatrices::beside).map(Matrices::Neon)
+                NeonDot::detect_with(token).and_then(NeonI8mm::detect_with).map(MatrixUnit::Neon)
             }
             _ => None,
         }
@@ -385,24 +387,25 @@ impl Isa {
 
     /// As [`Isa::dispatch`], for work on bytes, with the best that this set and this CPU have.
     #[inline]
-    pub(crate) fn dispatch_bytes<K: BytesKernel>(self, kernel: K) -> K::Output {
+    pub(crate) fn dispatch_bytes<K: Int8Op>(self, kernel: K) -> K::Output {
         let _mode = DefaultMode::enter();
         match self.level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => match Vnni512::beside(token).filter(|_| self.dot_products) {
+            Level::Avx512(token) => match Vnni512::detect_with(token).filter(|_| self.dot_products)
+            {
                 Some(vnni) => vnni.enter(kernel),
-                None => Widening512(token).enter(kernel),
+                None => Madd512(token).enter(kernel),
             },
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2(token) => match Vnni256::beside(token).filter(|_| self.dot_products) {
+            Level::Avx2(token) => match Vnni256::detect_with(token).filter(|_| self.dot_products) {
                 Some(vnni) => vnni.enter(kernel),
-                None => Widening256(token).enter(kernel),
+                None => Madd256(token).enter(kernel),
             },
             Level::Scalar(_) => plain_bytes(kernel),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(token) => match NeonDot::beside(token).filter(|_| self.dot_products) {
+            Level::Neon(token) => match NeonDot::detect_with(token).filter(|_| self.dot_products) {
                 Some(dot) => dot.enter(kernel),
-                None => NeonBytes(token).enter(kernel),
+                None => NeonMadd(token).enter(kernel),
             },
         }
     }
@@ -410,13 +413,13 @@ impl Isa {
 
 /// Work in plain Rust, in a function of its own: no arithmetic of it moves out of the default mode.
 #[inline(never)]
-fn plain<W: Work>(work: W) -> W::Output {
+fn plain<W: AutoVectorize>(work: W) -> W::Output {
     work.run()
 }
 
 /// A kernel of bytes in plain Rust, which takes its stack only when it runs.
 #[inline(never)]
-fn plain_bytes<K: BytesKernel>(kernel: K) -> K::Output {
+fn plain_bytes<K: Int8Op>(kernel: K) -> K::Output {
     kernel.run::<pulp::Scalar, 4, 4>(pulp::Scalar)
 }
 
@@ -449,7 +452,7 @@ impl Default for Isa {
 
 /// Plain Rust that [`Isa::run`] compiles for an instruction set. `run`, and what it calls, must be
 /// `#[inline(always)]`: what is not inlined gains nothing.
-pub trait Work {
+pub trait AutoVectorize {
     /// What it gives.
     type Output;
     /// Does it.
@@ -459,7 +462,7 @@ pub trait Work {
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 struct Plain<W>(W);
 
-impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
+impl<W: AutoVectorize> pulp::NullaryFnOnce for Plain<W> {
     type Output = W::Output;
 
     #[inline(always)]
@@ -468,11 +471,11 @@ impl<W: Work> pulp::NullaryFnOnce for Plain<W> {
     }
 }
 
-/// A [`Kernel`] with its instruction set: what goes through the entrance of a `target_feature` region.
+/// A [`SimdOp`] with its instruction set: what goes through the entrance of a `target_feature` region.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 struct Enter<K, S>(K, S);
 
-impl<K: Kernel, S: Lanes> pulp::NullaryFnOnce for Enter<K, S> {
+impl<K: SimdOp, S: SimdF32> pulp::NullaryFnOnce for Enter<K, S> {
     type Output = K::Output;
 
     #[inline(always)]

@@ -9,8 +9,8 @@
 //! f32 are replaced by zero before they are formed.
 
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::rows::{Map, sweep};
+use crate::simd::{SimdF32, SimdOp};
 
 /// ln(2^-126), rounded towards zero: exp of anything less is below the smallest normal f32.
 pub(crate) const EXP_LOWEST: f32 = -87.336_54;
@@ -24,7 +24,7 @@ const LN2_LOW: f32 = 1.428_606_8e-6;
 /// exp(x) as `p * 2^n` with integral `n` and `p` in about [0.7, 1.42]. Where `x` is not in the
 /// range of exp, the pair is unspecified, but NaN gives a NaN `p`.
 #[inline(always)]
-fn exp_parts<S: Lanes>(s: S, x: S::F32) -> (S::F32, S::F32) {
+fn exp_parts<S: SimdF32>(s: S, x: S::F32) -> (S::F32, S::F32) {
     let magic = s.splat(MAGIC);
     let n = s.sub(s.mul_add(x, s.splat(core::f32::consts::LOG2_E), magic), magic);
     let t = s.mul_add(n, s.splat(-LN2_HIGH), x);
@@ -42,13 +42,13 @@ fn exp_parts<S: Lanes>(s: S, x: S::F32) -> (S::F32, S::F32) {
 /// e^x for every x: at most 1 ULP off; 0 below -87.33654, where the result would be subnormal;
 /// infinity above 88.72284; NaN for NaN.
 #[inline(always)]
-pub(crate) fn exp<S: Lanes>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn exp<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     // The bounds keep the exponent within 128, past both ends of the range. `min` and `max` return
     // their second argument for NaN.
     let bound = 88.9;
     let (p, n) = exp_parts(s, s.max(s.splat(-bound), s.min(s.splat(bound), x)));
     let most = s.min(n, s.splat(127.0));
-    let y = s.scale_where(s.not_less(x, s.splat(EXP_LOWEST)), p, most);
+    let y = s.ldexp_masked(s.not_less(x, s.splat(EXP_LOWEST)), p, most);
     // n - most is 1 for the last half binade, and 0 before.
     s.mul_add(y, s.sub(n, most), y)
 }
@@ -56,16 +56,16 @@ pub(crate) fn exp<S: Lanes>(s: S, x: S::F32) -> S::F32 {
 /// e^x for `x <= 0`, as softmax needs it: at most 1 ULP off; exactly 0 below -87.33654, so for
 /// `f32::MIN` and negative infinity too; NaN for NaN. Also right for `x` up to 88.
 #[inline(always)]
-pub(crate) fn exp_nonpositive<S: Lanes>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn exp_nonpositive<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     exp_from(s, x, s.splat(EXP_LOWEST))
 }
 
 /// As [`exp_nonpositive`], and exactly 0 below `lowest`, which is [`EXP_LOWEST`] at least.
 #[inline(always)]
-pub(crate) fn exp_from<S: Lanes>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
+pub(crate) fn exp_from<S: SimdF32>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
     let keep = s.not_less(x, lowest);
     let (p, n) = exp_parts(s, x);
-    s.scale_where(keep, p, n)
+    s.ldexp_masked(keep, p, n)
 }
 
 /// The error function: at most 4.8e-7 off in absolute terms; exactly 1 or -1 from 3.93 on; NaN
@@ -73,7 +73,7 @@ pub(crate) fn exp_from<S: Lanes>(s: S, x: S::F32, lowest: S::F32) -> S::F32 {
 ///
 /// A rational function `x P(x^2) / Q(x^2)` with positive coefficients: nothing cancels.
 #[inline(always)]
-pub(crate) fn erf<S: Lanes>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn erf<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     let x = s.max(s.splat(-3.93), s.min(s.splat(3.93), x));
     let u = s.mul(x, x);
     let p = s.mul_add(s.splat(1.985_770_5e-6), u, s.splat(0.000_292_962_6));
@@ -93,7 +93,7 @@ pub(crate) fn erf<S: Lanes>(s: S, x: S::F32) -> S::F32 {
 /// `numerator * sigmoid(x)` with one division; `sigmoid(x)` is exactly 0 below -87.33654 and
 /// exactly 1 above, at most 3 ULP off between; NaN for NaN.
 #[inline(always)]
-pub(crate) fn times_sigmoid<S: Lanes>(s: S, numerator: S::F32, x: S::F32) -> S::F32 {
+pub(crate) fn times_sigmoid<S: SimdF32>(s: S, numerator: S::F32, x: S::F32) -> S::F32 {
     let zero = s.splat(0.0);
     let one = s.splat(1.0);
     // exp of the negative magnitude never overflows: e^x / (1 + e^x) or 1 / (1 + e^-x).
@@ -104,13 +104,13 @@ pub(crate) fn times_sigmoid<S: Lanes>(s: S, numerator: S::F32, x: S::F32) -> S::
 
 /// `1 / (1 + e^-x)`; see [`times_sigmoid`].
 #[inline(always)]
-pub(crate) fn sigmoid<S: Lanes>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn sigmoid<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     times_sigmoid(s, s.splat(1.0), x)
 }
 
 /// The hyperbolic tangent: at most 5 ULP off; exactly 1 or -1 in the tails; NaN for NaN.
 #[inline(always)]
-pub(crate) fn tanh<S: Lanes>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn tanh<S: SimdF32>(s: S, x: S::F32) -> S::F32 {
     let one = s.splat(1.0);
     let magnitude = s.abs(x);
     let e = exp_nonpositive(s, s.mul(magnitude, s.splat(-2.0)));
@@ -128,18 +128,18 @@ struct Exp;
 
 impl Map for Exp {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         exp(s, x)
     }
 }
 
 struct ExpSlice<'a>(&'a mut [f32]);
 
-impl Kernel for ExpSlice<'_> {
+impl SimdOp for ExpSlice<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let (start, len) = (self.0.as_mut_ptr(), self.0.len());
         // SAFETY: the pointer and length of a slice.
         unsafe { sweep(s, Exp, start, start, len) }

@@ -203,7 +203,7 @@ impl<'a> Matrix<'a> {
     /// For as long as `'a`, for every element of the matrix:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialised, and may be read;
+    /// * it is aligned as `f32` is, initialized, and may be read;
     /// * nobody writes it.
     ///
     /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
@@ -396,7 +396,7 @@ impl<'a> MatrixMut<'a> {
     /// For as long as `'a`, for every element of the matrix:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialised, and may be read and written through `data`;
+    /// * it is aligned as `f32` is, initialized, and may be read and written through `data`;
     /// * nobody else reads or writes it but through this view.
     ///
     /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.

@@ -1,11 +1,11 @@
-//! Normalisation of rows, plain and fused with the residual addition before it:
+//! Normalization of rows, plain and fused with the residual addition before it:
 //!
-//! * Layer normalisation (Ba, Kiros and Hinton 2016), with or without the bias: [`layer_norm`] and its kin,
+//! * Layer normalization (Ba, Kiros and Hinton 2016), with or without the bias: [`layer_norm`] and its kin,
 //!   `y = (x - mean) / sqrt(variance + eps) * weight + bias`.
-//! * Root-mean-square normalisation (Zhang and Sennrich 2019), `y = x / sqrt(mean(x^2) + eps) * weight`:
+//! * Root-mean-square normalization (Zhang and Sennrich 2019), `y = x / sqrt(mean(x^2) + eps) * weight`:
 //!   [`rms_norm`] and its kin.
 //!
-//! The variance of a layer normalisation is the corrected two-pass one (Chan, Golub and LeVeque 1983,
+//! The variance of a layer normalization is the corrected two-pass one (Chan, Golub and LeVeque 1983,
 //! "Algorithms for computing the sample variance"): with `d = x - mean'` for an approximate mean,
 //! `variance = (sum d^2 - (sum d)^2 / n) / n`, and `sum d / n` corrects the mean as well. The
 //! approximate mean is found from `x - x_0`, so a constant row has `d = 0` throughout and gives
@@ -38,7 +38,7 @@ use call::{Norm, Operands, run};
 
 /// `out = LN(x)` for every row of `x` `[rows, columns]`; `out` has the same shape.
 ///
-/// Error: with `u = 2^-24`, `z` the exact normalised value before weight and bias, and
+/// Error: with `u = 2^-24`, `z` the exact normalized value before weight and bias, and
 /// `k = columns / 64 + 8` the longest chain of additions, each result is within
 /// `u (k (|z| + 2) |weight| + 2 |result|)` of the exact one, as long as the mean is at most 1e5
 /// standard deviations from 0. Rows that are not finite give NaN.

@@ -2,19 +2,19 @@
 //! formula. The tests hold the kernels to these; they are also a place to look up what exactly a
 //! kernel does. Inputs are f32, as the kernels get them, and results are f64.
 
+#[cfg(feature = "train")]
+pub mod activation_derivative;
 pub mod attention;
 #[cfg(feature = "train")]
 pub mod attention_backward;
+pub mod dtype;
 pub mod gemm;
-pub mod gemm_bytes;
 #[cfg(feature = "train")]
 pub mod gemm_gradient;
+pub mod gemm_int8;
 #[cfg(feature = "train")]
 pub mod loss;
 pub mod norm;
-#[cfg(feature = "train")]
-pub mod slope;
-pub mod storage;
 #[cfg(feature = "train")]
 pub mod training;
 
@@ -101,7 +101,7 @@ pub fn moments(row: &[f32]) -> (f64, f64) {
     (mean, variance)
 }
 
-/// Element `column` of a normalised row, before weight and bias. 0 where the variance and eps are 0.
+/// Element `column` of a normalized row, before weight and bias. 0 where the variance and eps are 0.
 ///
 /// # Panics
 /// There is no such column.

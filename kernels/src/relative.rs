@@ -12,7 +12,7 @@ use crate::matrix::Matrix;
 #[cfg(feature = "train")]
 use crate::matrix::MatrixMut;
 #[cfg(feature = "train")]
-use crate::train::Write;
+use crate::train::WriteMode;
 use core::fmt;
 
 /// Why buckets or a table of them were refused. Nothing has been written.
@@ -221,13 +221,13 @@ impl RelativeBuckets {
     /// ```
     /// use simdformer_kernels::MatrixMut;
     /// use simdformer_kernels::relative::RelativeBuckets;
-    /// use simdformer_kernels::train::Write;
+    /// use simdformer_kernels::train::WriteMode;
     ///
-    /// // Four buckets: distances 0, -1, -2 and -3, and what is farther behind.
+    /// // I8x4 buckets: distances 0, -1, -2 and -3, and what is farther behind.
     /// let buckets = RelativeBuckets::new(4, 4, false)?;
     /// let d_table = [8.0, 4.0, 2.0, 1.0, 0.5]; // Distances -4 to 0.
     /// let mut gradient = [f32::NAN; 4];
-    /// buckets.gradient(5, &d_table, Write::Store, MatrixMut::new(&mut gradient, 4, 1)?)?;
+    /// buckets.gradient(5, &d_table, WriteMode::Store, MatrixMut::new(&mut gradient, 4, 1)?)?;
     /// assert_eq!(gradient, [0.5, 1.0, 2.0, 12.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -236,7 +236,7 @@ impl RelativeBuckets {
         &self,
         positions: usize,
         d_table: &[f32],
-        write: Write,
+        write: WriteMode,
         mut gradient: MatrixMut<'_>,
     ) -> Result<(), RelativeError> {
         let (found, heads) = (gradient.rows(), gradient.columns());
@@ -254,7 +254,7 @@ impl RelativeBuckets {
             // SAFETY: every bucket has a row, every head a column, and nobody else writes them.
             unsafe { at.write(sum.map_or(0.0, |sum| at.read() + sum)) };
         };
-        if write == Write::Store {
+        if write == WriteMode::Store {
             for bucket in 0..self.buckets {
                 for head in 0..heads {
                     add(bucket, head, None);

@@ -1,8 +1,8 @@
 //! How the row kernels share their work: fixed chunks of rows, whoever runs them.
 
-use crate::lanes::Lanes;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, work_to_share};
+use crate::simd::SimdF32;
 use core::ops::Range;
 
 /// Elements in one task, about: a few microseconds of work, enough to pay for handing it over.
@@ -44,7 +44,7 @@ impl UnitColumns for MatrixMut<'_> {
 /// A function of one vector, for a sweep over memory.
 pub(crate) trait Map: Copy {
     /// Implementations are `#[inline(always)]`.
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32;
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32;
 }
 
 /// `to[i] = map(from[i])` for `len` elements; `to` may be `from`.
@@ -52,7 +52,7 @@ pub(crate) trait Map: Copy {
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` floats; they are the same or disjoint.
 #[inline(always)]
-pub(crate) unsafe fn sweep<S: Lanes, M: Map>(
+pub(crate) unsafe fn sweep<S: SimdF32, M: Map>(
     s: S,
     map: M,
     from: *const f32,
@@ -76,7 +76,7 @@ pub(crate) unsafe fn sweep<S: Lanes, M: Map>(
     while i < len {
         let count = (len - i).min(S::LANES);
         // SAFETY: `i + count <= len`.
-        unsafe { s.store_first(to.add(i), map.map(s, s.load_first(from.add(i), count)), count) };
+        unsafe { s.store_prefix(to.add(i), map.map(s, s.load_prefix(from.add(i), count)), count) };
         i += count;
     }
 }

@@ -23,7 +23,7 @@ use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::shared::SharedMut;
 use core::fmt;
-use passes::{Form, LogSumExpRows, SoftmaxRows};
+use passes::{LogSumExpRows, Output, SoftmaxRows};
 
 /// Why a softmax could not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ enum Source<'a> {
 
 struct Settings<'a> {
     isa: Isa,
-    form: Form,
+    form: Output,
     lengths: Option<&'a [usize]>,
     fully_masked: FullyMasked,
     parallelism: Parallelism<'a>,
@@ -209,7 +209,7 @@ pub fn softmax(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Form::Probability, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, form: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
 }
 
@@ -235,7 +235,7 @@ pub fn softmax_in_place(
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Form::Probability, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, form: Output::Probability, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
 }
 
@@ -275,7 +275,7 @@ pub fn log_softmax(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Form::Logarithm, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, form: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Other(scores), out)
 }
 
@@ -290,7 +290,7 @@ pub fn log_softmax_in_place(
     fully_masked: FullyMasked,
     parallelism: Parallelism<'_>,
 ) -> Result<(), SoftmaxError> {
-    let settings = Settings { isa, form: Form::Logarithm, lengths, fully_masked, parallelism };
+    let settings = Settings { isa, form: Output::Logarithm, lengths, fully_masked, parallelism };
     run(&settings, Source::Same, scores)
 }
 

@@ -8,11 +8,11 @@
 //! that beat it are looked at entry by entry.
 
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::Matrix;
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::shared::SharedMut;
+use crate::simd::{SimdF32, SimdOp};
 use crate::softmax::block_max;
 use core::fmt;
 
@@ -104,11 +104,11 @@ fn check(scores: &Matrix<'_>, k: usize) -> Result<(), TopKError> {
 
 struct ArgmaxRow<'a>(&'a [f32]);
 
-impl Kernel for ArgmaxRow<'_> {
+impl SimdOp for ArgmaxRow<'_> {
     type Output = u32;
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) -> u32 {
+    fn run<S: SimdF32>(self, s: S) -> u32 {
         let mut best = (f32::NEG_INFINITY, 0);
         for (index, block) in self.0.chunks(BLOCK).enumerate() {
             // SAFETY: the pointer and length of a slice.
@@ -229,11 +229,11 @@ struct TopKRow<'a> {
     heap: Heap<'a>,
 }
 
-impl Kernel for TopKRow<'_> {
+impl SimdOp for TopKRow<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self { row, mut heap } = self;
         let k = heap.values.len();
         heap.values.copy_from_slice(&row[..k]);
@@ -266,7 +266,7 @@ impl Kernel for TopKRow<'_> {
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn any_above<S: Lanes>(s: S, from: *const f32, len: usize, bound: f32) -> bool {
+unsafe fn any_above<S: SimdF32>(s: S, from: *const f32, len: usize, bound: f32) -> bool {
     if len == GROUP * S::LANES {
         let mut max = [s.splat(bound); GROUP];
         for (j, max) in max.iter_mut().enumerate() {

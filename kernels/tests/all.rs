@@ -21,26 +21,26 @@ mod gemm;
 #[cfg(feature = "rayon")]
 mod gemm_bitwise;
 #[cfg(feature = "rayon")]
-mod gemm_bytes;
+mod gemm_dtype;
 #[cfg(feature = "rayon")]
 mod gemm_errors;
 #[cfg(feature = "rayon")]
-mod gemm_storage;
+mod gemm_int8;
 #[cfg(feature = "rayon")]
 mod gemm_unpacked;
 #[cfg(feature = "rayon")]
 mod memory;
 mod norm;
 #[cfg(feature = "rayon")]
+mod pruned_argmax;
+#[cfg(feature = "rayon")]
+mod pruned_argmax_calls;
+#[cfg(feature = "rayon")]
 mod regressions;
 mod relative;
 mod rms_norm;
 #[cfg(feature = "rayon")]
 mod same_bits;
-#[cfg(feature = "rayon")]
-mod screen;
-#[cfg(feature = "rayon")]
-mod screen_calls;
 mod softmax;
 #[cfg(target_os = "linux")]
 mod stack;

@@ -7,12 +7,12 @@ mod support;
 use simdformer_kernels::norm::{
     LayerNorm, RmsNorm, add_into_layer_norm, add_rms_norm_in_place, layer_norm, rms_norm,
 };
-use simdformer_kernels::screen::{Product, Screen};
+use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, ByteMatrix, ByteRows, Cache, CacheMut, CacheShape,
-    CachedSequence, Epilogue, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism,
-    Qkv, Residual, RowPrecision, Sequence, Team, attention, attention_cached, attention_scratch,
-    attention_step, gemm, gemm_bytes, gemm_unpacked, screen,
+    ActivationBits, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue,
+    Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedActivations,
+    QuantizedMatrix, Residual, Sequence, SlotTable, Team, attention, attention_cached,
+    attention_decode, attention_scratch, gemm, gemm_int8, gemm_unpacked, pruned_argmax,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
@@ -116,16 +116,16 @@ impl Bench {
             weight: random.values(WIDTH * WIDTH),
             packed: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
             unpacked: vec![0.0; PackedMatrix::len(isa, WIDTH, WIDTH).expect("small")],
-            bytes: vec![0.0; ByteMatrix::len(WIDTH, WIDTH).expect("small")],
+            bytes: vec![0.0; QuantizedMatrix::len(WIDTH, WIDTH).expect("small")],
             rounded: {
-                let length = ByteRows::len(TOKENS, WIDTH, RowPrecision::Sixteen);
+                let length = QuantizedActivations::len(TOKENS, WIDTH, ActivationBits::Sixteen);
                 vec![0.0; length.expect("small")]
             },
             norms: vec![0.0; 2 * TOKENS * WIDTH],
-            screen: vec![0.0; Screen::len(WIDTH, WIDTH).expect("small")],
+            screen: vec![0.0; PruningTable::len(WIDTH, WIDTH).expect("small")],
             scratch: {
                 let attention = attention_scratch(isa, &SEQUENCES, HEADS, HEAD_DIM);
-                let screen = screen::scratch(TOKENS, WIDTH);
+                let screen = pruned_argmax::scratch(TOKENS, WIDTH);
                 vec![0.0; attention.expect("small").max(screen.expect("small"))]
             },
             columns: vec![0; TOKENS],
@@ -170,13 +170,14 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
-        let in_bytes = ByteMatrix::quantise(isa, weight, &mut self.bytes).expect("room");
-        for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+        let in_bytes = QuantizedMatrix::quantize(isa, weight, &mut self.bytes).expect("room");
+        for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
             let a = Matrix::new(&self.input, TOKENS, WIDTH).expect("A");
-            let rows = ByteRows::quantise(isa, a, precision, &mut self.rounded, parallelism)
-                .expect("room");
+            let rows =
+                QuantizedActivations::quantize(isa, a, precision, &mut self.rounded, parallelism)
+                    .expect("room");
             let c = MatrixMut::new(&mut self.output, TOKENS, WIDTH).expect("C");
-            gemm_bytes(&rows, &in_bytes, &epilogue, c, parallelism).expect("a fit");
+            gemm_int8(&rows, &in_bytes, &epilogue, c, parallelism).expect("a fit");
         }
         let x = Matrix::new(&self.input, TOKENS, WIDTH).expect("x");
         let (sum, out) = self.norms.split_at_mut(TOKENS * WIDTH);
@@ -191,10 +192,10 @@ impl Bench {
         let norm = RmsNorm { weight: weight_of_norm, eps: 1e-6 };
         rms_norm(isa, norm, x, out.reborrow(), parallelism).expect("a fit");
         add_rms_norm_in_place(isa, norm, x, sum, parallelism).expect("a fit");
-        let screen = Screen::build(&packed, &mut self.screen).expect("room");
+        let screen = PruningTable::build(&packed, &mut self.screen).expect("room");
         let product =
             Product { weight: &packed, screen: &screen, bias: epilogue.bias, by_column: None };
-        screen::largest(
+        pruned_argmax::argmax(
             &product,
             Matrix::new(&self.input, TOKENS, WIDTH).expect("A"),
             &|row, column| (row + column as usize).is_multiple_of(5),
@@ -244,10 +245,10 @@ impl Bench {
             parallelism,
         )
         .expect("a fit");
-        attention_step(
+        attention_decode(
             input,
             &cache,
-            Ancestry { lens: &self.lens, slots: &self.ancestry, stride: TOKENS },
+            SlotTable { lens: &self.lens, slots: &self.ancestry, stride: TOKENS },
             &options,
             HeadsMut::new(&mut self.output, shape).expect("room"),
             parallelism,

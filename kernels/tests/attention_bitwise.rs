@@ -5,8 +5,8 @@ use crate::support::{
     CREWS, POISON, Random, Tensor, all_isas, brief, cases, chosen, crews_of, difference, full,
 };
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Cache, CacheMut, CacheShape, CacheStorage, CachedSequence, Isa,
-    Parallelism, Sequence, attention_cached, attention_step,
+    AttentionOptions, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Isa, Parallelism,
+    Sequence, SlotTable, attention_cached, attention_decode,
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -56,7 +56,7 @@ fn threads_do_not_change_a_bit() {
     for (case, (causal, bias, head_dim)) in all.into_iter().enumerate() {
         let floats = large(causal, bias, head_dim);
         for (isa, storage) in all_isas().into_iter().flat_map(|isa| STORAGES.map(|s| (isa, s))) {
-            let halves = storage == CacheStorage::F16;
+            let halves = storage == CacheDtype::F16;
             if !full() && isa != Isa::best() && halves != case.is_multiple_of(2) {
                 continue;
             }
@@ -152,17 +152,17 @@ fn token(tensor: &Tensor, at: usize) -> Tensor {
     tensor.tokens(at..at + 1)
 }
 
-const STORAGES: [CacheStorage; 2] = [CacheStorage::F32, CacheStorage::F16];
+const STORAGES: [CacheDtype; 2] = [CacheDtype::F32, CacheDtype::F16];
 
 /// What was never written.
-fn poison(storage: CacheStorage) -> f32 {
-    if storage == CacheStorage::F16 { POISONED_HALVES } else { POISON }
+fn poison(storage: CacheDtype) -> f32 {
+    if storage == CacheDtype::F16 { POISONED_HALVES } else { POISON }
 }
 
 /// The batch with keys and values that a cache of `storage` keeps as they are.
-fn in_storage(batch: &Batch, storage: CacheStorage) -> Batch {
+fn in_storage(batch: &Batch, storage: CacheDtype) -> Batch {
     match storage {
-        CacheStorage::F16 => batch.clone().in_halves(),
+        CacheDtype::F16 => batch.clone().in_halves(),
         _ => batch.clone(),
     }
 }
@@ -209,7 +209,7 @@ fn threads_append_what_one_appends() {
 }
 
 /// A causal prefill of `T` tokens equals `T` decode steps, row for row: with `attention_cached` over
-/// a growing length, with `attention_step`, and with prefills that continue the cache.
+/// a growing length, with `attention_decode`, and with prefills that continue the cache.
 #[test]
 fn a_prefill_has_the_bits_of_its_decode_steps() {
     for (tokens, head_dim, heads, kv_heads, bias) in [
@@ -259,10 +259,10 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
                     Parallelism::Serial,
                 )
                 .expect("a fit");
-                attention_step(
+                attention_decode(
                     query.view(),
                     &cache.read(),
-                    Ancestry { lens: &[at as u32 + 1], slots: &vec![1; at + 1], stride: at + 1 },
+                    SlotTable { lens: &[at as u32 + 1], slots: &vec![1; at + 1], stride: at + 1 },
                     &options,
                     stepped.view_mut(),
                     Parallelism::Serial,
@@ -301,7 +301,7 @@ fn a_prefill_has_the_bits_of_its_decode_steps() {
 /// Random pasts over several slots, of rows that may have a beginning in common, against the same keys and values gathered into one.
 fn spread(
     isa: Isa,
-    storage: CacheStorage,
+    storage: CacheDtype,
     random: &mut Random,
     [heads, kv_heads, head_dim]: [usize; 3],
 ) {
@@ -373,10 +373,10 @@ fn spread(
     };
     let mut found = Tensor::new(query.shape, 1);
     let step = |found: &mut Tensor, parallelism: Parallelism<'_>| {
-        attention_step(
+        attention_decode(
             query.view(),
             &Cache::new(isa, shape, &data).expect("the length"),
-            Ancestry { lens: &lens, slots: &ancestry, stride },
+            SlotTable { lens: &lens, slots: &ancestry, stride },
             &options,
             found.view_mut(),
             parallelism,
@@ -408,7 +408,7 @@ fn spread(
             }
         }
         let mut batch = in_storage(&batch, storage);
-        batch.storage = CacheStorage::F32;
+        batch.storage = CacheDtype::F32;
         let gathered = batch.attention_cached(isa, Parallelism::Serial).out;
         let found = token(&found, row);
         let difference = difference(&found.data, &gathered.data);

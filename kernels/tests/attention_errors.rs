@@ -3,10 +3,10 @@
 
 use crate::support::{POISON, all_isas};
 use simdformer_kernels::{
-    Ancestry, AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, ViewError,
-    Weights, attention, attention_cached, attention_scratch, attention_scratch_bound,
-    attention_step, reference,
+    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
+    CachedSequence, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, SlotTable,
+    ViewError, Weights, attention, attention_cached, attention_decode, attention_scratch,
+    attention_scratch_bound, reference,
 };
 use std::collections::BTreeSet;
 
@@ -374,10 +374,10 @@ fn every_error_of_cached_attention_and_of_a_step() {
         let step = |lens: &[u32], ancestry: &[u32], stride, options: &AttentionOptions<'_>| {
             let mut out = [POISON; 64];
             let view = HeadsMut::new(&mut out, shape).expect("room");
-            let result = attention_step(
+            let result = attention_decode(
                 query,
                 &cache,
-                Ancestry { lens, slots: ancestry, stride },
+                SlotTable { lens, slots: ancestry, stride },
                 options,
                 view,
                 Parallelism::Serial,
@@ -393,11 +393,11 @@ fn every_error_of_cached_attention_and_of_a_step() {
         }
         assert_eq!(
             step(&[3, 5], &[0; 9], 5, &options),
-            Err(E::Ancestry { expected: 10, found: 9 })
+            Err(E::SlotTable { expected: 10, found: 9 })
         );
         assert!(matches!(
             step(&[3, 5], &[0; 9], usize::MAX, &options),
-            Err(E::Ancestry { found: 9, .. })
+            Err(E::SlotTable { found: 9, .. })
         ));
         assert_eq!(
             step(&[3, 6], &[0; 20], 6, &options),

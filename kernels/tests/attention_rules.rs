@@ -4,7 +4,7 @@
 use crate::support::batch::{Batch, with_bias};
 use crate::support::{POISON, Tensor, all_isas, difference};
 use simdformer_kernels::{
-    Ancestry, Cache, CacheMut, CacheShape, FullyMasked, Isa, Parallelism, attention_step,
+    Cache, CacheMut, CacheShape, FullyMasked, Isa, Parallelism, SlotTable, attention_decode,
 };
 
 const SLOTS: usize = 3;
@@ -23,10 +23,10 @@ fn step(batch: &Batch, isa: Isa) -> Tensor {
         cache.append(&[slot], &[position as u32], key.view(), value.view()).expect("a place");
     }
     let mut out = Tensor::new(batch.query.shape, 0);
-    attention_step(
+    attention_decode(
         batch.query.view(),
         &Cache::new(isa, shape, &data).expect("the length"),
-        Ancestry { lens: &[keys as u32], slots: &slots, stride: 0 },
+        SlotTable { lens: &[keys as u32], slots: &slots, stride: 0 },
         &batch.options(),
         out.view_mut(),
         Parallelism::Serial,

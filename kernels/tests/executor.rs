@@ -8,13 +8,13 @@ use simdformer_kernels::embedding::embed;
 use simdformer_kernels::norm::{
     LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
 };
-use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{FullyMasked, log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue,
-    Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence,
-    attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    AttentionOptions, Bias, Cache, CacheMut, CacheShape, CachedSequence, Epilogue, Executor, Heads,
+    HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Sequence, SlotTable,
+    attention, attention_cached, attention_decode, attention_scratch, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,12 +56,12 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
         assert_eq!(bits(&logits), bits(&again), "{isa}: {rows} rows not packed");
     }
 
-    let mut built = vec![POISON; Screen::len(WIDTH, COLUMNS).expect("small")];
-    let screen = Screen::build(&packed, &mut built).expect("the length");
+    let mut built = vec![POISON; PruningTable::len(WIDTH, COLUMNS).expect("small")];
+    let screen = PruningTable::build(&packed, &mut built).expect("the length");
     let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
     let (mut columns, mut values) = (vec![0; TOKENS], vec![POISON; TOKENS]);
-    let mut scratch = vec![POISON; screen::scratch(TOKENS, WIDTH).expect("small")];
-    screen::largest(
+    let mut scratch = vec![POISON; pruned_argmax::scratch(TOKENS, WIDTH).expect("small")];
+    pruned_argmax::argmax(
         &product,
         matrix(&x, TOKENS, WIDTH),
         &|row, column| (row + column as usize).is_multiple_of(3),
@@ -110,10 +110,10 @@ fn everything(isa: Isa, parallelism: Parallelism<'_>) -> Vec<(&'static str, Vec<
     attention_cached(heads, &cache, &[whole], &options, to, parallelism).expect("a fit");
     all.push(("attention_cached", bits(&out)));
     let past: Vec<u32> = (0..TOKENS as u32).map(|j| j / 5 % 2).collect();
-    let ancestry = Ancestry { lens: &[TOKENS as u32; TOKENS], slots: &past, stride: 0 };
+    let ancestry = SlotTable { lens: &[TOKENS as u32; TOKENS], slots: &past, stride: 0 };
     let to = HeadsMut::new(&mut out, shape).expect("room");
-    attention_step(heads, &cache, ancestry, &options, to, parallelism).expect("a fit");
-    all.push(("attention_step", bits(&out)));
+    attention_decode(heads, &cache, ancestry, &options, to, parallelism).expect("a fit");
+    all.push(("attention_decode", bits(&out)));
 
     // Rows of 3,000 in tasks of five.
     let logits: Vec<f32> = (0..TOKENS * COLUMNS).map(|i| w[i % w.len()]).collect();
@@ -365,14 +365,14 @@ fn banned_panic(executor: &dyn Executor, panics: bool) -> Option<String> {
     let mut packed = vec![POISON; PackedMatrix::len(isa, depth, columns).expect("small")];
     let weight = Matrix::new(&w, depth, columns).expect("W");
     let packed = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
-    let mut built = vec![POISON; Screen::len(depth, columns).expect("small")];
-    let screen = Screen::build(&packed, &mut built).expect("the length");
+    let mut built = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+    let screen = PruningTable::build(&packed, &mut built).expect("the length");
     let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
     let x = vec![1.0; rows * depth];
     let (mut found, mut values) = (vec![0; rows], vec![POISON; rows]);
-    let mut scratch = vec![POISON; screen::scratch(rows, depth).expect("small")];
+    let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("small")];
     let result = catch_unwind(AssertUnwindSafe(|| {
-        screen::largest(
+        pruned_argmax::argmax(
             &product,
             Matrix::new(&x, rows, depth).expect("x"),
             &|row, _| {

@@ -158,7 +158,7 @@ struct Case {
     columns: usize,
     /// Gap between rows of A, W, C and the residual, and whether each is laid column by column.
     layouts: [(usize, bool); 4],
-    /// Elements between neighbours in C.
+    /// Elements between neighbors in C.
     spread: usize,
     scale: f32,
     bias: bool,

@@ -1,5 +1,5 @@
 //! The bits of a product: the same for a row alone or in a batch, on any number of threads, beside
-//! any neighbours and on every instruction set; the same of a weight packed whole, in pieces or
+//! any neighbors and on every instruction set; the same of a weight packed whole, in pieces or
 //! transposed; and under an activation those of the activation alone.
 use crate::support::gemm::{ACTIVATIONS, Packed, product, strides};
 use crate::support::{
@@ -194,7 +194,7 @@ fn packing_in_pieces_and_transposed_gives_the_same_bytes() {
 
 /// A block of columns packed later replaces that block and nothing else.
 #[test]
-fn packing_a_block_leaves_its_neighbours() {
+fn packing_a_block_leaves_its_neighbors() {
     for isa in all_isas() {
         let (depth, columns) = (11, 130);
         let mut random = Random::new(9);
@@ -271,9 +271,9 @@ fn a_row_alone_has_the_bits_it_has_in_any_batch_on_any_threads() {
     }
 }
 
-/// A neighbour's contents, even NaN, cannot reach a row; nor can the position in the batch.
+/// A neighbor's contents, even NaN, cannot reach a row; nor can the position in the batch.
 #[test]
-fn neighbours_do_not_reach_a_row() {
+fn neighbors_do_not_reach_a_row() {
     for isa in all_isas() {
         for depth in [5, 64, 2100] {
             let (rows, columns) = (14, 75);

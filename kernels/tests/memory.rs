@@ -4,10 +4,10 @@ use crate::support::batch::{Batch, with_bias};
 use crate::support::gemm::multiply;
 use crate::support::{POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Cache, CacheMut, CacheShape, CacheStorage,
-    CachedSequence, Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, Weights, attention, attention_cached, attention_scratch,
-    attention_step, gemm,
+    AttentionOptions, AttentionOutput, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence,
+    Epilogue, FullyMasked, Heads, HeadsMut, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, SlotTable, Weights, attention, attention_cached, attention_decode,
+    attention_scratch, gemm,
 };
 
 #[cfg(unix)]
@@ -136,7 +136,7 @@ mod guard {
 
     #[test]
     fn the_cache_stays_between_guard_pages() {
-        let storages = [CacheStorage::F32, CacheStorage::F16];
+        let storages = [CacheDtype::F32, CacheDtype::F16];
         for (isa, storage) in all_isas().into_iter().flat_map(|isa| storages.map(|s| (isa, s))) {
             for head_dim in [1, 5, 16, 17, 64] {
                 for capacity in [1, 7, 16, 33, 260] {
@@ -177,10 +177,10 @@ mod guard {
                         .expect("a fit");
                         let mut stepped = wall(&vec![POISON; 2 * head_dim]);
                         let past: Vec<u32> = (0..capacity as u32).map(|j| j / 3 % 2).collect();
-                        attention_step(
+                        attention_decode(
                             query,
                             &cache,
-                            Ancestry { lens: &[capacity as u32], slots: &past, stride: 0 },
+                            SlotTable { lens: &[capacity as u32], slots: &past, stride: 0 },
                             &options,
                             HeadsMut::new(&mut stepped, [1, 2, head_dim]).expect("room"),
                             Parallelism::Serial,

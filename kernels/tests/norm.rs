@@ -125,7 +125,7 @@ fn means_far_from_zero_do_not_swallow_the_variance() {
 }
 
 #[test]
-fn rows_of_1e30_and_of_1e_30_are_normalised() {
+fn rows_of_1e30_and_of_1e_30_are_normalized() {
     let mut random = Random(5);
     for n in [2, 17, 300] {
         for magnitude in [1e17, 1e19, 1e30, 3e38, 1e-16, 1e-20, 1e-30] {

@@ -14,20 +14,20 @@
 //! | 9 | backward ignores the gradient's strides | there is no backward pass |
 //! | 10 | wrong unless the head ratio is 8 | `attention.rs`: `grouped_heads_read_their_own_keys` |
 //! | 11 | a naive variance loses constant rows and large means | `norm.rs`: `constant_rows_give_exactly_the_bias`, `means_far_from_zero_do_not_swallow_the_variance` |
-//! | 12 | the sum of squares overflows | `norm.rs`: `rows_of_1e30_and_of_1e_30_are_normalised` |
+//! | 12 | the sum of squares overflows | `norm.rs`: `rows_of_1e30_and_of_1e_30_are_normalized` |
 //! | 13 | NaN in C is read without a residual; zero depth leaves garbage | [`what_c_held_is_never_read_without_a_residual`] |
 //! | 14 | zero sizes | `gemm.rs`: `zero_sizes_write_what_the_formula_says` |
 //! | 15 | wide kernels wrong in some shapes | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
 //! | 16 | reads past the end of an operand | `memory.rs`: `gemm_stays_between_guard_pages`, `attention_stays_between_guard_pages`, `the_cache_stays_between_guard_pages` |
 //! | 17 | a masked broadcast reads too far | `memory.rs`: `gemm_stays_between_guard_pages`, where the last element of A is flush with the page |
-//! | 18 | a length check covers one half only (quantised GEMV) | `screen_calls.rs`: `wrong_calls_are_errors_and_write_nothing`, `operands_end_where_memory_does`; every K with one row: `memory.rs`: `gemm_stays_between_guard_pages` |
+//! | 18 | a length check covers one half only (quantized GEMV) | `screen_calls.rs`: `wrong_calls_are_errors_and_write_nothing`, `operands_end_where_memory_does`; every K with one row: `memory.rs`: `gemm_stays_between_guard_pages` |
 //! | 19 | rows after the last whole tile are dropped | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70` |
 //! | 20 | an unmasked tail makes results depend on the vector length | `gemm.rs`: `small_integers_are_exact_in_every_shape_up_to_70`; `gemm_bitwise.rs`: `instruction_sets_with_fma_agree_bitwise` |
 //! | 21 | a wrong register in some column | [`counting_numbers_times_the_identity`] |
-//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | `gemm/bytes/tests.rs`: the blocks on an emulation of the tiles, and `without_amx_or_its_leave_products_are_the_same` |
-//! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `neighbours_do_not_reach_a_row` |
+//! | 22, 28 | AMX: untestable errors, permissions, sandboxes | `gemm/int8/tests.rs`: the blocks on an emulation of the tiles, and `without_amx_or_its_leave_products_are_the_same` |
+//! | 23 | NaN leaks between rows of a tile | `gemm_bitwise.rs`: `neighbors_do_not_reach_a_row` |
 //! | 24 | more threads than tiles | [`more_threads_than_work`] |
-//! | 25, 26, 27 | int8: signs, saturation, range ends | bytes are in the screen: `screen/tests.rs`: `sums_of_products_of_bytes_are_exact`, `a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out`; sums cannot saturate, as `screen/bound.rs` checks when it compiles |
+//! | 25, 26, 27 | int8: signs, saturation, range ends | bytes are in the screen: `screen/tests.rs`: `sums_of_products_of_bytes_are_exact`, `a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out`; sums cannot saturate, as `screen/error_bound.rs` checks when it compiles |
 //! | 29 | CPUID promises what the system does not save | `isa.rs` asks XCR0; [`every_listed_set_really_runs`] |
 //! | 30 | VNNI encodings | AVX-512 VNNI and AVX-VNNI are asked for one by one and have an entrance each (`lanes/vnni.rs`); `screen.rs` runs both |
 //! | 31 | aligned moves on unaligned buffers | `memory.rs`: `any_alignment_gives_the_same_bits` |

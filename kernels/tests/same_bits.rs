@@ -11,11 +11,11 @@ use simdformer_kernels::activation::apply;
 use simdformer_kernels::embedding::{Positions, embed};
 use simdformer_kernels::norm::{LayerNorm, RmsNorm, layer_norm, rms_norm};
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Activation, CacheStorage, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual,
+    Activation, CacheDtype, Epilogue, FullyMasked, Isa, Matrix, MatrixMut, Parallelism, Residual,
     gemm, gemm_unpacked, gemm_unpacked_scratch, math,
 };
 
@@ -131,14 +131,15 @@ fn screens() {
     all.same("the largest of a row", |isa| {
         let packed = Packed::new(isa, view(&w, depth, columns));
         let weight = packed.get();
-        let mut bytes = vec![POISON; Screen::len(depth, columns).expect("a length")];
-        let screen = Screen::build(&weight, &mut bytes).expect("a screen");
+        let mut bytes = vec![POISON; PruningTable::len(depth, columns).expect("a length")];
+        let screen = PruningTable::build(&weight, &mut bytes).expect("a screen");
         let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
         let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
-        let mut scratch = vec![POISON; screen::scratch(rows, depth).expect("a length")];
+        let mut scratch = vec![POISON; pruned_argmax::scratch(rows, depth).expect("a length")];
         let to = (&mut best[..], &mut values[..]);
         let a = view(&a, rows, depth);
-        screen::largest(&product, a, &|_, _| false, to, &mut scratch, SERIAL).expect("largest");
+        pruned_argmax::argmax(&product, a, &|_, _| false, to, &mut scratch, SERIAL)
+            .expect("largest");
         values.extend(best.iter().map(|&column| column as f32));
         values
     });
@@ -324,7 +325,7 @@ fn attentions() {
                         let found = batch.attention_cached(isa, SERIAL);
                         [found.out.dense(), found.weights].concat()
                     });
-                    let halves = Batch { storage: CacheStorage::F16, ..batch };
+                    let halves = Batch { storage: CacheDtype::F16, ..batch };
                     all.same("attention on a cache of halves", |isa| {
                         let found = halves.attention_cached(isa, SERIAL);
                         [found.out.dense(), found.weights].concat()

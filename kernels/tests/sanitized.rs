@@ -11,10 +11,10 @@ use calls::{Results, Size, everything, values};
 use simdformer_kernels::math::exp_in_place;
 use simdformer_kernels::position::{PositionEncoding, encode};
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::train::{Write, normal, permutation, uniform};
+use simdformer_kernels::train::{WriteMode, normal, permutation, uniform};
 use simdformer_kernels::{
-    Cache, CacheMut, CacheShape, CacheStorage, Epilogue, Executor, Heads, Isa, Matrix, MatrixMut,
-    PackedMatrix, Parallelism, Storage, gemm,
+    Cache, CacheDtype, CacheMut, CacheShape, Dtype, Epilogue, Executor, Heads, Isa, Matrix,
+    MatrixMut, PackedMatrix, Parallelism, gemm,
 };
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -112,7 +112,7 @@ fn products_of_every_height() {
         let (x, w) = (values(1, rows * depth), values(2, depth * columns));
         let (x, w) = (Matrix::new(&x, rows, depth), Matrix::new(&w, depth, columns));
         let (x, w) = (x.expect("X"), w.expect("W"));
-        for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        for storage in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
             let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
             let mut packed = vec![0.0; floats];
             let shape = (depth, columns);
@@ -150,7 +150,7 @@ fn the_rest() {
     buckets.fill(Matrix::new(&weight, 8, 2).expect("W"), 7, &mut distances).expect("fits");
     let mut gradient = vec![f32::NAN; 8 * 2];
     let to = MatrixMut::new(&mut gradient, 8, 2).expect("dW");
-    buckets.gradient(7, &distances, Write::Store, to).expect("fits");
+    buckets.gradient(7, &distances, WriteMode::Store, to).expect("fits");
     assert!(gradient.iter().all(|x| x.is_finite()));
 
     let mut numbers = vec![0.0; 11];
@@ -163,7 +163,7 @@ fn the_rest() {
 
     let data = values(5, 3 * 2 * 5);
     let heads = Heads::new(&data, [3, 2, 5]).expect("heads");
-    for storage in [CacheStorage::F32, CacheStorage::F16] {
+    for storage in [CacheDtype::F32, CacheDtype::F16] {
         let shape = CacheShape { storage, ..CacheShape::new(2, 4, 2, 5) };
         let mut room = vec![0.0; shape.len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, shape, &mut room).expect("the length");

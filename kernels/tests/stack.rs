@@ -1,6 +1,6 @@
 //! How much stack the kernels take: each runs on a stack that was filled beforehand, and what it
 //! leaves of the filling is what it did not need. The figures are promised to whoever has a small
-//! stack, for builds with optimisation (`opt-level` 2 or 3).
+//! stack, for builds with optimization (`opt-level` 2 or 3).
 use crate::support::stack::{ATTENTION, KIB, OTHERS, check, reach};
 use crate::support::{Random, all_isas, cases};
 use simdformer_kernels::activation::{self, Activation};
@@ -9,15 +9,15 @@ use simdformer_kernels::norm::{
     LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm, rms_norm,
 };
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{log_softmax, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Bias, ByteMatrix, ByteRows, Cache, CacheMut,
-    CacheShape, CacheStorage, CachedSequence, Epilogue, Executor, FullyMasked, Heads, HeadsMut,
-    Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual, RowPrecision, Sequence, Storage,
-    Weights, attention, attention_cached, attention_scratch, attention_step, gemm, gemm_bytes,
-    gemm_unpacked,
+    ActivationBits, AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut,
+    CacheShape, CachedSequence, Dtype, Epilogue, Executor, FullyMasked, Heads, HeadsMut, Matrix,
+    MatrixMut, PackedMatrix, Parallelism, Qkv, QuantizedActivations, QuantizedMatrix, Residual,
+    Sequence, SlotTable, Weights, attention, attention_cached, attention_decode, attention_scratch,
+    gemm, gemm_int8, gemm_unpacked,
 };
 
 /// What the crate's documentation promises.
@@ -95,7 +95,7 @@ fn products() {
                 }
             }
         }
-        for storage in [Storage::Bf16, Storage::F16] {
+        for storage in [Dtype::Bf16, Dtype::F16] {
             let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
             let mut packed = vec![0.0; length];
             for w in [
@@ -133,44 +133,49 @@ fn products() {
             });
         }
         for isa in [isa, isa.without_dot_products()] {
-            let mut words = vec![0.0; ByteMatrix::len(depth, columns).expect("small")];
+            let mut words = vec![0.0; QuantizedMatrix::len(depth, columns).expect("small")];
             check(isa, "rounding weights", OTHERS, || {
                 let w = Matrix::new(&w, depth, columns).expect("W");
-                ByteMatrix::quantise(isa, w, &mut words).expect("the length");
+                QuantizedMatrix::quantize(isa, w, &mut words).expect("the length");
             });
-            let weight = ByteMatrix::from_quantised(depth, columns, &words).expect("the length");
+            let weight =
+                QuantizedMatrix::from_quantized(depth, columns, &words).expect("the length");
             for rows in [1, 2, 3, 5, 12, rows] {
-                for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+                for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
                     for activation in [Activation::Relu, Activation::Gelu] {
-                        let length = ByteRows::len(rows, depth, precision).expect("small");
+                        let length =
+                            QuantizedActivations::len(rows, depth, precision).expect("small");
                         let mut room = vec![0.0; length];
                         check(isa, "a product of bytes", OTHERS, || {
                             let a = Matrix::new(&a[..rows * depth], rows, depth).expect("A");
-                            let a = ByteRows::quantise(isa, a, precision, &mut room, SERIAL)
-                                .expect("the length");
+                            let a = QuantizedActivations::quantize(
+                                isa, a, precision, &mut room, SERIAL,
+                            )
+                            .expect("the length");
                             let c = MatrixMut::new(&mut c[..rows * columns], rows, columns);
                             let epilogue = Epilogue { activation, ..Epilogue::default() };
-                            gemm_bytes(&a, &weight, &epilogue, c.expect("C"), SERIAL)
+                            gemm_int8(&a, &weight, &epilogue, c.expect("C"), SERIAL)
                                 .expect("a fit");
                         });
                     }
                 }
             }
         }
-        let mut bytes = vec![0.0; Screen::len(depth, columns).expect("small")];
+        let mut bytes = vec![0.0; PruningTable::len(depth, columns).expect("small")];
         check(isa, "building a screen", SCREEN, || {
-            Screen::build(&packed, &mut bytes).expect("room");
+            PruningTable::build(&packed, &mut bytes).expect("room");
         });
-        let screen = Screen::from_built(depth, columns, &bytes).expect("the length");
+        let screen = PruningTable::from_built(depth, columns, &bytes).expect("the length");
         let product = Product { weight: &packed, screen: &screen, bias: None, by_column: None };
-        let mut scratch = vec![0.0; screen::scratch(40, depth).expect("small")];
+        let mut scratch = vec![0.0; pruned_argmax::scratch(40, depth).expect("small")];
         let (mut best, mut values) = (vec![0; 40], vec![0.0; 40]);
         for rows in [1, 13, 40] {
             let x = Matrix::new(&a[..rows * depth], rows, depth).expect("x");
             check(isa, "a screen", SCREEN, || {
                 let out = (&mut best[..rows], &mut values[..rows]);
                 let banned = |_: usize, column: u32| column.is_multiple_of(7);
-                screen::largest(&product, x, &banned, out, &mut scratch, SERIAL).expect("a fit");
+                pruned_argmax::argmax(&product, x, &banned, out, &mut scratch, SERIAL)
+                    .expect("a fit");
             });
         }
     }
@@ -221,7 +226,7 @@ fn attentions() {
         };
         let floats = attention_scratch(isa, &[sequence], kv_heads, head_dim).expect("small");
         let mut scratch = vec![0.0; floats];
-        let [floats, halves] = [CacheStorage::F32, CacheStorage::F16].map(|storage| {
+        let [floats, halves] = [CacheDtype::F32, CacheDtype::F16].map(|storage| {
             let shape = CacheShape { storage, ..CacheShape::new(2, keys, kv_heads, head_dim) };
             let mut data = vec![0.0; shape.len(isa).expect("small")];
             let mut cache = CacheMut::new(isa, shape, &mut data).expect("the length");
@@ -283,10 +288,10 @@ fn attentions() {
         for cache in &caches {
             let out = &mut out;
             check(isa, "a step of attention", ATTENTION, || {
-                let ancestry = Ancestry { lens: &lens, slots: &slots, stride: 0 };
+                let ancestry = SlotTable { lens: &lens, slots: &slots, stride: 0 };
                 let options = AttentionOptions::new(head_dim);
                 let out = HeadsMut::new(out, [queries, heads, head_dim]).expect("room");
-                attention_step(query, cache, ancestry, &options, out, SERIAL).expect("a fit");
+                attention_decode(query, cache, ancestry, &options, out, SERIAL).expect("a fit");
             });
         }
     }

@@ -8,7 +8,7 @@ use simdformer_kernels::norm::{
     LayerNorm, RmsNorm, add_into_layer_norm, add_into_rms_norm, layer_norm,
 };
 use simdformer_kernels::position::{PositionEncoding, encode};
-use simdformer_kernels::screen::{self, Product, Screen};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::softmax::{FullyMasked, log_sum_exp, softmax};
 use simdformer_kernels::topk::{argmax, top_k};
 use simdformer_kernels::{
@@ -139,8 +139,8 @@ fn a_screen_of_no_depth() {
         let mut buffer = vec![POISON; PackedMatrix::len(isa, 0, 70).expect("small")];
         let none = Matrix::new(&[], 0, 70).expect("W");
         let packed = PackedMatrix::pack(isa, none, &mut buffer).expect("the length");
-        let mut buffer = vec![0.0; Screen::len(0, 70).expect("small")];
-        let screen = Screen::build(&packed, &mut buffer).expect("room");
+        let mut buffer = vec![0.0; PruningTable::len(0, 70).expect("small")];
+        let screen = PruningTable::build(&packed, &mut buffer).expect("room");
         let bias: Vec<f32> = (0..70).map(|j| (j * 3 % 70) as f32).collect();
         for stride in STRIDES {
             let by_column = Matrix::strided(&[], 70, 0, stride, stride).expect("the transpose");
@@ -151,8 +151,8 @@ fn a_screen_of_no_depth() {
                 by_column: Some(by_column),
             };
             let (mut columns, mut values) = ([u32::MAX; 2], [POISON; 2]);
-            let mut scratch = vec![0.0; screen::scratch(2, 0).expect("small")];
-            screen::largest(
+            let mut scratch = vec![0.0; pruned_argmax::scratch(2, 0).expect("small")];
+            pruned_argmax::argmax(
                 &product,
                 Matrix::strided(&[], 2, 0, stride, stride).expect("x"),
                 &|_, _| false,

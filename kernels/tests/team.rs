@@ -1,7 +1,7 @@
 //! What the callbacks of a kernel may do on a pool: panic, and enter rayon again. What hangs fails.
 use crate::support::cases;
-use crate::support::screen::{Built, Operands};
-use simdformer_kernels::screen::{self, Product, Screen};
+use crate::support::pruned_argmax::{Built, Operands};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::{Isa, PackedMatrix, Parallelism, Team};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -63,13 +63,13 @@ fn largest(
 ) -> (Vec<u32>, Vec<u32>) {
     let (rows, depth, columns) = (operands.x.rows, operands.weight.rows, operands.weight.columns);
     let weight = PackedMatrix::from_packed(built.isa, depth, columns, &built.packed);
-    let screen = Screen::from_built(depth, columns, &built.screen).expect("built");
+    let screen = PruningTable::from_built(depth, columns, &built.screen).expect("built");
     let weight = weight.expect("packed");
     let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
     let (mut found, mut values) = (vec![0; rows], vec![0.0; rows]);
-    let mut scratch = vec![0.0; screen::scratch(rows, depth).expect("small")];
+    let mut scratch = vec![0.0; pruned_argmax::scratch(rows, depth).expect("small")];
     let outputs = (&mut found[..], &mut values[..]);
-    screen::largest(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
+    pruned_argmax::argmax(&product, operands.x.view(), banned, outputs, &mut scratch, parallelism)
         .expect("a fit");
     (found, crate::support::bits(&values))
 }

@@ -5,11 +5,11 @@ use core::fmt::Debug;
 use simdformer_kernels::embedding::Positions;
 use simdformer_kernels::norm::{LayerNorm, RmsNorm};
 use simdformer_kernels::position::PositionEncoding;
-use simdformer_kernels::screen::{Product, Screen};
+use simdformer_kernels::pruned_argmax::{Product, PruningTable};
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape, CacheStorage,
-    Epilogue, Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix,
-    Parallelism, Qkv, Residual, Sequence, Team, Weights, attention, attention_scratch,
+    AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut, CacheShape, Epilogue,
+    Executor, Heads, HeadsMut, Isa, IsaError, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv,
+    Residual, Sequence, SlotTable, Team, Weights, attention, attention_scratch,
 };
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -170,8 +170,8 @@ fn debug_shows_shapes_and_no_elements() {
     let heads = Heads::strided(&data, [100, 2, 8], 36, 16).expect("room");
     let mut buffer = vec![0.0; PackedMatrix::len(isa, 100, 8).expect("small")];
     let packed = PackedMatrix::pack(isa, matrix, &mut buffer).expect("the length");
-    let mut buffer = vec![0.0; Screen::len(100, 8).expect("small")];
-    let screen = Screen::build(&packed, &mut buffer).expect("the length");
+    let mut buffer = vec![0.0; PruningTable::len(100, 8).expect("small")];
+    let screen = PruningTable::build(&packed, &mut buffer).expect("the length");
     let shape = CacheShape::new(2, 16, 2, 8);
     let bias = Bias::Dense { data: &data, head_stride: 0, query_stride: 100 };
     let epilogue =
@@ -194,7 +194,7 @@ fn debug_shows_shapes_and_no_elements() {
     show(&AttentionOutput::from(view), "");
     show(&Qkv { query: heads, key: heads, value: heads }, "");
     show(&packed, "PackedMatrix(100 x 8, scalar)");
-    show(&screen, "Screen(100 x 8)");
+    show(&screen, "PruningTable(100 x 8)");
     show(
         &Product { weight: &packed, screen: &screen, bias: Some(&data), by_column: Some(matrix) },
         "",
@@ -205,7 +205,7 @@ fn debug_shows_shapes_and_no_elements() {
          residual: Matrix(Matrix(100 x 8, strides 16 and 2)) }",
     );
     show(&Cache::new(isa, shape, &data).expect("room"), "Cache(2 slots of 16 x 2 x 8, scalar)");
-    let halves = CacheShape { storage: CacheStorage::F16, ..shape };
+    let halves = CacheShape { storage: CacheDtype::F16, ..shape };
     show(
         &Cache::new(isa, halves, &data).expect("room"),
         "Cache(2 slots of 16 x 2 x 8 in f16, scalar)",
@@ -220,7 +220,7 @@ fn debug_shows_shapes_and_no_elements() {
         "Relative { data: [16384 elements], head_stride: 9, zero: 4 }",
     );
     show(&AttentionOptions { bias: Some(bias), ..AttentionOptions::new(8) }, "");
-    show(&Ancestry { lens: &ids, slots: &ids, stride: 50 }, "");
+    show(&SlotTable { lens: &ids, slots: &ids, stride: 50 }, "");
     let weights =
         Weights { data: &mut more, heads: &[1, 2], head_stride: 8, query_stride: 4, keys: 3 };
     show(&weights, "");

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::CheckpointError;
-use super::container;
 use super::file::Source;
-use super::foreign::{self, Foreign};
+use super::safetensors_file;
 use super::shards::{self, Tensors};
-use crate::shown::shown;
+use super::unsupported_formats::{self, UnsupportedFormat};
+use crate::sanitize::sanitized;
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -17,8 +17,8 @@ const MAX_NAMES: usize = 4096;
 /// An error if `directory` holds weights of another program, and none in safetensors.
 pub(super) fn only_foreign(directory: &Path) -> Result<(), CheckpointError> {
     let names = names_in(directory);
-    match Foreign::among(&names) {
-        Some((name, found)) if foreign::safetensors(&names).next().is_none() => {
+    match UnsupportedFormat::among(&names) {
+        Some((name, found)) if unsupported_formats::safetensors(&names).next().is_none() => {
             let file = directory.join(name).display().to_string();
             Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
         }
@@ -48,9 +48,12 @@ pub(super) fn open_weights(
     }
     let names = names_in(directory);
     let path = |name: &str| directory.join(name).display().to_string();
-    let found: Vec<&String> = foreign::safetensors(&names).collect();
-    let shards: Vec<String> =
-        found.iter().filter(|name| foreign::is_shard(name)).map(|&name| shown(name, 400)).collect();
+    let found: Vec<&String> = unsupported_formats::safetensors(&names).collect();
+    let shards: Vec<String> = found
+        .iter()
+        .filter(|name| unsupported_formats::is_shard(name))
+        .map(|&name| sanitized(name, 400))
+        .collect();
     if !shards.is_empty() {
         let file = path(shards::INDEX);
         return Err(CheckpointError::ShardsWithoutIndex { file, shards });
@@ -62,18 +65,18 @@ pub(super) fn open_weights(
             Err(CheckpointError::FileMissing { file, hint })
         }
         [name] if name.starts_with("consolidated") => {
-            let (file, found) = (path(name), Foreign::Consolidated);
+            let (file, found) = (path(name), UnsupportedFormat::Consolidated);
             Err(CheckpointError::ForeignWeights { file, found, says: String::new() })
         }
-        [name] => match foreign::variant(name) {
+        [name] => match unsupported_formats::variant(name) {
             Some(variant) => {
-                let (file, variant) = (path(name), shown(variant, 40));
+                let (file, variant) = (path(name), sanitized(variant, 40));
                 Err(CheckpointError::OnlyVariant { file, variant })
             }
             None => open_single(&directory.join(name)),
         },
         _ => {
-            let files = found.into_iter().map(|name| shown(name, 400)).collect();
+            let files = found.into_iter().map(|name| sanitized(name, 400)).collect();
             Err(CheckpointError::SeveralWeights { path: directory.display().to_string(), files })
         }
     }
@@ -81,7 +84,7 @@ pub(super) fn open_weights(
 
 fn open_single(path: &Path) -> Result<(Vec<Source<'static>>, Tensors), CheckpointError> {
     let source = Source::open(path)?;
-    let entries = container::read_header(&source)?;
+    let entries = safetensors_file::read_header(&source)?;
     let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
     Ok((vec![source], tensors))
 }

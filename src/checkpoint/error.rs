@@ -2,9 +2,9 @@ use core::fmt;
 use core::ops::Range;
 use std::io;
 
-use super::foreign::{self, Foreign};
+use super::unsupported_formats::{self, UnsupportedFormat};
 use crate::config::{ConfigError, Side};
-use crate::network::Role;
+use crate::network::TensorId;
 
 /// Why a checkpoint could not be opened or a tensor not be read.
 ///
@@ -35,7 +35,7 @@ pub enum CheckpointError {
         /// The file.
         file: String,
         /// What it is, by its name or its first bytes.
-        found: Foreign,
+        found: UnsupportedFormat,
         /// How it begins, if that is text that says something.
         says: String,
     },
@@ -244,7 +244,7 @@ pub enum CheckpointError {
     /// A tensor that the model needs is not there.
     MissingTensor {
         /// What for.
-        role: Role,
+        role: TensorId,
         /// Names that would have done. None if checkpoints of the family have no such tensor.
         tried: Vec<String>,
         /// A tied matrix would have done too, but [`Config::ties`](crate::config::Config::ties) says that it is not tied.
@@ -287,7 +287,7 @@ pub enum CheckpointError {
     /// A model of this configuration has no such part.
     NoSuchRole {
         /// The part.
-        role: Role,
+        role: TensorId,
     },
     /// A weight is NaN or infinite (in an output bias: NaN or plus infinity).
     NotFinite {
@@ -369,7 +369,9 @@ impl fmt::Display for CheckpointError {
                 }
                 write!(f, "; {}", found.hint())?;
                 match found {
-                    Foreign::Pickle => write!(f, ": {}", foreign::python(file)),
+                    UnsupportedFormat::Pickle => {
+                        write!(f, ": {}", unsupported_formats::python(file))
+                    }
                     _ => Ok(()),
                 }
             }
@@ -481,10 +483,10 @@ impl fmt::Display for CheckpointError {
                 if found == "F64" {
                     return f.write_str(", which would be rounded; save the model in float32");
                 }
-                let quantised = found.starts_with("F8") || found.starts_with("F4");
-                if quantised || ["I8", "U8", "I4", "U4"].contains(&found.as_str()) {
+                let quantized = found.starts_with("F8") || found.starts_with("F4");
+                if quantized || ["I8", "U8", "I4", "U4"].contains(&found.as_str()) {
                     return f.write_str(
-                        "; quantised weights need their scales, which are not read: take the model that they were made of",
+                        "; quantized weights need their scales, which are not read: take the model that they were made of",
                     );
                 }
                 Ok(())

@@ -10,8 +10,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::CheckpointError;
-use super::foreign::Foreign;
-use crate::shown::shown;
+use super::unsupported_formats::UnsupportedFormat;
+use crate::sanitize::sanitized;
 
 /// Where the bytes of one safetensors file, or of one tensor in memory, are.
 pub(super) struct Source<'c> {
@@ -76,16 +76,16 @@ pub(super) fn disguised(source: &Source<'_>) -> Result<(), CheckpointError> {
     let mut begin = [0; BEGIN];
     let begin = &mut begin[..source.len().min(BEGIN as u64) as usize];
     source.read_at(0, begin)?;
-    match Foreign::of_bytes(begin) {
+    match UnsupportedFormat::of_bytes(begin) {
         Some(found) => Err(foreign(source.name(), found, begin)),
         None => Ok(()),
     }
 }
 
-fn foreign(name: &str, found: Foreign, begin: &[u8]) -> CheckpointError {
+fn foreign(name: &str, found: UnsupportedFormat, begin: &[u8]) -> CheckpointError {
     const SAID: usize = 80;
     let says = match found {
-        Foreign::Message => shown(String::from_utf8_lossy(begin).trim(), SAID),
+        UnsupportedFormat::Message => sanitized(String::from_utf8_lossy(begin).trim(), SAID),
         _ => String::new(),
     };
     CheckpointError::ForeignWeights { file: name.to_owned(), found, says }
@@ -107,11 +107,11 @@ pub(super) fn read_json(path: &Path, limit: u64) -> Result<Option<String>, Check
         return Err(CheckpointError::JsonTooLarge { file: name, limit });
     }
     let begin = &bytes[..bytes.len().min(BEGIN)];
-    let found = Foreign::of_bytes(begin);
+    let found = UnsupportedFormat::of_bytes(begin);
     let page = begin.trim_ascii_start().starts_with(b"<");
-    if let Some(found) =
-        found.filter(|&found| page || matches!(found, Foreign::GitLfs | Foreign::WebPage))
-    {
+    if let Some(found) = found.filter(|&found| {
+        page || matches!(found, UnsupportedFormat::GitLfs | UnsupportedFormat::WebPage)
+    }) {
         return Err(foreign(&name, found, begin));
     }
     String::from_utf8(bytes).map(Some).map_err(|error| CheckpointError::NotUtf8 {

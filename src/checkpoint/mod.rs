@@ -12,8 +12,8 @@
 //! | named tensors of somebody else: `safetensors`, a memory map, another engine | [`Checkpoint::from_tensors`] |
 //! | numbers without a name or a file | [`Model::from_fn`](crate::Model::from_fn) |
 //!
-//! The rest of the crate asks by [`Role`]; each family's file here says how that family spells it. [`Role::all`] and
-//! [`Role::names`] list every tensor of a configuration; their patterns, for `side` `encoder` or `decoder` and layer `N`:
+//! The rest of the crate asks by [`TensorId`]; each family's file here says how that family spells it. [`TensorId::all`] and
+//! [`TensorId::names`] list every tensor of a configuration; their patterns, for `side` `encoder` or `decoder` and layer `N`:
 //!
 //! | | Hugging Face's families | `torch.nn.Transformer` | [`Family::Plain`](crate::config::Family::Plain) |
 //! |---|---|---|---|
@@ -37,47 +37,47 @@
 //! `[outputs, inputs, 3]`.
 //!
 //! ```no_run
-//! use simdformer::checkpoint::{Checkpoint, Role};
+//! use simdformer::checkpoint::{Checkpoint, TensorId};
 //!
 //! let checkpoint = Checkpoint::open("opus-mt-fr-en")?;
-//! let embedding = checkpoint.tensor(Role::SourceEmbedding)?;
+//! let embedding = checkpoint.tensor(TensorId::SourceEmbedding)?;
 //! let mut block = vec![0.0; 64 * embedding.row_len()];
 //! embedding.rows(0..64)?.read_into(&mut block)?;
 //! # Ok::<(), simdformer::checkpoint::CheckpointError>(())
 //! ```
 
-mod container;
 mod directory;
 mod error;
 mod file;
-mod foreign;
 mod names;
-mod shards;
 #[cfg(feature = "train")]
-pub(crate) mod stored;
+pub(crate) mod raw_tensor;
+mod safetensors_file;
+mod shards;
 mod tensor;
 mod tensor_ref;
+mod unsupported_formats;
 
 use core::fmt;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use crate::config::{Config, ConfigError, Ties};
-use crate::network::tree::{Tensor, each_tensor};
-pub use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use crate::config::{Config, ConfigError, TiedWeights};
+use crate::network::visitor::{Tensor, each_tensor};
+pub use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 use crate::object::object;
-use crate::shown::shown;
-use container::Entry;
+use crate::sanitize::sanitized;
 use directory::{only_foreign, open_weights};
 pub use error::CheckpointError;
 use file::{Source, read_json};
-pub use foreign::Foreign;
 use names::Location;
+use safetensors_file::Entry;
 use shards::Tensors;
 use tensor::Accept;
 pub use tensor::{Dtype, TensorView};
 pub use tensor_ref::TensorRef;
+pub use unsupported_formats::UnsupportedFormat;
 
 /// Largest `config.json` and `generation_config.json` that is read: that of a classifier of twenty thousand labels.
 pub(crate) const MAX_CONFIG: u64 = 2 << 20;
@@ -93,7 +93,7 @@ const MAX_MODULES: u64 = 1 << 16;
 pub struct Checkpoint<'c> {
     config: Config,
     /// What the configuration says is tied, before the tensors were seen: under which names to look.
-    claimed: Ties,
+    claimed: TiedWeights,
     sources: Vec<Source<'c>>,
     tensors: Tensors,
 }
@@ -118,11 +118,11 @@ impl Checkpoint<'static> {
     /// [`Checkpoint::from_bytes`].
     ///
     /// ```
-    /// use simdformer::checkpoint::{Checkpoint, Role};
+    /// use simdformer::checkpoint::{Checkpoint, TensorId};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let checkpoint = Checkpoint::open("models/fr-en")?;
-    /// assert_eq!(checkpoint.tensor(Role::SourceEmbedding)?.row_len(), checkpoint.config().d_model);
+    /// assert_eq!(checkpoint.tensor(TensorId::SourceEmbedding)?.row_len(), checkpoint.config().d_model);
     /// assert!(checkpoint.unused().is_empty());
     /// # Ok::<(), simdformer::checkpoint::CheckpointError>(())
     /// ```
@@ -134,7 +134,7 @@ impl Checkpoint<'static> {
         }
         if !directory.is_dir() {
             let name = directory.file_name().map(|name| name.to_string_lossy().into_owned());
-            if let Some((_, found)) = Foreign::among(name.as_slice()) {
+            if let Some((_, found)) = UnsupportedFormat::among(name.as_slice()) {
                 return Err(CheckpointError::ForeignWeights {
                     file: path(),
                     found,
@@ -151,7 +151,7 @@ impl Checkpoint<'static> {
         };
         let adapter = directory.join("adapter_config.json");
         if adapter.exists() {
-            let (file, found) = (adapter.display().to_string(), Foreign::Adapter);
+            let (file, found) = (adapter.display().to_string(), UnsupportedFormat::Adapter);
             return Err(CheckpointError::ForeignWeights { file, found, says: String::new() });
         }
         let file = directory.join("config.json");
@@ -217,12 +217,12 @@ impl<'c> Checkpoint<'c> {
     ) -> Result<Self, CheckpointError> {
         let source = Source::memory(bytes.into());
         let config = validated(config)?;
-        let entries = container::read_header(&source)?;
+        let entries = safetensors_file::read_header(&source)?;
         let tensors = entries.into_iter().map(|entry| (entry.name.clone(), (0, entry))).collect();
         Self::checked(config, vec![source], tensors)
     }
 
-    /// A checkpoint of tensors that the caller holds, under the names of [`Role::names`]. They are borrowed, and read a
+    /// A checkpoint of tensors that the caller holds, under the names of [`TensorId::names`]. They are borrowed, and read a
     /// few rows at a time when a model is loaded: no second copy of them appears, and the model keeps none.
     ///
     /// For each role, `find` is asked for the names that `config` allows until one is there; `None` is a tensor that is
@@ -278,10 +278,10 @@ impl<'c> Checkpoint<'c> {
         let mut beyond = Vec::new();
         // Ends at the first tensor that is not there, however many layers a configuration claims; `checked` says which.
         let walked = each_tensor(&config, |Tensor { role, .. }| {
-            if let Role::Layer(side, layer, part) = role
+            if let TensorId::Layer(side, layer, part) = role
                 && config.stack(side).is_some_and(|stack| layer + 1 == stack.layers)
             {
-                beyond.extend(Role::Layer(side, layer + 1, part).names(&config));
+                beyond.extend(TensorId::Layer(side, layer + 1, part).names(&config));
             }
             for name in role.names(&config) {
                 if take(&name).map_err(Some)? {
@@ -311,7 +311,7 @@ impl<'c> Checkpoint<'c> {
             // Of a model that only encodes the decoder may be there, and is left alone.
             let Some(stack) = checkpoint.config.stack(side) else { continue };
             if layer >= stack.layers {
-                let (layers, tensor) = (stack.layers, shown(name, 400));
+                let (layers, tensor) = (stack.layers, sanitized(name, 400));
                 return Err(CheckpointError::ExtraLayer { side, layers, tensor });
             }
         }
@@ -324,55 +324,56 @@ impl<'c> Checkpoint<'c> {
             Ok(())
         })?;
         let decodes = checkpoint.config.decoder.is_some();
-        checkpoint.config.ties = Ties {
+        checkpoint.config.ties = TiedWeights {
             source_target: decodes
                 && checkpoint.config.stem.is_none()
-                && checkpoint.same(Role::SourceEmbedding, Role::TargetEmbedding)?,
-            target_output: decodes && checkpoint.same(Role::TargetEmbedding, Role::Output)?,
+                && checkpoint.same(TensorId::SourceEmbedding, TensorId::TargetEmbedding)?,
+            target_output: decodes
+                && checkpoint.same(TensorId::TargetEmbedding, TensorId::Output)?,
         };
         Ok(checkpoint)
     }
 
-    /// The architecture. Its [`Ties`] are what the tensors show: matrices are tied if they are one tensor, or two that
+    /// The architecture. Its [`TiedWeights`] are what the tensors show: matrices are tied if they are one tensor, or two that
     /// hold the same numbers.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The tensor of a role, or the rows of one, in the shape of [`Role::shape`]. Reading it accepts finite numbers only;
+    /// The tensor of a role, or the rows of one, in the shape of [`TensorId::shape`]. Reading it accepts finite numbers only;
     /// in an output bias also minus infinity, which bans a token.
     ///
     /// # Errors
     /// [`NoSuchRole`](CheckpointError::NoSuchRole), and [`MissingTensor`](CheckpointError::MissingTensor) for
-    /// [`Role::OutputBias`], the one tensor that may be absent. All others were there in the right shape and type when
+    /// [`TensorId::OutputBias`], the one tensor that may be absent. All others were there in the right shape and type when
     /// the checkpoint was opened.
-    pub fn tensor(&self, role: Role) -> Result<TensorView<'_>, CheckpointError> {
+    pub fn tensor(&self, role: TensorId) -> Result<TensorView<'_>, CheckpointError> {
         self.optional(role)?.ok_or_else(|| self.missing(role))
     }
 
-    fn locate(&self, role: Role) -> Vec<Location> {
+    fn locate(&self, role: TensorId) -> Vec<Location> {
         names::locate(self.config.family, self.claimed, role)
     }
 
-    fn missing(&self, role: Role) -> CheckpointError {
+    fn missing(&self, role: TensorId) -> CheckpointError {
         let tried: Vec<String> = self.locate(role).into_iter().map(|at| at.name).collect();
         let names = self.tensors.keys().map(String::as_str);
         let nearest = tried.first().map(|wanted| names::nearest(wanted, names));
         let untied = match role {
-            Role::SourceEmbedding => !self.claimed.source_target,
-            Role::TargetEmbedding => !self.claimed.source_target && !self.claimed.target_output,
-            Role::Output => !self.claimed.target_output,
+            TensorId::SourceEmbedding => !self.claimed.source_target,
+            TensorId::TargetEmbedding => !self.claimed.source_target && !self.claimed.target_output,
+            TensorId::Output => !self.claimed.target_output,
             _ => false,
         };
         CheckpointError::MissingTensor { role, tried, untied, nearest: nearest.unwrap_or_default() }
     }
 
     /// As [`Checkpoint::tensor`], `None` if no tensor has any of the names of this role: that is only so for
-    /// [`Role::OutputBias`].
+    /// [`TensorId::OutputBias`].
     ///
     /// # Errors
     /// [`NoSuchRole`](CheckpointError::NoSuchRole): a model of this configuration has no such part.
-    pub fn optional(&self, role: Role) -> Result<Option<TensorView<'_>>, CheckpointError> {
+    pub fn optional(&self, role: TensorId) -> Result<Option<TensorView<'_>>, CheckpointError> {
         let Some(shape) = role.shape(&self.config) else {
             return Err(CheckpointError::NoSuchRole { role });
         };
@@ -382,13 +383,14 @@ impl<'c> Checkpoint<'c> {
         };
         let mut view = self.named(&location.name)?;
         let expected = location.stored_shape(shape.clone());
-        let flat = role == Role::OutputBias && view.shape == [1, expected[0]];
+        let flat = role == TensorId::OutputBias && view.shape == [1, expected[0]];
         if view.shape != expected && !flat {
             let (tensor, found) = (location.name.clone(), view.shape);
             return Err(CheckpointError::WrongShape { tensor, expected, found });
         }
         view.shape = expected;
-        view.accept = if role == Role::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
+        view.accept =
+            if role == TensorId::OutputBias { Accept::MinusInfinity } else { Accept::Finite };
         view.rows(location.rows(shape[0])).map(Some)
     }
 
@@ -425,7 +427,7 @@ impl<'c> Checkpoint<'c> {
     /// The names of tensors that no role uses, sorted; those that the family is known to write in vain are left out.
     pub fn unused(&self) -> Vec<&str> {
         let family = self.config.family;
-        let used: HashSet<String> = Role::all(&self.config)
+        let used: HashSet<String> = TensorId::all(&self.config)
             .flat_map(|role| self.locate(role))
             .map(|location| location.name)
             .collect();
@@ -453,7 +455,7 @@ impl<'c> Checkpoint<'c> {
         counts.into_iter().collect()
     }
 
-    fn same(&self, a: Role, b: Role) -> Result<bool, CheckpointError> {
+    fn same(&self, a: TensorId, b: TensorId) -> Result<bool, CheckpointError> {
         let (a, b) = (self.tensor(a)?, self.tensor(b)?);
         if a.name == b.name { Ok(a.shape == b.shape) } else { a.same_content(&b) }
     }
@@ -503,10 +505,10 @@ pub(crate) type Numbers = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 pub(crate) fn read_tensors(file: &Path) -> Result<Numbers, CheckpointError> {
     let source = Source::open(file)?;
     let mut tensors = BTreeMap::new();
-    for entry in container::read_header(&source)? {
+    for entry in safetensors_file::read_header(&source)? {
         let Entry { name, dtype, shape, offset, .. } = entry;
         let Some(dtype) = Dtype::from_stored(&dtype) else {
-            let (tensor, found) = (shown(&name, 400), dtype.to_string());
+            let (tensor, found) = (sanitized(&name, 400), dtype.to_string());
             return Err(CheckpointError::WrongDtype { tensor, found });
         };
         let view = TensorView {

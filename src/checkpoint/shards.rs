@@ -8,10 +8,10 @@ use serde_core::Deserialize;
 use serde_core::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use super::CheckpointError;
-use super::container::{self, Entry, MAX_TENSORS};
 use super::file::{Source, read_json};
+use super::safetensors_file::{self, Entry, MAX_TENSORS};
 use crate::object::object;
-use crate::shown::shown;
+use crate::sanitize::sanitized;
 
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for Collect {
         let (mut placed, mut seen) = (Placed::default(), HashSet::new());
         while let Some(tensor) = map.next_key::<String>()? {
             let file: String = map.next_value().map_err(|error| {
-                A::Error::custom(format_args!("{}: {error}", shown(&tensor, SHOWN)))
+                A::Error::custom(format_args!("{}: {error}", sanitized(&tensor, SHOWN)))
             })?;
             // What is wrong is said once the rest is known to be JSON.
             placed.too_many |= seen.len() == MAX_TENSORS;
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Collect {
                 continue;
             }
             if !seen.insert(tensor.clone()) {
-                placed.twice = Some(shown(&tensor, SHOWN));
+                placed.twice = Some(sanitized(&tensor, SHOWN));
             }
             placed.files.entry(file).or_default().insert(tensor);
         }
@@ -90,7 +90,7 @@ pub(super) fn open(
     let file = || index.display().to_string();
     let Index { weight_map: Placed { files, twice, too_many } } = serde_json::from_str(&text)
         .map_err(|error| {
-            let message = shown(&error.to_string(), SHOWN);
+            let message = sanitized(&error.to_string(), SHOWN);
             CheckpointError::Index { file: file(), message }
         })?;
     drop(text);
@@ -101,25 +101,25 @@ pub(super) fn open(
         return Err(CheckpointError::PlacedTwice { file: file(), tensor });
     }
     if let Some(shard) = files.keys().find(|name| !is_plain(name)) {
-        let shard = shown(shard, SHOWN);
+        let shard = sanitized(shard, SHOWN);
         return Err(CheckpointError::ShardOutsideDirectory { file: file(), shard });
     }
     let missing = files.keys().filter(|name| !directory.join(name).exists());
-    let missing: Vec<String> = missing.map(|name| shown(name, SHOWN)).collect();
+    let missing: Vec<String> = missing.map(|name| sanitized(name, SHOWN)).collect();
     if !missing.is_empty() {
         return Err(CheckpointError::ShardsMissing { file: file(), shards: missing });
     }
     let (mut sources, mut tensors) = (Vec::new(), Tensors::new());
     for (shard, mut wanted) in files {
         let source = Source::open(&directory.join(shard))?;
-        for entry in container::read_header(&source)? {
+        for entry in safetensors_file::read_header(&source)? {
             // What the index places elsewhere is read there.
             if wanted.remove(entry.name.as_str()) {
                 tensors.insert(entry.name.clone(), (sources.len(), entry));
             }
         }
         if let Some(tensor) = wanted.into_iter().min() {
-            let (file, tensor) = (source.name().to_owned(), shown(&tensor, SHOWN));
+            let (file, tensor) = (source.name().to_owned(), sanitized(&tensor, SHOWN));
             return Err(CheckpointError::ShardLacksTensor { file, tensor });
         }
         sources.push(source);

@@ -4,8 +4,8 @@ use core::fmt;
 use core::ops::Range;
 
 use super::CheckpointError;
-use super::container::Stored;
 use super::file::Source;
+use super::safetensors_file::Stored;
 use crate::memory::zeros;
 
 /// How the numbers are stored: in the types of safetensors that weights are read from, least significant byte first.

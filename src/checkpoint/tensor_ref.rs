@@ -4,8 +4,8 @@ use core::fmt;
 use std::borrow::Cow;
 
 use super::CheckpointError;
-use super::container::{self, Entry};
 use super::file::Source;
+use super::safetensors_file::{self, Entry};
 use super::tensor::Dtype;
 
 /// A tensor in the caller's memory, row-major, as [`Checkpoint::from_tensors`](super::Checkpoint::from_tensors) asks for
@@ -25,7 +25,7 @@ impl<'t> TensorRef<'t> {
     /// Shape, type and bytes fit each other.
     pub(super) fn checked(self, name: &str) -> Result<(Source<'t>, Entry), CheckpointError> {
         let source = Source::memory(Cow::Borrowed(self.data));
-        let entry = container::whole(&source, name, self.dtype.to_stored(), self.shape)?;
+        let entry = safetensors_file::whole(&source, name, self.dtype.to_stored(), self.shape)?;
         Ok((source, entry))
     }
 }

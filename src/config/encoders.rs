@@ -4,7 +4,7 @@ use super::json::short;
 use super::keys::Keys;
 use super::{
     Biases, Config, ConfigError, EmbeddingNorm, Family, GenerationDefaults, NormKind,
-    NormPlacement, Positions, RelativeBias, SpecialTokens, Stack, Ties,
+    NormPlacement, Positions, RelativeBias, SpecialTokens, Stack, TiedWeights,
 };
 
 /// What differs between the configuration classes.
@@ -25,7 +25,7 @@ struct Class {
 
 #[derive(Clone, Copy)]
 enum First {
-    Row(usize),
+    HypothesisId(usize),
     AfterPad,
 }
 
@@ -36,7 +36,7 @@ const BERT: Class = Class {
     vocab: 30_522,
     keys: BERT_KEYS,
     layers: 12,
-    first_position: First::Row(0),
+    first_position: First::HypothesisId(0),
     eps: Some("layer_norm_eps"),
     token_types: true,
     pad: 0,
@@ -59,8 +59,12 @@ const DISTILBERT: Class = Class {
 };
 
 /// Its rows of positions begin at 2, whatever the pad is.
-const MPNET: Class =
-    Class { vocab: 30_527, first_position: First::Row(2), token_types: false, ..XLM_ROBERTA };
+const MPNET: Class = Class {
+    vocab: 30_527,
+    first_position: First::HypothesisId(2),
+    token_types: false,
+    ..XLM_ROBERTA
+};
 
 pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
     let class = match family {
@@ -86,7 +90,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
     let vocab = keys.size("vocab_size", class.vocab)?;
     let pad = keys.id("pad_token_id", Some(class.pad))?;
     let offset = match class.first_position {
-        First::Row(row) => row,
+        First::HypothesisId(row) => row,
         First::AfterPad => keys.after_pad(pad)?,
     };
     // Unlike BART's, the number is that of the table's rows.
@@ -127,7 +131,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         token_types: if class.token_types { keys.size("type_vocab_size", 2)? } else { 0 },
         embedding_scale: 1.0,
         logit_scale: 1.0,
-        ties: Ties { source_target: false, target_output: false },
+        ties: TiedWeights { source_target: false, target_output: false },
         tokens: SpecialTokens {
             pad,
             eos: keys.ids("eos_token_id", class.eos)?,

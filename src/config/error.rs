@@ -1,6 +1,6 @@
 use core::fmt;
 
-use super::choices::{Family, Side};
+use super::arch::{Family, Side};
 use simdformer_kernels::relative::RelativeError;
 
 /// Why a configuration could not be read, or does not describe a model.
@@ -36,8 +36,8 @@ pub enum ConfigError {
         /// The most that are accepted.
         limit: usize,
     },
-    /// The weights are quantised, in a scheme of which nothing here reads the scales.
-    Quantised {
+    /// The weights are quantized, in a scheme of which nothing here reads the scales.
+    Quantized {
         /// The key that says so.
         key: &'static str,
         /// The scheme, as far as the file names it.
@@ -166,10 +166,10 @@ impl fmt::Display for ConfigError {
             Self::TooManyValues { limit } => {
                 write!(f, "more than {limit} values, which no real one has")
             }
-            Self::Quantised { key, scheme } => write!(
+            Self::Quantized { key, scheme } => write!(
                 f,
-                "\"{key}\": the weights are quantised ({scheme}), which is not read; take the model that they were \
-                 made of, or save it dequantised"
+                "\"{key}\": the weights are quantized ({scheme}), which is not read; take the model that they were \
+                 made of, or save it dequantized"
             ),
             Self::MissingKey { key } => write!(f, "the key \"{key}\" is missing"),
             Self::WrongType { key, expected, found } => {

@@ -4,7 +4,7 @@ use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS, scale};
 use super::{
     Biases, Config, ConfigError, EmbeddingNorm, Family, GenerationDefaults, NormKind,
-    NormPlacement, Positions, SpecialTokens, Stack, Ties,
+    NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 };
 
 /// What differs between the configuration classes, and between the models.
@@ -250,7 +250,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         token_types: 0,
         embedding_scale,
         logit_scale: 1.0,
-        ties: Ties {
+        ties: TiedWeights {
             // FSMT has one tie for all three, and vocabularies that may differ.
             source_target: shared && (family != Family::Fsmt || tied),
             target_output: tied,

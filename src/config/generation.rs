@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::choices::SpecialTokens;
+use super::arch::SpecialTokens;
 use super::error::{ConfigError, ids_inside};
 use super::json::{Fields, number, token, wrong};
 use super::transcription::Transcription;

@@ -4,7 +4,7 @@
 
 use super::json::{Fields, short};
 use super::keys::Keys;
-use super::refused::reason;
+use super::unsupported::reason;
 use super::{
     Config, ConfigError, Defaulted, Family, GenerationDefaults, encoders, fairseq, generation, t5,
     torch, whisper,
@@ -32,7 +32,7 @@ impl Config {
     /// Text that is not a JSON object with distinct keys ([`Json`](ConfigError::Json),
     /// [`NotAnObject`](ConfigError::NotAnObject), [`DuplicateKey`](ConfigError::DuplicateKey)),
     /// [`TooManyValues`](ConfigError::TooManyValues), [`MissingKey`](ConfigError::MissingKey),
-    /// [`WrongType`](ConfigError::WrongType), [`Quantised`](ConfigError::Quantised),
+    /// [`WrongType`](ConfigError::WrongType), [`Quantized`](ConfigError::Quantized),
     /// [`UnknownModelType`](ConfigError::UnknownModelType), [`UnknownActivation`](ConfigError::UnknownActivation),
     /// [`UnknownPositions`](ConfigError::UnknownPositions), [`NotEncoderDecoder`](ConfigError::NotEncoderDecoder), and all
     /// that [`Config::validate`] refuses.
@@ -56,7 +56,7 @@ impl Config {
                 None => ConfigError::UnknownModelType { found },
             });
         };
-        quantised(&fields)?;
+        quantized(&fields)?;
         let keys = Keys { fields: &fields, absent: Vec::new() };
         let mut config = match family {
             Family::NnTransformer => torch::nn_transformer(keys)?,
@@ -139,14 +139,14 @@ impl Config {
 }
 
 /// Weights whose numbers are scaled by others are refused, by name.
-fn quantised(fields: &Fields) -> Result<(), ConfigError> {
+fn quantized(fields: &Fields) -> Result<(), ConfigError> {
     for key in ["quantization_config", "compression_config", "quantization"] {
         let Some(settings) = fields.get(key).filter(|value| !value.is_null()) else { continue };
         let method = ["quant_method", "quantization_method", "quant_algo", "mode"]
             .into_iter()
             .find_map(|name| settings.get(name)?.as_str());
         let scheme = short(method.unwrap_or("of an unnamed scheme"));
-        return Err(ConfigError::Quantised { key, scheme });
+        return Err(ConfigError::Quantized { key, scheme });
     }
     Ok(())
 }

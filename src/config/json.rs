@@ -7,7 +7,7 @@ use serde_core::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visit
 use serde_json::Value;
 
 use super::ConfigError;
-use crate::shown::shown;
+use crate::sanitize::sanitized;
 
 /// Values of a file that are parsed. The labels of a large classifier are some tens of thousands.
 const MAX_VALUES: usize = 1 << 16;
@@ -234,7 +234,7 @@ pub(super) fn wrong(key: &'static str, expected: &'static str, found: &Value) ->
 
 /// As much of a text as a person reads, and nothing that a terminal would obey.
 pub(super) fn short(text: &str) -> String {
-    shown(text, 40)
+    sanitized(text, 40)
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -8,7 +8,7 @@
 //! directory through [`crate::checkpoint::Checkpoint::open`], or is written by hand, best from
 //! [`Config::transformer`], and checked by [`Config::validate`].
 
-mod choices;
+mod arch;
 mod defaults;
 mod encoders;
 mod error;
@@ -17,18 +17,18 @@ mod generation;
 mod hugging_face;
 mod json;
 mod keys;
-mod paper;
-mod refused;
+mod presets;
 mod relative;
 mod t5;
 mod torch;
 mod transcription;
+mod unsupported;
 mod whisper;
 
 pub use crate::search::EarlyStopping;
-pub use choices::{
-    Biases, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions, RelativeBias,
-    Side, SpecialTokens, Stack, Stem, Ties, activation_from_name,
+pub use arch::{
+    Biases, ConvFrontend, Dimensions, EmbeddingNorm, Family, NormKind, NormPlacement, Positions,
+    RelativeBias, Side, SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
 pub use defaults::Defaulted;
 pub use error::ConfigError;
@@ -54,9 +54,9 @@ const MAX_VOCABULARY: usize = 1 << 28;
 /// By hand: the paper's model in the dimensions wanted, and what differs.
 ///
 /// ```
-/// use simdformer::checkpoint::Role;
+/// use simdformer::checkpoint::TensorId;
 /// use simdformer::config::{
-///     Activation, Config, Dimensions, NormPlacement, Positions, SpecialTokens, Stack, Ties,
+///     Activation, Config, Dimensions, NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 /// };
 ///
 /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
@@ -70,19 +70,19 @@ const MAX_VOCABULARY: usize = 1 << 28;
 ///     activation: Activation::Gelu,
 ///     positions: Positions::Learned { offset: 0 },
 ///     target_vocab: 1200,
-///     ties: Ties { source_target: false, target_output: true },
+///     ties: TiedWeights { source_target: false, target_output: true },
 ///     tokens: SpecialTokens { decoder_start: Some(1), eos: vec![2], ..SpecialTokens::default() },
 ///     ..paper
 /// };
 /// config.validate()?;
 ///
 /// // The tensors that its weights are, in the order of use, and what each is called in a checkpoint.
-/// for role in Role::all(&config) {
+/// for role in TensorId::all(&config) {
 ///     println!("{role} {:?}: {}", role.shape(&config), role.names(&config).join(" or "));
 /// }
 /// let tied = ["output.weight", "decoder.embedding.weight"];
-/// assert_eq!(Role::Output.names(&config), tied);
-/// assert_eq!(Role::Output.shape(&config), Some(vec![1200, 64]));
+/// assert_eq!(TensorId::Output.names(&config), tied);
+/// assert_eq!(TensorId::Output.shape(&config), Some(vec![1200, 64]));
 /// # Ok::<(), simdformer::config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ pub struct Config {
     /// The decoder's layers; `None` in a model that only encodes (BERT).
     pub decoder: Option<Stack>,
     /// What the encoder reads: features, through convolutions (Whisper); `None` where it reads ids.
-    pub stem: Option<Stem>,
+    pub stem: Option<ConvFrontend>,
     /// Source ids are below this; 0 where the encoder reads features.
     pub source_vocab: usize,
     /// Target ids are below this; the number of logits. Without a decoder it is the source vocabulary.
@@ -127,7 +127,7 @@ pub struct Config {
     pub logit_scale: f32,
     /// Shared matrices. From `config.json` this is what it claims, and decides under which names a checkpoint may keep
     /// them; from a checkpoint, what the tensors show.
-    pub ties: Ties,
+    pub ties: TiedWeights,
     /// Token ids with a meaning.
     pub tokens: SpecialTokens,
     /// How the checkpoint wants to be decoded when the caller does not say.
@@ -197,7 +197,7 @@ impl Config {
         dimension("d_model", self.d_model, MAX_DIMENSION)?;
         match self.stem {
             None => dimension("source vocabulary", self.source_vocab, MAX_VOCABULARY)?,
-            Some(Stem { bins }) => {
+            Some(ConvFrontend { bins }) => {
                 dimension("bins of a frame", bins, MAX_DIMENSION)?;
                 at_most("source vocabulary of an encoder of features", self.source_vocab, 0)?;
                 at_most("token types of an encoder of features", self.token_types, 0)?;

@@ -4,7 +4,7 @@ use super::json::short;
 use super::keys::Keys;
 use super::{
     Activation, Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement,
-    Positions, RelativeBias, SpecialTokens, Stack, Ties, activation_from_name,
+    Positions, RelativeBias, SpecialTokens, Stack, TiedWeights, activation_from_name,
 };
 
 pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigError> {
@@ -68,7 +68,7 @@ pub(super) fn read(mut keys: Keys<'_>, family: Family) -> Result<Config, ConfigE
         embedding_scale: 1.0,
         logit_scale: if scaled { (1.0 / (d_model as f64).sqrt()) as f32 } else { 1.0 },
         // Where both matrices are there, what they hold decides.
-        ties: Ties { source_target: true, target_output: true },
+        ties: TiedWeights { source_target: true, target_output: true },
         tokens: SpecialTokens {
             pad: keys.id("pad_token_id", Some(0))?,
             eos: keys.ids("eos_token_id", &[1])?,

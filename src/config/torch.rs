@@ -4,7 +4,7 @@ use super::json::short;
 use super::keys::{Keys, TORCH_EPS, scale};
 use super::{
     Biases, Config, ConfigError, Family, GenerationDefaults, NormKind, NormPlacement, Positions,
-    SpecialTokens, Stack, Ties,
+    SpecialTokens, Stack, TiedWeights,
 };
 
 pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
@@ -50,7 +50,7 @@ pub(super) fn nn_transformer(mut keys: Keys<'_>) -> Result<Config, ConfigError> 
         token_types: 0,
         embedding_scale: scale(keys.flag("scale_embedding", true)?, d_model),
         logit_scale: 1.0,
-        ties: Ties {
+        ties: TiedWeights {
             source_target: keys.flag("share_encoder_decoder_embeddings", false)?,
             target_output: keys.flag("tie_word_embeddings", false)?,
         },

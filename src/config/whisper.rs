@@ -3,8 +3,8 @@
 use super::json::Fields;
 use super::keys::{Keys, TORCH_EPS};
 use super::{
-    Biases, Config, ConfigError, Defaulted, Family, GenerationDefaults, NormKind, NormPlacement,
-    Positions, SpecialTokens, Stack, Stem, Ties,
+    Biases, Config, ConfigError, ConvFrontend, Defaulted, Family, GenerationDefaults, NormKind,
+    NormPlacement, Positions, SpecialTokens, Stack, TiedWeights,
 };
 
 pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
@@ -32,7 +32,7 @@ pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
         d_model,
         encoder,
         decoder: Some(decoder),
-        stem: Some(Stem { bins: keys.size("num_mel_bins", 80)? }),
+        stem: Some(ConvFrontend { bins: keys.size("num_mel_bins", 80)? }),
         source_vocab: 0,
         target_vocab: keys.size("vocab_size", 51_865)?,
         norm: NormPlacement::Pre,
@@ -47,7 +47,7 @@ pub(super) fn read(mut keys: Keys<'_>) -> Result<Config, ConfigError> {
         // `scale_embedding` is written, and the model does not read it.
         embedding_scale: 1.0,
         logit_scale: 1.0,
-        ties: Ties {
+        ties: TiedWeights {
             source_target: false,
             target_output: keys.fields.flag_or_null("tie_word_embeddings", true)?,
         },

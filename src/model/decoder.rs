@@ -2,11 +2,11 @@
 //! is filled in. Both go through the same kernels and give the same bits.
 
 use super::blocks::{
-    Best, Run, best, cached_attention, cross_attention, embed, feed_forward, keep_memory, logits,
-    project_memory,
+    Best, ExecContext, best, cached_attention, cross_attention, embed, feed_forward, keep_memory,
+    logits, project_memory,
 };
+use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, TargetPass, Workspace};
-use super::tap::Tap;
 use super::weights::Decoder;
 use crate::config::Side;
 use crate::error::KernelError;
@@ -16,9 +16,9 @@ impl Decoder {
     /// The right half of figure 1: runs all layers over the tokens of `pass`, appends their keys and
     /// values to the caches, and leaves the last hidden states, `[tokens, d_model]`, in `work.x`, times
     /// the scale of the logits.
-    pub(crate) fn run<T: Tap>(
+    pub(crate) fn run<T: LayerObserver>(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         pass: &TargetPass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
@@ -54,9 +54,9 @@ impl Decoder {
 
     /// Projects the encoder's memory, left in `work.x` by `pass`, to the keys and values of every
     /// layer, and keeps them in the slots of its sentences, if it has any.
-    pub(crate) fn keep_memory<T: Tap>(
+    pub(crate) fn keep_memory<T: LayerObserver>(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         caches: &mut Caches<'_>,
         work: &mut Workspace<'_>,
@@ -76,7 +76,7 @@ impl Decoder {
     /// Logits of hidden states: `x` is `[rows, d_model]`, `out` `[rows, vocabulary]`, `room` for rounded rows.
     pub(crate) fn logits(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         x: &[f32],
         room: &mut [f32],
         out: &mut [f32],
@@ -92,7 +92,7 @@ impl Decoder {
     /// The best token of each row of `x`, `[rows, d_model]`, where it can be told without logits.
     pub(crate) fn best(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         x: &[f32],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
         out: &mut Best<'_>,

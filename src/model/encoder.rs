@@ -1,8 +1,8 @@
 //! The encoder stack over the tokens of all sentences laid end to end: no row is padding.
 
-use super::blocks::{Run, convolve, embed, feed_forward, self_attention};
+use super::blocks::{ExecContext, convolve, embed, feed_forward, self_attention};
+use super::layer_observer::LayerObserver;
 use super::pass::{SourcePass, Workspace};
-use super::tap::Tap;
 use super::weights::{Bottom, Encoder};
 use crate::config::Side;
 use crate::error::KernelError;
@@ -14,9 +14,9 @@ const GROUP_ROWS: usize = 256;
 impl Encoder {
     /// The left half of figure 1: runs all layers over the tokens of `pass` and leaves the memory,
     /// `[tokens, d_model]`, in `work.x`.
-    pub(crate) fn run<T: Tap>(
+    pub(crate) fn run<T: LayerObserver>(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         work: &mut Workspace<'_>,
         tap: &mut T,
@@ -26,14 +26,14 @@ impl Encoder {
                 embed(run, Side::Encoder, table, &self.embedding, &pass.tokens, work.x)?;
                 Some(table)
             }
-            Bottom::Stem(stem) => {
+            Bottom::ConvFrontend(stem) => {
                 convolve(run, stem, &self.embedding, pass, work)?;
                 None
             }
         };
         tap.embedding(run, pass.rows(), table, &pass.tokens, work)?;
         for index in 0..self.layers.len() {
-            if T::LOOKS {
+            if T::ENABLED {
                 self.layer(run, pass, index, work, tap)?;
             } else {
                 self.layer_in_groups(run, pass, index, work, tap)?;
@@ -47,9 +47,9 @@ impl Encoder {
     }
 
     /// One layer, for all sentences of `pass`.
-    fn layer<T: Tap>(
+    fn layer<T: LayerObserver>(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         index: usize,
         work: &mut Workspace<'_>,
@@ -68,9 +68,9 @@ impl Encoder {
 
     /// A layer for some sentences after the others: what lies between its products stays in a cache. No row's bits
     /// depend on the rows beside it.
-    fn layer_in_groups<T: Tap>(
+    fn layer_in_groups<T: LayerObserver>(
         &self,
-        run: &Run<'_>,
+        run: &ExecContext<'_>,
         pass: &SourcePass<'_>,
         index: usize,
         work: &mut Workspace<'_>,

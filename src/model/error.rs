@@ -1,8 +1,8 @@
 //! Why a model could not be made.
 
-use super::forms::{FormsError, WeightForm};
 use super::packed_error::PackedError;
-use crate::checkpoint::{CheckpointError, Role};
+use super::weight_dtypes::{WeightDtype, WeightDtypesError};
+use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::ConfigError;
 use crate::memory::MemoryError;
 use core::fmt;
@@ -21,14 +21,14 @@ pub enum ModelError {
     /// Whoever writes the weights gave up, see [`crate::Model::from_fn`].
     Weights {
         /// At which tensor.
-        role: Role,
+        role: TensorId,
         /// Why.
         error: Box<dyn core::error::Error + Send + Sync>,
     },
     /// A weight that was written is NaN or infinite (in the output bias: NaN or plus infinity).
     NotFinite {
         /// The tensor.
-        role: Role,
+        role: TensorId,
         /// Index of the number in the tensor, row after row.
         index: usize,
         /// The number.
@@ -44,11 +44,11 @@ pub enum ModelError {
     /// A file of packed weights cannot be written or taken, see [`crate::Model::open_packed`].
     Packed(PackedError),
     /// The forms that were chosen for the weights are not those of a model.
-    Forms(FormsError),
+    WeightDtypes(WeightDtypesError),
     /// The matrix of a linear map cannot be stored in the form that was chosen for it.
     Unfit {
         /// The form.
-        form: WeightForm,
+        form: WeightDtype,
         /// Why not.
         error: GemmError,
     },
@@ -75,7 +75,7 @@ impl fmt::Display for ModelError {
                 write!(f, "loading was stopped after {done} of {total} bytes")
             }
             Self::Packed(error) => error.fmt(f),
-            Self::Forms(error) => error.fmt(f),
+            Self::WeightDtypes(error) => error.fmt(f),
             Self::Unfit { form, error } => {
                 write!(f, "a weight cannot be stored as {form}: {error}")
             }
@@ -98,7 +98,7 @@ impl core::error::Error for ModelError {
             Self::Weights { error, .. } => error.source(),
             Self::NotFinite { .. }
             | Self::Stopped { .. }
-            | Self::Forms(_)
+            | Self::WeightDtypes(_)
             | Self::Unfit { .. }
             | Self::TooLarge
             | Self::OutOfMemory { .. } => None,
@@ -118,9 +118,9 @@ impl From<PackedError> for ModelError {
     }
 }
 
-impl From<FormsError> for ModelError {
-    fn from(error: FormsError) -> Self {
-        Self::Forms(error)
+impl From<WeightDtypesError> for ModelError {
+    fn from(error: WeightDtypesError) -> Self {
+        Self::WeightDtypes(error)
     }
 }
 

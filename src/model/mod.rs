@@ -2,17 +2,17 @@
 //!
 //! `weights/` gives every tensor of the network a place and a form; `blocks/` computes with them, each
 //! block a few kernel calls; `encoder.rs` and `decoder.rs` are the two halves of figure 1 of the paper;
-//! `choice.rs` says for which instruction set, `requirements.rs` what it will take, `progress.rs` how
-//! far it is, and `summary.rs` prints it all; `forms.rs` is how a caller says in which form weights are
+//! `isa_selection.rs` says for which instruction set, `requirements.rs` what it will take, `progress.rs` how
+//! far it is, and `summary.rs` prints it all; `weight_dtypes.rs` is how a caller says in which form weights are
 //! kept, and `packed.rs` keeps them in a file (`packed_error.rs`: what may be wrong with it).
-//! They tell a `Tap` what they have done, and know nothing of who looks.
+//! They tell a `LayerObserver` what they have done, and know nothing of who looks.
 
 pub(crate) mod blocks;
-mod choice;
 mod decoder;
 mod encoder;
 mod error;
-mod forms;
+mod isa_selection;
+pub(crate) mod layer_observer;
 mod packed;
 mod packed_error;
 pub(crate) mod pass;
@@ -21,27 +21,27 @@ mod progress;
 pub(crate) mod relative;
 mod requirements;
 mod summary;
-pub(crate) mod tap;
+mod weight_dtypes;
 pub(crate) mod weights;
 
 pub use error::ModelError;
-pub use forms::{Forms, FormsError, WeightForm};
 pub use packed_error::PackedError;
-pub use progress::{Answer, Loading};
+pub use progress::{IntoControlFlow, Loading};
 pub use requirements::Requirements;
-pub use weights::{Form, Parameter};
+pub use weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
+pub use weights::{Parameter, StorageKind};
 
-use crate::checkpoint::{Affine, Checkpoint, LayerPart, Role};
+use crate::checkpoint::{Checkpoint, LayerPart, ParamKind, TensorId};
 use crate::config::{Config, Defaulted, Side};
 use crate::error::KernelError;
-use blocks::Run;
-use choice::Reason;
+use blocks::ExecContext;
 use core::error::Error;
 use core::fmt;
 use core::ops::ControlFlow;
+use isa_selection::Reason;
 use progress::OnLoading;
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::{CacheStorage, GemmError, Isa, Parallelism};
+use simdformer_kernels::{CacheDtype, GemmError, Isa, Parallelism};
 use std::path::Path;
 use weights::{Decoder, Encoder, Network, Table, Weights};
 
@@ -77,36 +77,36 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::open`], and [`Stopped`](ModelError::Stopped).
-    pub fn open_with<A: Answer<()>>(
+    pub fn open_with<A: IntoControlFlow<()>>(
         directory: impl AsRef<Path>,
         on_progress: &mut dyn FnMut(Loading<'_>) -> A,
     ) -> Result<Self, ModelError> {
-        let (isa, why) = choice::choose()?;
+        let (isa, why) = isa_selection::choose()?;
         let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
-        let stored = Forms::as_stored();
+        let stored = WeightDtypes::as_stored();
         Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, &stored, &mut on_progress)
     }
 
     /// As [`Model::open`], with the matrices in `forms`: in bytes, for example, a quarter of the memory to read.
     ///
     /// # Errors
-    /// As [`Model::open`]; [`forms`](ModelError::Forms) that the model cannot have; a matrix that does [not
+    /// As [`Model::open`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does [not
     /// fit](ModelError::Unfit) its form.
     ///
     /// ```
-    /// use simdformer::{Forms, Limits, Model, Session, WeightForm};
+    /// use simdformer::{WeightDtypes, Limits, Model, Session, WeightDtype};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let stored = Model::open("models/fr-en")?;
-    /// let bytes = Model::open_as("models/fr-en", &Forms::all(WeightForm::Int8))?;
+    /// let bytes = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
     /// assert!(bytes.bytes() < stored.bytes());
     /// // The same in every other respect.
     /// let session = Session::new(&bytes, Limits::new(4, 32, 32))?;
     /// # let _ = session;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn open_as(directory: impl AsRef<Path>, forms: &Forms) -> Result<Self, ModelError> {
-        let (isa, why) = choice::choose()?;
+    pub fn open_as(directory: impl AsRef<Path>, forms: &WeightDtypes) -> Result<Self, ModelError> {
+        let (isa, why) = isa_selection::choose()?;
         let mut nobody = |_: Loading<'_>| ControlFlow::Continue(());
         Self::from_checkpoint(&Checkpoint::open(directory)?, isa, why, forms, &mut nobody)
     }
@@ -116,17 +116,17 @@ impl Model {
     /// # Errors
     /// The weights do [not fit](ModelError::TooLarge) the address space.
     pub fn requirements(checkpoint: &Checkpoint<'_>, isa: Isa) -> Result<Requirements, ModelError> {
-        Requirements::of(checkpoint, isa, &Forms::as_stored())
+        Requirements::of(checkpoint, isa, &WeightDtypes::as_stored())
     }
 
     /// As [`Model::requirements`], with the matrices in `forms`.
     ///
     /// # Errors
-    /// As [`Model::requirements`]; [`forms`](ModelError::Forms) that the model cannot have.
+    /// As [`Model::requirements`]; [`forms`](ModelError::WeightDtypes) that the model cannot have.
     pub fn requirements_as(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &Forms,
+        forms: &WeightDtypes,
     ) -> Result<Requirements, ModelError> {
         Requirements::of(checkpoint, isa, forms)
     }
@@ -174,22 +174,22 @@ impl Model {
     /// assert_eq!(percent, 100);
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
-    pub fn load_with<A: Answer<()>>(
+    pub fn load_with<A: IntoControlFlow<()>>(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         on_progress: &mut dyn FnMut(Loading<'_>) -> A,
     ) -> Result<Self, ModelError> {
-        Self::load_as(checkpoint, isa, &Forms::as_stored(), on_progress)
+        Self::load_as(checkpoint, isa, &WeightDtypes::as_stored(), on_progress)
     }
 
     /// As [`Model::load_with`], with the matrices in `forms`.
     ///
     /// # Errors
     /// As [`Model::load_with`] and [`Model::open_as`].
-    pub fn load_as<A: Answer<()>>(
+    pub fn load_as<A: IntoControlFlow<()>>(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &Forms,
+        forms: &WeightDtypes,
         on_progress: &mut dyn FnMut(Loading<'_>) -> A,
     ) -> Result<Self, ModelError> {
         let mut on_progress = |loading: Loading<'_>| on_progress(loading).answer();
@@ -200,7 +200,7 @@ impl Model {
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
         why: Reason,
-        forms: &Forms,
+        forms: &WeightDtypes,
         on_progress: &mut OnLoading<'_>,
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config().clone();
@@ -211,23 +211,23 @@ impl Model {
     /// A model whose weights `fill` writes: random ones, those of a trainer, of another engine, of a file of your own.
     /// For the best instruction set of this machine, or the one that the environment names, as [`Model::open`].
     ///
-    /// `fill(role, shape, out)` is called once for each tensor of the network, in the order of [`Role::all`]. `shape` is
-    /// that of [`Role::shape`], a linear map being `[outputs, inputs]` as PyTorch stores it; `out` has the product of
+    /// `fill(role, shape, out)` is called once for each tensor of the network, in the order of [`TensorId::all`]. `shape` is
+    /// that of [`TensorId::shape`], a linear map being `[outputs, inputs]` as PyTorch stores it; `out` has the product of
     /// `shape` floats, row after row, and holds zeros, so a tensor that is left alone is zero. Nothing is asked for that
-    /// [`Config::ties`](crate::config::Config::ties) say is another tensor: not for [`Role::TargetEmbedding`] where it
-    /// is the source's, nor for [`Role::Output`] where it is the target's.
+    /// [`Config::ties`](crate::config::Config::ties) say is another tensor: not for [`TensorId::TargetEmbedding`] where it
+    /// is the source's, nor for [`TensorId::Output`] where it is the target's.
     ///
     /// Embeddings, norms and biases are written where they stay; a matrix goes through a buffer as large as itself.
     ///
     /// # Errors
     /// `config` is [not valid](ModelError::Config); `fill` [fails](ModelError::Weights), and its error is the cause; it
-    /// writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`Role::OutputBias`] bans a token); there is
+    /// writes [NaN or infinity](ModelError::NotFinite) (minus infinity in [`TensorId::OutputBias`] bans a token); there is
     /// [no memory](ModelError::OutOfMemory), or [not as much](ModelError::TooLarge) in the address space; the environment
     /// names a set that is [not here](ModelError::Isa).
     ///
     /// ```
     /// use simdformer::Model;
-    /// use simdformer::checkpoint::Role;
+    /// use simdformer::checkpoint::TensorId;
     /// use simdformer::config::{Config, Dimensions};
     ///
     /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
@@ -247,15 +247,15 @@ impl Model {
     /// })?;
     /// assert_eq!(model.config().encoder.layers, 2);
     /// // One matrix for both embeddings and the output.
-    /// assert!(model.parameters().any(|p| p.role() == Role::Output));
+    /// assert!(model.parameters().any(|p| p.role() == TensorId::Output));
     /// # Ok::<(), simdformer::ModelError>(())
     /// ```
     pub fn from_fn<F>(config: Config, fill: F) -> Result<Self, ModelError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        let (isa, why) = choice::choose()?;
-        Self::filled(config, isa, why, &Forms::as_stored(), fill)
+        let (isa, why) = isa_selection::choose()?;
+        Self::filled(config, isa, why, &WeightDtypes::as_stored(), fill)
     }
 
     /// As [`Model::from_fn`], on `isa`, whatever the environment names.
@@ -264,24 +264,24 @@ impl Model {
     /// As [`Model::from_fn`], but for [`ModelError::Isa`].
     pub fn from_fn_on<F>(isa: Isa, config: Config, fill: F) -> Result<Self, ModelError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        Self::filled(config, isa, Reason::Caller, &Forms::as_stored(), fill)
+        Self::filled(config, isa, Reason::Caller, &WeightDtypes::as_stored(), fill)
     }
 
     /// As [`Model::from_fn_on`], with the matrices in `forms`.
     ///
     /// # Errors
-    /// As [`Model::from_fn_on`]; [`forms`](ModelError::Forms) that the model cannot have; a matrix that does [not
+    /// As [`Model::from_fn_on`]; [`forms`](ModelError::WeightDtypes) that the model cannot have; a matrix that does [not
     /// fit](ModelError::Unfit) its form.
     pub fn from_fn_as<F>(
         isa: Isa,
         config: Config,
-        forms: &Forms,
+        forms: &WeightDtypes,
         fill: F,
     ) -> Result<Self, ModelError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         Self::filled(config, isa, Reason::Caller, forms, fill)
     }
@@ -290,11 +290,11 @@ impl Model {
         config: Config,
         isa: Isa,
         why: Reason,
-        forms: &Forms,
+        forms: &WeightDtypes,
         mut fill: F,
     ) -> Result<Self, ModelError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         config.validate().map_err(ModelError::Config)?;
         let (weights, network) = Weights::from_fn(&config, isa, forms, &mut |role, shape, out| {
@@ -309,9 +309,9 @@ impl Model {
         {
             let (family, isa) = (self.config.family.model_type(), self.isa());
             log::info!("{family} model of {} bytes, packed for {isa}: {why}", self.bytes());
-            if simdformer_kernels::OPTIMISED == Some(false) {
+            if simdformer_kernels::OPTIMIZED == Some(false) {
                 log::warn!(
-                    "the kernels were compiled without optimisation and are hundreds of times slower: set \
+                    "the kernels were compiled without optimization and are hundreds of times slower: set \
                      opt-level = 3 in [profile.dev.package.simdformer-kernels]"
                 );
             }
@@ -321,7 +321,7 @@ impl Model {
         self
     }
 
-    /// The architecture, its [`Ties`](crate::config::Ties) as [`Checkpoint::config`] has them.
+    /// The architecture, its [`TiedWeights`](crate::config::TiedWeights) as [`Checkpoint::config`] has them.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -358,8 +358,8 @@ impl Model {
     /// stored in a second form comes a second time; their bytes add up to [`Model::bytes`].
     ///
     /// ```
-    /// use simdformer::checkpoint::Role;
-    /// use simdformer::{Form, Model};
+    /// use simdformer::checkpoint::TensorId;
+    /// use simdformer::{StorageKind, Model};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let model = Model::open("models/fr-en")?;
@@ -368,7 +368,7 @@ impl Model {
     /// }
     /// let first = model.parameters().next().expect("a parameter");
     /// let config = model.config();
-    /// assert_eq!((first.role(), first.form()), (Role::SourceEmbedding, Form::Rows));
+    /// assert_eq!((first.role(), first.form()), (TensorId::SourceEmbedding, StorageKind::Rows));
     /// assert_eq!(first.shape(), [config.source_vocab, config.d_model]);
     /// let all: usize = model.parameters().map(|parameter| parameter.bytes()).sum();
     /// assert_eq!(all, model.bytes());
@@ -385,40 +385,40 @@ impl Model {
     /// ```
     /// use simdformer::config::{Config, Dimensions};
     /// use simdformer::kernels::Isa;
-    /// use simdformer::{CacheStorage, Model};
+    /// use simdformer::{CacheDtype, Model};
     ///
     /// let small = Dimensions { d_model: 64, heads: 4, layers: 2, ffn_dim: 256, vocabulary: 1000 };
     /// let config = Config::transformer(small);
     /// let load = |forms: &str| -> Result<_, Box<dyn std::error::Error>> {
     ///     Ok(Model::from_fn_as(Isa::best(), config.clone(), &forms.parse()?, |_, _, _| Ok(()))?)
     /// };
-    /// assert_eq!(load("int8")?.cache_storage(), CacheStorage::F16);
-    /// assert_eq!(load("int8x16")?.cache_storage(), CacheStorage::F32);
-    /// assert_eq!(load("int8,decoder.layers.1=f32")?.cache_storage(), CacheStorage::F32);
+    /// assert_eq!(load("int8")?.cache_storage(), CacheDtype::F16);
+    /// assert_eq!(load("int8x16")?.cache_storage(), CacheDtype::F32);
+    /// assert_eq!(load("int8,decoder.layers.1=f32")?.cache_storage(), CacheDtype::F32);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn cache_storage(&self) -> CacheStorage {
+    pub fn cache_storage(&self) -> CacheDtype {
         let attends = |role| {
             matches!(
                 role,
-                Role::Layer(Side::Decoder, _, LayerPart::Attention(_, _, Affine::Weight))
+                TensorId::Layer(Side::Decoder, _, LayerPart::Attention(_, _, ParamKind::Weight))
             )
         };
         let mut matrices =
             self.parameters().filter(|parameter| attends(parameter.role())).peekable();
         let any = matrices.peek().is_some();
-        if CacheStorage::F16.is_enabled()
+        if CacheDtype::F16.is_enabled()
             && any
-            && matrices.all(|matrix| matrix.form() == Form::Int8)
+            && matrices.all(|matrix| matrix.form() == StorageKind::Int8)
         {
-            CacheStorage::F16
+            CacheDtype::F16
         } else {
-            CacheStorage::F32
+            CacheDtype::F32
         }
     }
 
     /// Floats of the memory in which inputs of matrices are rounded, if the one of a role has `rows(role)` rows.
-    pub(crate) fn rounded(&self, rows: &dyn Fn(Role) -> usize) -> Result<usize, GemmError> {
+    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
         self.weights.rounded(rows)
     }
 
@@ -476,7 +476,7 @@ impl Model {
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
-        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
         room: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
@@ -484,8 +484,8 @@ impl Model {
     }
 
     /// What blocks need to compute.
-    pub(crate) fn run<'a>(&'a self, parallelism: Parallelism<'a>) -> Run<'a> {
-        Run { weights: &self.weights, config: &self.config, parallelism }
+    pub(crate) fn run<'a>(&'a self, parallelism: Parallelism<'a>) -> ExecContext<'a> {
+        ExecContext { weights: &self.weights, config: &self.config, parallelism }
     }
 
     /// Writes what is added to the embedding at positions `0..tokens`, `[tokens, d_model]`; on the encoder's side of

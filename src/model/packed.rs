@@ -12,14 +12,14 @@
 //! it to, which takes less time than the copy.
 
 use super::error::ModelError;
-use super::forms::WeightForm;
 use super::packed_error::{FORMAT, MAGIC, PackedError};
+use super::weight_dtypes::WeightDtype;
 use super::weights::{Chosen, FiniteCheck, NotFinite, Parameter, Planned, Weights};
-use super::{Model, choice};
+use super::{Model, isa_selection};
 use crate::atomic_file;
-use crate::checkpoint::Role;
+use crate::checkpoint::TensorId;
 use crate::checksum::Checksum;
-use crate::config::{Config, Ties};
+use crate::config::{Config, TiedWeights};
 use crate::memory::{bytes, bytes_mut};
 use simdformer_kernels::Isa;
 use std::collections::HashMap;
@@ -88,17 +88,17 @@ impl Model {
     /// have written can hold other weights, though none that [`Model::load`] would refuse as not finite.
     ///
     /// # Errors
-    /// The file [cannot be read](PackedError::File), is [none](PackedError::Foreign) or of [another
+    /// The file [cannot be read](PackedError::File), is [none](PackedError::UnsupportedFormat) or of [another
     /// format](PackedError::Format), is for [another instruction set](PackedError::Isa), of [another
     /// model](PackedError::Model), [cut off](PackedError::Length) or [damaged](PackedError::Checksum), or holds a weight
     /// that is [not finite](PackedError::NotFinite); there is [no memory](ModelError::OutOfMemory); the environment
     /// names a set that is [not here](ModelError::Isa).
     ///
     /// ```
-    /// use simdformer::{Forms, Model, WeightForm};
+    /// use simdformer::{WeightDtypes, Model, WeightDtype};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
-    /// let model = Model::open_as("models/fr-en", &Forms::all(WeightForm::Int8))?;
+    /// let model = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
     /// let file = std::env::temp_dir().join(format!("fr-en-{}.packed", std::process::id()));
     /// model.save_packed(&file)?;
     ///
@@ -110,7 +110,7 @@ impl Model {
     pub fn open_packed(config: Config, path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let name = || path.display().to_string();
-        let (here, why) = choice::choose()?;
+        let (here, why) = isa_selection::choose()?;
         let (mut file, header, length) = open(path, &name)?;
         let mut lines = header.trim_end().lines();
         let differs = |expected: &str, found: &str| PackedError::Model {
@@ -126,15 +126,15 @@ impl Model {
         let checksum = hexadecimal(checksum).ok_or_else(|| differs("checksum", checksum))?;
         let found = field("isa ")?;
         let isa = match Isa::from_name(found) {
-            Ok(isa) if why != choice::Reason::Environment || isa == here => isa,
+            Ok(isa) if why != isa_selection::Reason::Environment || isa == here => isa,
             _ => {
                 let found = found.to_owned();
                 return Err(PackedError::Isa { file: name(), found, expected: here }.into());
             }
         };
-        let forms = field("forms")?.parse().map_err(ModelError::Forms)?;
+        let forms = field("forms")?.parse().map_err(ModelError::WeightDtypes)?;
         let mut config = config;
-        config.ties = Ties {
+        config.ties = TiedWeights {
             source_target: field("source_target ")? == "true",
             target_output: field("target_output ")? == "true",
         };
@@ -245,7 +245,7 @@ const WEIGHTS: &str = "weights";
 /// A file of packed weights after its header, the header, and the bytes of the file.
 fn open(path: &Path, name: &dyn Fn() -> String) -> Result<(File, String, u64), PackedError> {
     let unreadable = |error| PackedError::File { file: name(), error };
-    let foreign = |begins: &[u8]| PackedError::Foreign {
+    let foreign = |begins: &[u8]| PackedError::UnsupportedFormat {
         file: name(),
         begins: String::from_utf8_lossy(begins).into_owned(),
     };
@@ -322,7 +322,7 @@ fn header(isa: Isa, weights: &Weights, config: &Config, checksum: u64) -> String
     let mut sixteen: Vec<String> =
         stored.iter().map(|(role, form)| format!(" {role}={form}")).collect();
     sixteen.sort_unstable();
-    let Ties { source_target, target_output } = config.ties;
+    let TiedWeights { source_target, target_output } = config.ties;
     let mut lines = vec![
         format!("checksum {checksum:0HEX$x}"),
         format!("isa {isa}"),
@@ -344,9 +344,9 @@ fn table(parameters: &[Parameter]) -> Vec<String> {
 }
 
 /// The forms of a line of `role=form`; what is no role of `config` is left out, and shows in the table.
-fn stored(config: &Config, line: &str) -> HashMap<Role, WeightForm> {
+fn stored(config: &Config, line: &str) -> HashMap<TensorId, WeightDtype> {
     let named: HashMap<&str, &str> =
         line.split_whitespace().filter_map(|part| part.split_once('=')).collect();
-    let form = |role: &Role| named.get(role.to_string().as_str())?.parse().ok();
-    Role::all(config).filter_map(|role| Some((role, form(&role)?))).collect()
+    let form = |role: &TensorId| named.get(role.to_string().as_str())?.parse().ok();
+    TensorId::all(config).filter_map(|role| Some((role, form(&role)?))).collect()
 }

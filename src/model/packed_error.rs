@@ -1,7 +1,7 @@
 //! What can be wrong with a file of packed weights.
 
-use crate::network::Role;
-use crate::shown::quoted;
+use crate::network::TensorId;
+use crate::sanitize::quoted;
 use core::fmt;
 use simdformer_kernels::Isa;
 use std::io;
@@ -27,7 +27,7 @@ pub enum PackedError {
         error: io::Error,
     },
     /// It is no such file.
-    Foreign {
+    UnsupportedFormat {
         /// Which file.
         file: String,
         /// How it begins.
@@ -86,7 +86,7 @@ pub enum PackedError {
         file: String,
         /// The tensor. Where projections share a matrix of floats, the first of them; of what lies between two tensors,
         /// the one before.
-        role: Role,
+        role: TensorId,
         /// The weight, or the scale of a column of bytes.
         found: f32,
     },
@@ -96,7 +96,7 @@ impl fmt::Display for PackedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { file, error } => write!(f, "{file}: {error}"),
-            Self::Foreign { file, begins } => {
+            Self::UnsupportedFormat { file, begins } => {
                 write!(f, "{file} must begin as {MAGIC:?}, found {}", quoted(begins, SHOWN))
             }
             Self::Format { file, expected, found } => write!(

@@ -70,7 +70,7 @@ pub(crate) struct TargetPass<'p> {
 pub(crate) enum Past<'p> {
     /// Token `r` sees `lens[r]` keys, key `j` in slot `ancestry[r * stride + j]`. With a stride of 0 all
     /// tokens continue one hypothesis.
-    Ancestry { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
+    SlotTable { lens: &'p [u32], ancestry: &'p [u32], stride: usize },
     /// The tokens follow each other in one slot that holds their whole past.
     Slot { slot: usize, len: usize },
 }

@@ -1,7 +1,7 @@
 //! What is added to embeddings to say where a token stands (section 3.5 of the paper), and in which part of
 //! the source.
 
-use super::blocks::Run;
+use super::blocks::ExecContext;
 use super::weights::{Embedding, Table};
 use crate::config::Positions;
 use crate::error::KernelError;
@@ -12,7 +12,7 @@ use simdformer_kernels::position::{self, PositionEncoding};
 /// formula, or zeros. With a table of `types`, `[types, tokens, d_model]`: the same for each type, its row
 /// added.
 pub(crate) fn write_positions(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     side: &Embedding,
     types: Option<&Table>,
     tokens: usize,

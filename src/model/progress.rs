@@ -15,18 +15,18 @@ pub struct Loading<'t> {
 }
 
 /// What a callback returns: nothing, which goes on, or a [`ControlFlow`], whose `Break` says what is to stop.
-pub trait Answer<S> {
+pub trait IntoControlFlow<S> {
     /// Whether to go on.
     fn answer(self) -> ControlFlow<S>;
 }
 
-impl<S> Answer<S> for () {
+impl<S> IntoControlFlow<S> for () {
     fn answer(self) -> ControlFlow<S> {
         ControlFlow::Continue(())
     }
 }
 
-impl<S> Answer<S> for ControlFlow<S> {
+impl<S> IntoControlFlow<S> for ControlFlow<S> {
     fn answer(self) -> ControlFlow<S> {
         self
     }

@@ -1,11 +1,11 @@
 //! What a checkpoint will take, known before it is read.
 
-use super::Form;
+use super::StorageKind;
 use super::error::ModelError;
-use super::forms::Forms;
+use super::weight_dtypes::WeightDtypes;
 use super::weights::{self, Parameter};
-use crate::checkpoint::{Checkpoint, Role};
-use crate::config::Ties;
+use crate::checkpoint::{Checkpoint, TensorId};
+use crate::config::TiedWeights;
 use core::fmt;
 use simdformer_kernels::Isa;
 
@@ -46,7 +46,7 @@ impl Requirements {
     pub(super) fn of(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &Forms,
+        forms: &WeightDtypes,
     ) -> Result<Self, ModelError> {
         let config = checkpoint.config();
         let needed = weights::needed(checkpoint, isa, forms)?;
@@ -62,9 +62,11 @@ impl Requirements {
 }
 
 /// Numbers that were trained: a matrix that serves two roles counts once, however often it is stored.
-pub(super) fn trained(parameters: &[Parameter], ties: Ties) -> usize {
-    let tied = |role| role == Role::Output && ties.target_output;
-    let own = parameters.iter().filter(|p| !matches!(p.form(), Form::Shared | Form::Screen));
+pub(super) fn trained(parameters: &[Parameter], ties: TiedWeights) -> usize {
+    let tied = |role| role == TensorId::Output && ties.target_output;
+    let own = parameters
+        .iter()
+        .filter(|p| !matches!(p.form(), StorageKind::Shared | StorageKind::PruningTable));
     own.filter(|p| !tied(p.role())).map(|p| p.shape().iter().product::<usize>()).sum()
 }
 

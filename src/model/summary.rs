@@ -1,9 +1,9 @@
 //! A model on one page: the architecture, and what takes how many bytes.
 
 use super::requirements::trained;
-use super::{Form, Model};
-use crate::checkpoint::{Attention, LayerPart, Role};
-use crate::config::{NormPlacement, Side, Stem};
+use super::{Model, StorageKind};
+use crate::checkpoint::{Attention, LayerPart, TensorId};
+use crate::config::{ConvFrontend, NormPlacement, Side};
 use crate::memory::ByteTable;
 use core::fmt;
 
@@ -22,24 +22,24 @@ const LINES: [&str; 11] = [
     "output again, as bytes for greedy search",
 ];
 
-fn line(role: Role, form: Form) -> usize {
+fn line(role: TensorId, form: StorageKind) -> usize {
     use Side::{Decoder, Encoder};
     match role {
-        _ if form == Form::Screen => 10,
-        Role::SourceEmbedding | Role::TargetEmbedding | Role::TokenTypes => 0,
-        Role::Convolution(..) => 1,
-        Role::Positions(_) | Role::RelativeBias(_) | Role::Layer(_, _, LayerPart::RelativeBias) => {
-            2
-        }
-        Role::Layer(Encoder, _, LayerPart::Attention(..)) => 3,
-        Role::Layer(Encoder, _, LayerPart::FeedForward(..)) => 4,
-        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 5,
-        Role::Layer(Decoder, _, LayerPart::Attention(Attention::Cross, ..)) => 6,
-        Role::Layer(Decoder, _, LayerPart::FeedForward(..)) => 7,
-        Role::EmbeddingNorm(..)
-        | Role::FinalNorm(..)
-        | Role::Layer(_, _, LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_)) => 8,
-        Role::Output | Role::OutputBias => 9,
+        _ if form == StorageKind::PruningTable => 10,
+        TensorId::SourceEmbedding | TensorId::TargetEmbedding | TensorId::TokenTypes => 0,
+        TensorId::Convolution(..) => 1,
+        TensorId::Positions(_)
+        | TensorId::RelativeBias(_)
+        | TensorId::Layer(_, _, LayerPart::RelativeBias) => 2,
+        TensorId::Layer(Encoder, _, LayerPart::Attention(..)) => 3,
+        TensorId::Layer(Encoder, _, LayerPart::FeedForward(..)) => 4,
+        TensorId::Layer(Decoder, _, LayerPart::Attention(Attention::Own, ..)) => 5,
+        TensorId::Layer(Decoder, _, LayerPart::Attention(Attention::Cross, ..)) => 6,
+        TensorId::Layer(Decoder, _, LayerPart::FeedForward(..)) => 7,
+        TensorId::EmbeddingNorm(..)
+        | TensorId::FinalNorm(..)
+        | TensorId::Layer(_, _, LayerPart::AttentionNorm(..) | LayerPart::FeedForwardNorm(_)) => 8,
+        TensorId::Output | TensorId::OutputBias => 9,
     }
 }
 
@@ -67,7 +67,9 @@ impl fmt::Display for Model {
                 stack.ffn_dim,
             )?;
             match config.stem.filter(|_| side == Side::Encoder) {
-                Some(Stem { bins }) => writeln!(f, "frames of {bins} through two convolutions")?,
+                Some(ConvFrontend { bins }) => {
+                    writeln!(f, "frames of {bins} through two convolutions")?
+                }
                 None => writeln!(f, "vocabulary {}", config.vocab(side))?,
             }
         }

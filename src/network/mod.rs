@@ -1,10 +1,10 @@
 //! The network, written down once: which tensors there are, what each is for, how large it is, and
 //! which part of which block it belongs to.
 //!
-//! `role.rs` has the names and shapes, `tree.rs` the parts and the one walk over them. Nothing here
+//! `tensor_id.rs` has the names and shapes, `visitor.rs` the parts and the one walk over them. Nothing here
 //! knows files, kernels or memory: checkpoints and weights both read it.
 
-mod role;
-pub(crate) mod tree;
+mod tensor_id;
+pub(crate) mod visitor;
 
-pub use role::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+pub use tensor_id::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};

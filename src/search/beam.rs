@@ -15,7 +15,7 @@
 //!    not above the worst finished one. `L` is the present number of generated tokens, or the largest
 //!    possible one for `Never` with a positive penalty.
 //!
-//! Beam sampling is the same but for two steps: in 2. as many continuations are [drawn](super::drawn), and
+//! Beam sampling is the same but for two steps: in 2. as many continuations are [drawn](super::beam_sampling), and
 //! rank in the order of the draws; in 3. the first `beams` are the best of those that continue.
 //!
 //! Continuations of score `-inf` do not exist here, so a sentence can have fewer live beams than
@@ -25,8 +25,8 @@
 use super::error::SearchError;
 use super::logits::{Shift, TopK, argmax, length_norm};
 use super::options::{BeamOptions, EarlyStopping};
+use super::parallel::{Prepared, normalize, prepared};
 use super::pipeline::{Hooks, OnToken, Token};
-use super::prepare::{Prepared, normalize, prepared};
 use super::search::{ACTIVE, Finish, NONE, Search};
 
 impl Search<'_> {

@@ -1,6 +1,6 @@
 //! What the types that hold closures or the caller's memory print of themselves: little.
 
-use super::best::Bans;
+use super::argmax::TokenMask;
 use super::pipeline::Hooks;
 use super::processors::AllowedPrefix;
 use super::search::Search;
@@ -18,9 +18,9 @@ impl fmt::Debug for AllowedPrefix<'_> {
     }
 }
 
-impl fmt::Debug for Bans<'_, '_> {
+impl fmt::Debug for TokenMask<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bans").finish_non_exhaustive()
+        f.debug_struct("TokenMask").finish_non_exhaustive()
     }
 }
 

@@ -56,12 +56,12 @@ impl Search<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`SearchError::Sentence`] for a slot that is free or finished, [`SearchError::Token`] for an id
+    /// [`SearchError::SourceId`] for a slot that is free or finished, [`SearchError::Token`] for an id
     /// outside the vocabulary; nothing is changed.
     pub fn draft(&mut self, sentence: u32, guess: &[u32]) -> Result<usize, SearchError> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
-            return Err(SearchError::Sentence { expected: "an unfinished", found: sentence });
+            return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
         }
         tokens("draft", self.shape.vocabulary, guess)?;
         let taken = guess.len().min(self.draft_room(sentence));

@@ -117,7 +117,7 @@ pub enum SearchError {
         sentences: usize,
     },
     /// The sentence is not in the state that the call needs.
-    Sentence {
+    SourceId {
         /// The state it should have.
         expected: &'static str,
         /// The sentence.
@@ -212,7 +212,7 @@ impl fmt::Display for SearchError {
             Self::NoFreeSlot { sentences } => {
                 write!(f, "expected a free sentence slot, found all {sentences} taken")
             }
-            Self::Sentence { expected, found } => {
+            Self::SourceId { expected, found } => {
                 write!(f, "expected {expected} sentence, sentence {found} is not")
             }
             Self::Length { slice, expected, found } => {

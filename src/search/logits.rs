@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use simdformer_kernels::{Isa, Work};
+use simdformer_kernels::{AutoVectorize, Isa};
 
 const LANES: usize = 16;
 /// Scores taken at once: several vectors of any instruction set. For [`TopK::scan`], most blocks hold
@@ -27,7 +27,7 @@ macro_rules! work {
     ($name:ident, $function:ident, $argument:ty, $output:ty) => {
         struct $name<'w>($argument);
 
-        impl<'w> Work for $name<'w> {
+        impl<'w> AutoVectorize for $name<'w> {
             type Output = $output;
 
             #[inline(always)]
@@ -285,7 +285,7 @@ impl Shift {
 
 struct Scan<'s, 'm>(&'s mut TopK<'m>, &'s [f32], Shift, u32);
 
-impl Work for Scan<'_, '_> {
+impl AutoVectorize for Scan<'_, '_> {
     type Output = bool;
 
     #[inline(always)]

@@ -50,7 +50,7 @@
 //!   sequences share the row until their first tokens differ. Finished sentences have no rows.
 //! - A prefix is fed one token a step, or all at once by the driver: [`Search::skip_prompt`].
 //! - Greedy search without [`SearchOptions::scores`] can be advanced with the best token of each row
-//!   alone, and the logits need not exist: [`Search::wants_best`], [`Search::advance_best`].
+//!   alone, and the logits need not exist: [`Search::needs_argmax_only`], [`Search::advance_argmax`].
 //! - Greedy search and sampling take guesses at what comes next, [`Search::draft`], and several tokens of a
 //!   sentence in one step as far as these are right.
 //! - Slots are admitted and released at any time, between any two steps.
@@ -84,27 +84,27 @@
 //! inversion of the cumulative distribution in the order of ids. Beam sampling draws continuation
 //! `sequence` of a step so, in the order of beams and, within a beam, of ids.
 
+mod argmax;
 mod beam;
-mod best;
+mod beam_sampling;
 mod debug;
 mod draft;
-mod drawn;
 mod error;
 mod filters;
+mod greedy_sampling;
 mod logits;
-mod memory;
 mod options;
+mod parallel;
 mod pipeline;
-mod prepare;
 mod processors;
 mod random;
 mod scoring;
 #[expect(clippy::module_inception, reason = "the state machine that the module is named after")]
 mod search;
-mod sequences;
+mod state;
 mod timestamps;
 
-pub use best::{Bans, UNDECIDED};
+pub use argmax::{TokenMask, UNDECIDED};
 pub use error::SearchError;
 pub use filters::{Epsilon, Eta, MinP, Temperature, TopH, TopK, TopP, Typical};
 pub use options::{

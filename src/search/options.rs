@@ -199,7 +199,7 @@ pub struct SearchOptions {
     pub renormalize: bool,
     /// Greedy search: also compute how probable tokens and hypotheses are. It takes all logits of a
     /// step; without, the best token is found with about a quarter of the work, see
-    /// [`Search::wants_best`](super::Search::wants_best). The tokens are the same. Beams and samples
+    /// [`Search::needs_argmax_only`](super::Search::needs_argmax_only). The tokens are the same. Beams and samples
     /// always have scores.
     pub scores: bool,
 }

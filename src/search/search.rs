@@ -3,9 +3,9 @@
 use core::ops::ControlFlow;
 
 use super::error::SearchError;
-use super::memory::{Memory, Shape};
 use super::options::{SearchLimits, SearchOptions, Strategy, tokens};
 use super::pipeline::{Hooks, OnToken, Token};
+use super::state::{Memory, Shape};
 
 /// No token, no row, no slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -198,7 +198,7 @@ pub struct Search<'a> {
     pub(super) memory: Memory<'a>,
     /// For processors and draws.
     pub(super) scratch: &'a mut [u32],
-    /// `[rows]` what has been found out about each beforehand, if anything has; see [`super::prepare`].
+    /// `[rows]` what has been found out about each beforehand, if anything has; see [`super::parallel`].
     pub(super) results: &'a mut [u32],
     pub(super) prepared: bool,
     pub(super) rows: usize,
@@ -307,9 +307,9 @@ impl<'a> Search<'a> {
     /// last token of [`Self::prompt`]. The driver must have the ones before in its cache.
     ///
     /// # Errors
-    /// [`SearchError::Sentence`] unless the sentence is at its first row.
+    /// [`SearchError::SourceId`] unless the sentence is at its first row.
     pub fn skip_prompt(&mut self, sentence: u32) -> Result<(), SearchError> {
-        let error = SearchError::Sentence { expected: "a just admitted", found: sentence };
+        let error = SearchError::SourceId { expected: "a just admitted", found: sentence };
         let s = sentence as usize;
         let m = &mut self.memory;
         if m.phase.get(s) != Some(&ACTIVE) || m.len[s] != 1 {
@@ -367,7 +367,7 @@ impl<'a> Search<'a> {
         self.advance_with(logits, None, hooks, on_token, &|| false)
     }
 
-    /// [`Self::advance`], or [`Self::advance_best`] where `best` has a token for each row. Once `hushed`,
+    /// [`Self::advance`], or [`Self::advance_argmax`] where `best` has a token for each row. Once `hushed`,
     /// a sentence takes no second token.
     pub(crate) fn advance_with(
         &mut self,
@@ -423,11 +423,11 @@ impl<'a> Search<'a> {
     /// their logits are not looked at.
     ///
     /// # Errors
-    /// [`SearchError::Sentence`] for a slot that is free or finished.
+    /// [`SearchError::SourceId`] for a slot that is free or finished.
     pub fn stop(&mut self, sentence: u32) -> Result<(), SearchError> {
         let s = sentence as usize;
         if self.memory.phase.get(s) != Some(&ACTIVE) {
-            return Err(SearchError::Sentence { expected: "an unfinished", found: sentence });
+            return Err(SearchError::SourceId { expected: "an unfinished", found: sentence });
         }
         self.end(s, Finish::Stopped);
         if self.active() == 0 {
@@ -439,10 +439,10 @@ impl<'a> Search<'a> {
     /// Frees the slot of a finished sentence.
     ///
     /// # Errors
-    /// [`SearchError::Sentence`] for a slot that is free, unfinished, or stopped with rows left.
+    /// [`SearchError::SourceId`] for a slot that is free, unfinished, or stopped with rows left.
     pub fn release(&mut self, sentence: u32) -> Result<(), SearchError> {
         if self.finish(sentence).is_none() || self.memory.row_count[sentence as usize] != 0 {
-            return Err(SearchError::Sentence {
+            return Err(SearchError::SourceId {
                 expected: "a finished (without rows)",
                 found: sentence,
             });

@@ -4,7 +4,7 @@ use super::event::Generated;
 use super::model_drafter::ModelDrafter;
 use super::plan::Plan;
 use super::session::Session;
-use super::watched::Watched;
+use super::traced::TracedSession;
 use core::fmt;
 
 impl fmt::Debug for Plan {
@@ -42,8 +42,8 @@ impl fmt::Debug for Generated<'_> {
     }
 }
 
-impl fmt::Debug for Watched<'_, '_> {
+impl fmt::Debug for TracedSession<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").finish_non_exhaustive()
+        f.debug_struct("TracedSession").finish_non_exhaustive()
     }
 }

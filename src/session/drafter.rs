@@ -22,13 +22,13 @@ pub struct DraftContext<'c> {
 /// pair are the first, and the second where the first knows nothing.
 ///
 /// ```
-/// use simdformer::{DraftContext, Drafter, Given, NGrams};
+/// use simdformer::{DraftContext, Drafter, ReferenceDrafter, PromptLookup};
 ///
 /// let target = [2, 30, 31, 9, 30];
 /// let context = DraftContext { index: 0, source: &[], shared: false, target: &target, prompt_len: 1, living: 1 };
 /// let mut draft = [0; 2];
 /// // Nothing is known of this source, but that 30 was followed by 31.
-/// let mut drafter = (Given(&[]), NGrams { shortest: 1 });
+/// let mut drafter = (ReferenceDrafter(&[]), PromptLookup { shortest: 1 });
 /// assert_eq!(drafter.draft(&context, &mut draft), 2);
 /// assert_eq!(draft, [31, 9]);
 /// ```
@@ -39,9 +39,9 @@ pub trait Drafter {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize;
 
     /// As [`Drafter::draft`] of several sentences of one request, of which the search asks for all of a step
-    /// at once: the number of tokens becomes [`Asked::found`]. One after the other, unless a drafter has
+    /// at once: the number of tokens becomes [`DraftRequest::found`]. One after the other, unless a drafter has
     /// something that they can share. It may change their order.
-    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
         for asked in asked {
             asked.found = self.draft(&asked.context, asked.draft);
         }
@@ -50,7 +50,7 @@ pub trait Drafter {
 
 /// A sentence whose next tokens are to be guessed, and what is guessed.
 #[derive(Debug, Default)]
-pub struct Asked<'d> {
+pub struct DraftRequest<'d> {
     /// What is known of it.
     pub context: DraftContext<'d>,
     /// Where the guess goes. The search reads the memory that this slice refers to when it asks: what a drafter
@@ -74,7 +74,7 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
         }
     }
 
-    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
         self.0.draft_all(asked);
         // Sorting what is equal in place keeps no order, and needs no memory.
         asked.sort_unstable_by_key(|asked| asked.found > 0);
@@ -94,9 +94,9 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 /// expected target has, be it that the very last is another; and where there is none, at the same place.
 ///
 /// ```
-/// use simdformer::{DraftContext, Drafter, Given};
+/// use simdformer::{DraftContext, Drafter, ReferenceDrafter};
 ///
-/// let mut expected = Given(&[&[40, 41, 42, 43, 44]]);
+/// let mut expected = ReferenceDrafter(&[&[40, 41, 42, 43, 44]]);
 /// let mut next = |target: &[u32]| {
 ///     let context = DraftContext { index: 0, source: &[], shared: false, target, prompt_len: 1, living: 1 };
 ///     let mut draft = [0; 2];
@@ -112,9 +112,9 @@ impl<A: Drafter, B: Drafter> Drafter for (A, B) {
 /// assert!(next(&[2, 40, 41, 42, 43, 44]).is_empty());
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Given<'d>(pub &'d [&'d [u32]]);
+pub struct ReferenceDrafter<'d>(pub &'d [&'d [u32]]);
 
-impl Drafter for Given<'_> {
+impl Drafter for ReferenceDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let expected = self.0.get(context.index).copied().unwrap_or_default();
         let generated = context.target.get(context.prompt_len..).unwrap_or_default();
@@ -127,19 +127,19 @@ impl Drafter for Given<'_> {
 /// for both sides, in the source: for texts that repeat themselves, and for those that keep names, numbers
 /// and markup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NGrams {
+pub struct PromptLookup {
     /// The fewest tokens that must have come before. 1 guesses often and is often wrong.
     pub shortest: usize,
 }
 
-impl Default for NGrams {
+impl Default for PromptLookup {
     /// Two tokens.
     fn default() -> Self {
         Self { shortest: 2 }
     }
 }
 
-impl Drafter for NGrams {
+impl Drafter for PromptLookup {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
         let DraftContext { source, target, shared, .. } = *context;
         let source = if shared { source } else { &[] };
@@ -258,7 +258,7 @@ mod tests {
                 prompt_len: 1,
                 living: 1,
             };
-            let found = NGrams { shortest }.draft(&context, &mut draft);
+            let found = PromptLookup { shortest }.draft(&context, &mut draft);
             assert_eq!(&draft[..found], expected);
         }
     }

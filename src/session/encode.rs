@@ -5,14 +5,14 @@
 //! in full before anything runs: one that is refused has changed nothing.
 
 use super::error::{SessionError, SourceError};
+use super::handles::SourceId;
 use super::plan::Plan;
 use super::session::{Session, beyond};
-use super::slots::Sentence;
 use crate::config::Side;
 use crate::features::Features;
 use crate::memory::{Caches, cut, words_mut};
+use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{SourcePass, Tokens, Workspace};
-use crate::model::tap::{NoTap, Tap};
 use core::ops::Range;
 
 /// Sources that one call of the encoder takes.
@@ -75,12 +75,12 @@ impl Session<'_> {
     /// length](SessionError::Sentences). Then nothing has changed.
     ///
     /// ```
-    /// use simdformer::{Limits, Model, Sentence, Session};
+    /// use simdformer::{Limits, Model, SourceId, Session};
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     ///
     /// let model = Model::open("models/fr-en")?;
     /// let mut session = Session::new(&model, Limits::new(3, 16, 16))?;
-    /// let mut sentences = [Sentence::default(); 2];
+    /// let mut sentences = [SourceId::default(); 2];
     /// session.encode(&[&[6, 11, 0], &[8, 0]], &mut sentences)?;
     /// assert_eq!(session.free_sentences(), 1);
     /// session.release_sentence(sentences[0])?;
@@ -90,9 +90,9 @@ impl Session<'_> {
     pub fn encode(
         &mut self,
         sources: &[&[u32]],
-        sentences: &mut [Sentence],
+        sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.encode_with(Inputs::Tokens(sources), sentences, &mut NoTap)
+        self.encode_with(Inputs::Tokens(sources), sentences, &mut NoObserver)
     }
 
     /// As [`Session::encode`], of a model whose encoder reads features in place of ids.
@@ -102,22 +102,22 @@ impl Session<'_> {
     /// ones, none at all, more than planned, a number that is not finite, features where ids are expected.
     ///
     /// ```
-    /// use simdformer::config::{Config, Dimensions, Stem, Ties};
-    /// use simdformer::{Features, Limits, Model, Sentence, Session};
+    /// use simdformer::config::{Config, Dimensions, ConvFrontend, TiedWeights};
+    /// use simdformer::{Features, Limits, Model, SourceId, Session};
     ///
     /// // An encoder of features, of weights that are all zero.
     /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 24, vocabulary: 30 };
     /// let config = Config {
-    ///     stem: Some(Stem { bins: 5 }),
+    ///     stem: Some(ConvFrontend { bins: 5 }),
     ///     source_vocab: 0,
-    ///     ties: Ties { source_target: false, target_output: true },
+    ///     ties: TiedWeights { source_target: false, target_output: true },
     ///     ..Config::transformer(small)
     /// };
     /// let model = Model::from_fn(config, |_, _, _| Ok(()))?;
     /// // Twelve frames become six positions.
     /// let mut session = Session::new(&model, Limits::new(1, 6, 8))?;
     /// let sound = vec![0.5; 12 * 5];
-    /// let mut sentence = [Sentence::default()];
+    /// let mut sentence = [SourceId::default()];
     /// session.encode_features(&[Features::new(&sound, 5)], &mut sentence)?;
     /// let row = session.start(sentence[0])?;
     /// # let _ = row;
@@ -126,15 +126,15 @@ impl Session<'_> {
     pub fn encode_features(
         &mut self,
         sources: &[Features<'_>],
-        sentences: &mut [Sentence],
+        sentences: &mut [SourceId],
     ) -> Result<(), SessionError> {
-        self.encode_with(Inputs::Features(sources), sentences, &mut NoTap)
+        self.encode_with(Inputs::Features(sources), sentences, &mut NoObserver)
     }
 
-    pub(crate) fn encode_with<T: Tap>(
+    pub(crate) fn encode_with<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
-        sentences: &mut [Sentence],
+        sentences: &mut [SourceId],
         tap: &mut T,
     ) -> Result<(), SessionError> {
         self.plan.check_decodes()?;
@@ -165,10 +165,10 @@ impl Session<'_> {
     }
 
     /// Encodes at most SOURCES_PER_CALL sources into the lowest free slots.
-    fn encode_chunk<T: Tap>(
+    fn encode_chunk<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
-        sentences: &mut [Sentence],
+        sentences: &mut [SourceId],
         tap: &mut T,
     ) -> Result<(), SessionError> {
         let mut slots = [0u32; SOURCES_PER_CALL];
@@ -200,7 +200,7 @@ impl Session<'_> {
     /// let d_model = model.config().d_model;
     /// let mut session = Session::new(&model, Limits::new(2, 16, 16))?;
     /// // Rows 0 to 2 are of the first source, 3 and 4 of the second.
-    /// let memory = session.memory(&[&[6, 11, 0], &[8, 0]])?;
+    /// let memory = session.encoder_output(&[&[6, 11, 0], &[8, 0]])?;
     /// assert_eq!(memory.len(), (3 + 2) * d_model);
     /// // An embedding of the first: the mean of its rows.
     /// let mut mean = vec![0.0; d_model];
@@ -209,32 +209,35 @@ impl Session<'_> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn memory(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
-        self.memory_with(Inputs::Tokens(sources), &[], &mut NoTap)
+    pub fn encoder_output(&mut self, sources: &[&[u32]]) -> Result<&[f32], SessionError> {
+        self.memory_with(Inputs::Tokens(sources), &[], &mut NoObserver)
     }
 
-    /// As [`Session::memory`], of a model whose encoder reads features: `[positions, d_model]`, with
+    /// As [`Session::encoder_output`], of a model whose encoder reads features: `[positions, d_model]`, with
     /// [`Features::positions`] rows of each source.
     ///
     /// # Errors
-    /// As [`Session::memory`] and [`Session::encode_features`].
-    pub fn memory_of_features(&mut self, sources: &[Features<'_>]) -> Result<&[f32], SessionError> {
-        self.memory_with(Inputs::Features(sources), &[], &mut NoTap)
+    /// As [`Session::encoder_output`] and [`Session::encode_features`].
+    pub fn encoder_output_of_features(
+        &mut self,
+        sources: &[Features<'_>],
+    ) -> Result<&[f32], SessionError> {
+        self.memory_with(Inputs::Features(sources), &[], &mut NoObserver)
     }
 
-    /// As [`Session::memory`], of tokens that each have a type: 0 and 1 for the two texts of a pair, in models that were
+    /// As [`Session::encoder_output`], of tokens that each have a type: 0 and 1 for the two texts of a pair, in models that were
     /// trained so (BERT). `types` are as long as `sources`, source by source. Without types all are 0.
     ///
     /// # Errors
-    /// As [`Session::memory`]; types for more or fewer sources or tokens than there are, and a type that the model does
+    /// As [`Session::encoder_output`]; types for more or fewer sources or tokens than there are, and a type that the model does
     /// not have.
-    pub fn memory_of_types(
+    pub fn encoder_output_of_types(
         &mut self,
         sources: &[&[u32]],
         types: &[&[u32]],
     ) -> Result<&[f32], SessionError> {
         self.check_types(sources, types)?;
-        self.memory_with(Inputs::Tokens(sources), types, &mut NoTap)
+        self.memory_with(Inputs::Tokens(sources), types, &mut NoObserver)
     }
 
     fn check_types(&self, sources: &[&[u32]], types: &[&[u32]]) -> Result<(), SessionError> {
@@ -258,7 +261,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(crate) fn memory_with<T: Tap>(
+    pub(crate) fn memory_with<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],
@@ -276,7 +279,7 @@ impl Session<'_> {
 
     /// Runs the encoder over checked sources, of type 0 where there are no `types`, and, with `slots`, keeps their keys
     /// and values.
-    fn run_encoder<T: Tap>(
+    fn run_encoder<T: LayerObserver>(
         &mut self,
         sources: Inputs<'_>,
         types: &[&[u32]],

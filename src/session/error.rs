@@ -39,7 +39,7 @@ pub enum SessionError {
         /// What was asked for.
         found: usize,
     },
-    /// The model only encodes: [`crate::Session::memory`] is what it has to say.
+    /// The model only encodes: [`crate::Session::encoder_output`] is what it has to say.
     NoDecoder,
     /// The planned memory does not fit the address space.
     TooLarge,
@@ -55,7 +55,7 @@ pub enum SessionError {
         /// Floats given.
         found: usize,
     },
-    /// The scratch for a probe or an alignment is too short: [`Session::watch`](crate::Session::watch) and
+    /// The scratch for a probe or an alignment is too short: [`Session::traced`](crate::Session::traced) and
     /// [`Session::align`](crate::Session::align).
     Scratch {
         /// Floats needed, [`crate::Plan::trace_floats`].

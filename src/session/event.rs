@@ -10,7 +10,7 @@ pub enum Event<'g> {
     /// Something is about to be computed: sources that wait are encoded as far as there is room, then
     /// the decoder makes a step. The first event, and one before every step: the place to look at a
     /// clock or a flag. Holds what has been done so far.
-    Step(Counts),
+    Step(DecodeStats),
     /// A token is certain. The tokens of a source come in order.
     Token {
         /// Index of the source, from 0.
@@ -58,7 +58,7 @@ impl<'g> Generated<'g> {
 
 /// What a call of [`Session::generate`](crate::Session::generate) did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DecodeStats {
     /// Steps of the decoder.
     pub steps: usize,
     /// Rows of all steps: tokens fed, but for prefixes, which are fed at once, and drafts.

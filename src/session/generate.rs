@@ -1,19 +1,19 @@
 //! The decoding loop: a [`Search`] says what to feed, the session computes,
 //! sentences come in as slots become free.
 
+use super::draft_length::DraftLength;
 use super::drafter::Drafter;
 use super::encode::{Inputs, SOURCES_PER_CALL};
 use super::error::{SessionError, SourceError};
-use super::event::{Counts, Event, Generated, OnEvent, Stop};
-use super::pace::Pace;
+use super::event::{DecodeStats, Event, Generated, OnEvent, Stop};
+use super::handles::SourceId;
 use super::plan::Plan;
-use super::screening::Stepped;
+use super::pruning_policy::StepOutput;
 use super::session::Session;
-use super::slots::Sentence;
 use crate::features::Features;
 use crate::memory::{Buffer, cut, words_mut};
-use crate::model::Answer;
-use crate::model::tap::{NoTap, Tap};
+use crate::model::IntoControlFlow;
+use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::search::{Finish, Hooks, OnToken, Request, Search, SearchError, SearchOptions, Token};
 use core::cell::Cell;
 use core::ops::ControlFlow;
@@ -77,7 +77,7 @@ impl<'s> Source<'s> {
 impl Session<'_> {
     /// Translates `sources` under `options` and the caller's own rules, calling `on_event` with what
     /// happens. More sources than the session has slots wait their turn: a slot that becomes free is
-    /// filled before the next step, and what a sentence becomes does not depend on its neighbours.
+    /// filled before the next step, and what a sentence becomes does not depend on its neighbors.
     ///
     /// `on_event` returns nothing, or a `ControlFlow<Stop>`: to end one source, or the whole call.
     ///
@@ -127,37 +127,37 @@ impl Session<'_> {
     /// assert_eq!((streams[1].len(), counts.cancelled), (3, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn generate<A: Answer<Stop>>(
+    pub fn generate<A: IntoControlFlow<Stop>>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: &mut dyn FnMut(Event<'_>) -> A,
-    ) -> Result<Counts, SessionError> {
+    ) -> Result<DecodeStats, SessionError> {
         let mut on_event = |event: Event<'_>| on_event(event).answer();
         self.generate_with(
             sources,
             options,
             hooks,
             &mut on_event,
-            Looks { tap: &mut NoTap, wants_logits: false, drafter: None },
+            DecodeHooks { tap: &mut NoObserver, wants_logits: false, drafter: None },
         )
     }
 
-    pub(super) fn generate_with<T: Tap>(
+    pub(super) fn generate_with<T: LayerObserver>(
         &mut self,
         sources: &[Source<'_>],
         options: &SearchOptions,
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        looks: Looks<'_, T>,
-    ) -> Result<Counts, SessionError> {
+        looks: DecodeHooks<'_, T>,
+    ) -> Result<DecodeStats, SessionError> {
         self.plan.check_decodes()?;
         // The search's memory leaves the session while both are at work.
         let lent = core::mem::replace(&mut self.search, Buffer::nothing());
-        let mut loan = Loan { session: self, lent, begun: false };
+        let mut loan = BufferGuard { session: self, lent, begun: false };
         let memory = cut_search_memory(&loan.session.plan, &mut loan.lent)?;
-        let mut drive = Drive::new(loan.session, options, memory)?;
+        let mut drive = DecodeLoop::new(loan.session, options, memory)?;
         for (index, source) in sources.iter().enumerate() {
             drive.session.plan.check_source(index, source, options)?;
         }
@@ -168,7 +168,7 @@ impl Session<'_> {
 }
 
 /// Who looks on, and who looks ahead.
-pub(super) struct Looks<'t, T> {
+pub(super) struct DecodeHooks<'t, T> {
     pub(super) tap: &'t mut T,
     /// Logits are shown: all of them are computed, also where the best token could be told without.
     pub(super) wants_logits: bool,
@@ -176,14 +176,14 @@ pub(super) struct Looks<'t, T> {
 }
 
 /// The search's memory outside its session. It goes back in the end, also when a callback panics.
-struct Loan<'l, 's> {
+struct BufferGuard<'l, 's> {
     session: &'l mut Session<'s>,
     lent: Buffer<'s>,
     /// The session holds sentences of the search.
     begun: bool,
 }
 
-impl Drop for Loan<'_, '_> {
+impl Drop for BufferGuard<'_, '_> {
     fn drop(&mut self) {
         core::mem::swap(&mut self.session.search, &mut self.lent);
         if self.begun {
@@ -241,13 +241,13 @@ struct Memory<'m> {
     source_of: &'m mut [u32],
     sentence_of: &'m mut [u32],
     first_row: &'m mut [u32],
-    /// A draft in the making; for each slot of the search, how long that of this step is, and its [`Pace`].
+    /// A draft in the making; for each slot of the search, how long that of this step is, and its [`DraftLength`].
     draft: &'m mut [u32],
     draft_lens: &'m mut [u32],
     paces: &'m mut [u32],
 }
 
-pub(super) struct Drive<'d, 's, 'm> {
+pub(super) struct DecodeLoop<'d, 's, 'm> {
     pub(super) session: &'d mut Session<'s>,
     pub(super) search: Search<'m>,
     now: &'m mut [u32],
@@ -261,7 +261,7 @@ pub(super) struct Drive<'d, 's, 'm> {
     pub(super) paces: &'m mut [u32],
 }
 
-impl<'d, 's, 'm> Drive<'d, 's, 'm> {
+impl<'d, 's, 'm> DecodeLoop<'d, 's, 'm> {
     fn new(
         session: &'d mut Session<'s>,
         options: &'m SearchOptions,
@@ -298,14 +298,14 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         })
     }
 
-    fn run<T: Tap>(
+    fn run<T: LayerObserver>(
         &mut self,
         sources: &[Source<'_>],
         hooks: &mut Hooks<'_>,
         on_event: OnEvent<'_>,
-        Looks { tap, wants_logits, mut drafter }: Looks<'_, T>,
-    ) -> Result<Counts, SessionError> {
-        let mut counts = Counts::default();
+        DecodeHooks { tap, wants_logits, mut drafter }: DecodeHooks<'_, T>,
+    ) -> Result<DecodeStats, SessionError> {
+        let mut counts = DecodeStats::default();
         let mut next = 0;
         let mut cancelled = false;
         while !cancelled {
@@ -343,7 +343,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
     }
 
     /// One step of the decoder and of the search; whether everything is to end.
-    fn step<T: Tap>(
+    fn step<T: LayerObserver>(
         &mut self,
         (rows, drafted): (usize, usize),
         hooks: &mut Hooks<'_>,
@@ -351,8 +351,8 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         tap: &mut T,
         wants_logits: bool,
     ) -> Result<bool, SessionError> {
-        let wants_best = self.search.wants_best(hooks) && !wants_logits;
-        let mut room = if wants_best { None } else { self.search.lend_room(hooks) };
+        let needs_argmax_only = self.search.needs_argmax_only(hooks) && !wants_logits;
+        let mut room = if needs_argmax_only { None } else { self.search.lend_room(hooks) };
         let (now, tokens) = (&self.now[..rows], self.search.rows().tokens);
         let row = |i| (now[i], tokens[i]);
         let sentences = self.search.rows().sentences;
@@ -377,10 +377,10 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         };
         let hushed = || cancelled.get();
         let on_token: OnToken<'_> = &mut on_token;
-        let advanced = if wants_best {
+        let advanced = if needs_argmax_only {
             let bans = self.search.bans();
             let banned = |row, token| bans.banned(row, token);
-            let Stepped { best, logits } = match drafted {
+            let StepOutput { best, logits } = match drafted {
                 0 => self.session.step_slots_best(rows, row, &banned)?,
                 _ => self.session.feed(rows + drafted, fed, Some(&banned), tap)?,
             };
@@ -419,7 +419,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
     }
 
     /// Encodes as many sources from `next` on as there is room for; returns how many.
-    fn admit<T: Tap>(
+    fn admit<T: LayerObserver>(
         &mut self,
         sources: &[Source<'_>],
         next: usize,
@@ -428,7 +428,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         let limits = self.session.plan.limits;
         let mut tokens_of: [&[u32]; SOURCES_PER_CALL] = [&[]; SOURCES_PER_CALL];
         let mut features_of = [Features::default(); SOURCES_PER_CALL];
-        let mut slots = [Sentence::default(); SOURCES_PER_CALL];
+        let mut slots = [SourceId::default(); SOURCES_PER_CALL];
         let (mut count, mut tokens) = (0, 0);
         let room = self.session.free_sentences().min(SOURCES_PER_CALL);
         for source in sources[next..].iter().take(room) {
@@ -459,7 +459,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
             self.sentence_of[slot as usize] = sentence.slot();
             self.first_row[slot as usize] = row;
             if let Some(pace) = self.paces.as_chunks_mut().0.get_mut(slot as usize) {
-                *pace = Pace::begin().words();
+                *pace = DraftLength::begin().words();
             }
         }
         Ok(count)
@@ -528,7 +528,7 @@ impl<'d, 's, 'm> Drive<'d, 's, 'm> {
         &mut self,
         waiting: core::ops::Range<usize>,
         on_event: OnEvent<'_>,
-        counts: &mut Counts,
+        counts: &mut DecodeStats,
     ) -> Result<(), SessionError> {
         counts.cancelled = waiting.len();
         for slot in 0..self.source_of.len() {

@@ -1,8 +1,8 @@
 //! The language of what was heard.
 
 use super::error::SessionError;
+use super::handles::SourceId;
 use super::session::{Session, check_tokens};
-use super::slots::Sentence;
 use super::step::StepRow;
 
 impl Session<'_> {
@@ -18,12 +18,12 @@ impl Session<'_> {
     /// [vocabulary](SessionError::Token).
     ///
     /// ```
-    /// use simdformer::{Limits, Model, Sentence, Session};
+    /// use simdformer::{Limits, Model, SourceId, Session};
     ///
     /// // Any model will do: it is asked which of three tokens it would begin with.
     /// let model = Model::open("models/fr-en")?;
     /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
-    /// let mut sentence = [Sentence::default()];
+    /// let mut sentence = [SourceId::default()];
     /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
     /// let start = model.config().tokens.decoder_start.unwrap_or(0);
     /// let language = session.detect_language(sentence[0], start, &[554, 9, 14])?;
@@ -32,7 +32,7 @@ impl Session<'_> {
     /// ```
     pub fn detect_language(
         &mut self,
-        sentence: Sentence,
+        sentence: SourceId,
         start: u32,
         languages: &[u32],
     ) -> Result<u32, SessionError> {

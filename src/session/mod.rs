@@ -2,13 +2,13 @@
 //!
 //! `plan.rs` counts the memory from [`Limits`] and `plan_table.rs` prints it; `session.rs` holds it, with
 //! a model that is borrowed or shared (`model_ref.rs`), and `threads.rs` says who computes on it.
-//! `slots.rs` knows who is there, by tickets of `tickets.rs`, and `pasts.rs` where each past lies.
+//! `handles.rs` knows who is there, by tickets of `generations.rs`, and `kv_slots.rs` where each past lies.
 //! `encode.rs` takes sentences in, `step.rs`, `prefill.rs` and `verify.rs` feed hypotheses,
-//! all on the memory that `pass.rs` cuts up for them, and `best.rs` gives the best tokens of a step in
-//! place of its logits, where `screening.rs` says that this pays. `generate.rs` is the loop around them,
-//! which tells what happens (`event.rs`) and may guess ahead (`drafted.rs`, `drafter.rs`,
-//! `model_drafter.rs`, `pace.rs`),
-//! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `watched.rs` a session that shows what it does, and `language.rs` asks
+//! all on the memory that `pass.rs` cuts up for them, and `argmax.rs` gives the best tokens of a step in
+//! place of its logits, where `pruning_policy.rs` says that this pays. `generate.rs` is the loop around them,
+//! which tells what happens (`event.rs`) and may guess ahead (`speculative.rs`, `drafter.rs`,
+//! `model_drafter.rs`, `draft_length.rs`),
+//! `defaults.rs` what a checkpoint asks of it, `check.rs` what it refuses, `traced.rs` a session that shows what it does, and `language.rs` asks
 //! one step which language was heard.
 
 // In the order of use, which is that of the documentation.
@@ -21,51 +21,51 @@ mod check;
 
 mod generate;
 
-mod drafted;
+mod speculative;
 
 mod encode;
 
-mod slots;
+mod handles;
 
 mod step;
 
-mod best;
+mod argmax;
 
 mod prefill;
 
 mod verify;
 
-mod watched;
+mod traced;
 
 mod language;
 
 mod threads;
 
 mod debug;
+mod draft_length;
 mod drafter;
 mod error;
 mod event;
+mod generations;
+mod kv_slots;
 mod model_drafter;
 mod model_ref;
-mod pace;
 mod pass;
-mod pasts;
 mod plan;
 mod plan_table;
-mod screening;
-mod tickets;
+mod pruning_policy;
 
-pub use drafter::{Asked, DraftContext, Drafter, Given, NGrams};
+pub use drafter::{DraftContext, DraftRequest, Drafter, PromptLookup, ReferenceDrafter};
 pub use error::{SessionError, SourceError};
-pub use event::{Counts, Event, Generated, Stop};
+pub use event::{DecodeStats, Event, Generated, Stop};
 pub use generate::Source;
+pub use handles::{HypothesisId, SourceId};
 pub use model_drafter::ModelDrafter;
 pub use model_ref::ModelRef;
 pub use plan::{Limits, Plan};
-pub use prefill::EachLogits;
+pub use prefill::OnLogits;
 pub use session::Session;
-pub use slots::{Row, Sentence};
 pub use step::StepRow;
 pub use threads::Threads;
-pub use verify::{Choose, DraftRow, Verified};
-pub use watched::Watched;
+pub use traced::TracedSession;
+pub use verify::{DraftRow, TokenSelector, Verified};

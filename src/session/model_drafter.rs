@@ -1,15 +1,15 @@
 //! Another model that guesses: the same one with its weights in bytes, or a smaller one.
 
-use super::drafter::{Asked, DraftContext, Drafter};
+use super::draft_length::MOST_ROWS;
+use super::drafter::{DraftContext, DraftRequest, Drafter};
 use super::error::SessionError;
-use super::pace::MOST_ROWS;
+use super::handles::{HypothesisId, SourceId};
 use super::session::Session;
-use super::slots::{Row, Sentence};
 use super::verify::DraftRow;
 use crate::search::SearchOptions;
 
 /// Another model of the same vocabulary guesses what the model of the search will say: its own copy with
-/// [weights in bytes](crate::Forms), which reads a quarter of the memory for a token, or a smaller model. Where
+/// [weights in bytes](crate::WeightDtypes), which reads a quarter of the memory for a token, or a smaller model. Where
 /// the two agree, f32 checks several tokens in one pass, and what comes out is f32's, bit for bit.
 ///
 /// It keeps up with as many sentences as its session was planned for, and guesses a token of each in one pass; with
@@ -24,11 +24,11 @@ use crate::search::SearchOptions;
 ///
 /// ```
 /// use simdformer::search::Hooks;
-/// use simdformer::{Event, Forms, Limits, Model, ModelDrafter, Session, Source, WeightForm};
+/// use simdformer::{Event, WeightDtypes, Limits, Model, ModelDrafter, Session, Source, WeightDtype};
 ///
 /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
 /// let model = Model::open("models/fr-en")?;
-/// let bytes = Model::open_as("models/fr-en", &Forms::all(WeightForm::Int8))?;
+/// let bytes = Model::open_as("models/fr-en", &WeightDtypes::all(WeightDtype::Int8))?;
 /// let limits = Limits { draft_tokens: 8, ..Limits::new(1, 32, 48) };
 /// let mut session = Session::new(&model, limits)?;
 /// let options = session.search_options();
@@ -82,16 +82,16 @@ struct Place {
     /// What its row was fed.
     fed: Vec<u32>,
     /// `None` once something failed.
-    held: Option<(Sentence, Row)>,
+    held: Option<(SourceId, HypothesisId)>,
     /// When it was last asked.
     used: u64,
 }
 
 /// Who guesses for one of the sentences that are asked for.
 #[derive(Clone, Copy)]
-struct Speaker {
+struct DraftLane {
     place: usize,
-    row: Row,
+    row: HypothesisId,
     /// What to feed: one token, or the last two of the target, of which what follows the first is known.
     pair: [u32; 2],
     fed: usize,
@@ -101,7 +101,7 @@ struct Speaker {
     speaks: bool,
 }
 
-impl Speaker {
+impl DraftLane {
     fn tokens(&self) -> &[u32] {
         &self.pair[self.pair.len() - self.fed..]
     }
@@ -157,7 +157,7 @@ impl<'a> ModelDrafter<'a> {
         if context.source.is_empty() || context.source.len() > place.source.capacity() {
             return None;
         }
-        let mut sentence = [Sentence::default()];
+        let mut sentence = [SourceId::default()];
         self.session.encode(&[context.source], &mut sentence).ok()?;
         place.held = Some((sentence[0], self.session.start(sentence[0]).ok()?));
         place.index = context.index;
@@ -168,7 +168,7 @@ impl<'a> ModelDrafter<'a> {
     }
 
     /// Guesses for at most [`MOST_ROWS`] sentences, a token of each at a time.
-    fn guess(&mut self, asked: &mut [Asked<'_>]) {
+    fn guess(&mut self, asked: &mut [DraftRequest<'_>]) {
         self.now += 1;
         let mut speakers = [None; MOST_ROWS];
         let mut together = self.session.plan().limits().draft_tokens;
@@ -205,7 +205,7 @@ impl<'a> ModelDrafter<'a> {
         context: &DraftContext<'_>,
         most: usize,
         together: &mut usize,
-    ) -> Option<Speaker> {
+    ) -> Option<DraftLane> {
         let vocabulary = self.session.model().config().target_vocab;
         let target = context.target;
         if target.len() > self.session.plan().limits().target_tokens
@@ -242,14 +242,14 @@ impl<'a> ModelDrafter<'a> {
         }
         self.places[place].fed.extend_from_slice(&target[right..]);
         let generated = target.len().saturating_sub(context.prompt_len);
-        Some(Speaker { place, row, pair, fed: of_pair, generated, most, speaks: true })
+        Some(DraftLane { place, row, pair, fed: of_pair, generated, most, speaks: true })
     }
 
     /// One more token of each that speaks, all in one pass.
     fn speak(
         &mut self,
-        asked: &mut [Asked<'_>],
-        speakers: &mut [Option<Speaker>; MOST_ROWS],
+        asked: &mut [DraftRequest<'_>],
+        speakers: &mut [Option<DraftLane>; MOST_ROWS],
     ) -> Result<(), SessionError> {
         let Self { session, rules, places, .. } = self;
         let longest = session.plan().limits().target_tokens;
@@ -267,7 +267,7 @@ impl<'a> ModelDrafter<'a> {
             fed += 1 + draft.len();
         }
         let banned = |i: usize, id: u32| rules.forbids(generated[i], id);
-        let best = session.step_drafts_best(&rows[..count], &banned)?;
+        let best = session.step_drafts_argmax(&rows[..count], &banned)?;
         let mut fed = 0;
         for (speaker, asked) in speakers.iter_mut().zip(asked) {
             let Some(speaker) = speaker.as_mut().filter(|speaker| speaker.speaks) else { continue };
@@ -293,12 +293,12 @@ impl<'a> ModelDrafter<'a> {
 
 impl Drafter for ModelDrafter<'_> {
     fn draft(&mut self, context: &DraftContext<'_>, draft: &mut [u32]) -> usize {
-        let mut asked = [Asked { context: *context, draft, found: 0 }];
+        let mut asked = [DraftRequest { context: *context, draft, found: 0 }];
         self.guess(&mut asked);
         asked[0].found
     }
 
-    fn draft_all(&mut self, asked: &mut [Asked<'_>]) {
+    fn draft_all(&mut self, asked: &mut [DraftRequest<'_>]) {
         asked.chunks_mut(MOST_ROWS).for_each(|asked| self.guess(asked));
     }
 }

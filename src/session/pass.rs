@@ -2,7 +2,7 @@
 //! both fill in the same description of their tokens and leave the rest to the decoder.
 
 use super::error::SessionError;
-use super::pasts::Pasts;
+use super::kv_slots::KvSlots;
 use super::plan::Plan;
 use crate::memory::{Buffer, Caches, cut, words, words_mut};
 use crate::model::blocks::Best;
@@ -31,7 +31,7 @@ pub(super) struct PassMemory<'m> {
     pub(super) step_ancestry: &'m mut [u32],
 
     /// Of all hypotheses.
-    pub(super) pasts: Pasts<&'m mut [u32]>,
+    pub(super) pasts: KvSlots<&'m mut [u32]>,
     /// `[sentences]`.
     pub(super) source_lens: &'m [u32],
 }
@@ -125,7 +125,7 @@ impl<'m> PassMemory<'m> {
             sentences: &mut words_mut(sentences)[..count],
             step_lens: &mut words_mut(step_lens)[..count],
             step_ancestry: words_mut(step_ancestry),
-            pasts: Pasts {
+            pasts: KvSlots {
                 beams: plan.limits.beams,
                 capacity: plan.limits.target_tokens,
                 lens: words_mut(row_len),

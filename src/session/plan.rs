@@ -1,17 +1,17 @@
 //! From limits to bytes: all the memory that a session will ever use, before the first request.
 
+use super::draft_length::DraftLength;
 use super::error::SessionError;
-use super::pace::Pace;
 use crate::config::{Positions, Side, Stack};
 use crate::memory::{CachesShape, Planner};
 use crate::model::Model;
 use crate::model::blocks::{FEED_FORWARD_ROWS, stem_floats, stem_rows};
 use crate::model::relative::RelativePlan;
 use crate::model::weights::Decoder;
-use crate::network::{FeedForward, LayerPart, Role};
+use crate::network::{FeedForward, LayerPart, TensorId};
 use crate::search::{self, SearchLimits};
 use core::ops::Range;
-use simdformer_kernels::{CacheShape, CacheStorage, attention_scratch_bound, screen};
+use simdformer_kernels::{CacheDtype, CacheShape, attention_scratch_bound, pruned_argmax};
 
 /// The largest requests that a session must serve: counts of sentences, tokens and hypotheses, each at
 /// least 1 but for tokens of drafts; and how what they leave behind is kept. [`Plan::new`] checks them.
@@ -48,11 +48,11 @@ pub struct Limits {
     pub draft_tokens: usize,
     /// How keys and values are kept, of sources and of targets so far; `None` for what goes with the model's
     /// weights, [`Model::cache_storage`]: f16 where the decoder attends in `int8`, else f32. In
-    /// [`CacheStorage::F16`](simdformer_kernels::CacheStorage::F16) they take half the memory, and half the time
+    /// [`CacheDtype::F16`](simdformer_kernels::CacheDtype::F16) they take half the memory, and half the time
     /// where reading them is what a step waits for: many sentences at a time, or long ones. Each is
     /// rounded to 11 bits, so logits are others than in f32; all that is promised about bits holds
     /// among sessions that keep them alike.
-    pub cache: Option<CacheStorage>,
+    pub cache: Option<CacheDtype>,
 }
 
 impl Limits {
@@ -134,7 +134,7 @@ pub struct Plan {
     pub(crate) step_ancestry: Range<usize>,
     /// `[rows, 2]`: the tickets of hypotheses.
     pub(crate) row_ticket: Range<usize>,
-    /// `[rows]` and `[rows, target_tokens]`: their lengths and pasts, see `pasts.rs`.
+    /// `[rows]` and `[rows, target_tokens]`: their lengths and pasts, see `kv_slots.rs`.
     pub(crate) row_len: Range<usize>,
     pub(crate) row_ancestry: Range<usize>,
     /// `[sentences]`: source length, 0 for a free slot; `[sentences, 2]`: ticket.
@@ -154,7 +154,7 @@ pub struct Plan {
     pub(crate) search_sentence: Range<usize>,
     pub(crate) search_first_row: Range<usize>,
     /// `[draft_tokens]`: a draft that is being made; and, where there are drafts, `[sentences]`: how long that
-    /// of a step is, and `[sentences, Pace::WORDS]`.
+    /// of a step is, and `[sentences, DraftLength::WORDS]`.
     pub(crate) draft: Range<usize>,
     pub(crate) draft_lens: Range<usize>,
     pub(crate) paces: Range<usize>,
@@ -257,15 +257,15 @@ impl Plan {
         )?;
         let frames = stem_floats(config, limits.source_tokens).ok_or(SessionError::TooLarge)?;
         let rounded = model.rounded(&|role| match role {
-            Role::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
+            TensorId::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
                 pass.min(FEED_FORWARD_ROWS)
             }
-            Role::Convolution(..) => stem_rows(limits.source_tokens),
+            TensorId::Convolution(..) => stem_rows(limits.source_tokens),
             _ => pass,
         });
         let rounded = rounded.map_err(|_| SessionError::TooLarge)?;
         let best_scratch = match model.decoder().is_some_and(Decoder::has_screen) {
-            true => screen::scratch(fed, d).map_err(|_| SessionError::TooLarge)?,
+            true => pruned_argmax::scratch(fed, d).map_err(|_| SessionError::TooLarge)?,
             false => 0,
         };
         let search = SearchLimits {
@@ -357,7 +357,7 @@ impl Plan {
             search_first_row: loop_planner.take(limits.sentences)?,
             draft: loop_planner.take(drafted)?,
             draft_lens: loop_planner.take(drafting)?,
-            paces: loop_planner.take_product(drafting, Pace::WORDS)?,
+            paces: loop_planner.take_product(drafting, DraftLength::WORDS)?,
         };
         plan.search_floats = loop_planner.floats();
         plan.floats =
@@ -375,7 +375,7 @@ impl Plan {
         self.floats * size_of::<f32>()
     }
 
-    /// Floats of scratch that a probe must bring, see [`crate::Session::watch`]: the scores of one
+    /// Floats of scratch that a probe must bring, see [`crate::Session::traced`]: the scores of one
     /// head of the longest sentence, or one row of logits, or the embeddings of a sentence.
     pub const fn trace_floats(&self) -> usize {
         let Limits { source_tokens, target_tokens, .. } = self.limits;

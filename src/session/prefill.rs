@@ -5,16 +5,16 @@
 //! the same line of the table. The bits are the same.
 
 use super::error::SessionError;
+use super::handles::HypothesisId;
 use super::pass::PassMemory;
 use super::session::{Session, beyond, check_tokens};
-use super::slots::Row;
+use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{Past, TargetPass, Tokens};
-use crate::model::tap::{NoTap, Tap};
 use simdformer_kernels::Parallelism;
 
 /// Called with the position of each token that was fed, in order, and the logits of the token after it,
 /// `[vocabulary]`. Positions count all that the hypothesis has been fed, from 0.
-pub type EachLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
+pub type OnLogits<'f> = &'f mut dyn FnMut(usize, &[f32]);
 
 impl Session<'_> {
     /// Feeds `tokens` to `row` at once, after whatever it has been fed before, and calls
@@ -30,11 +30,11 @@ impl Session<'_> {
     /// nothing has changed.
     ///
     /// ```
-    /// use simdformer::{Limits, Model, Sentence, Session};
+    /// use simdformer::{Limits, Model, SourceId, Session};
     ///
     /// let model = Model::open("models/fr-en")?;
     /// let mut session = Session::new(&model, Limits { beams: 2, ..Limits::new(1, 16, 16) })?;
-    /// let mut sentence = [Sentence::default()];
+    /// let mut sentence = [SourceId::default()];
     /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
     /// let row = session.start(sentence[0])?;
     /// // A prompt: nobody asks for its logits.
@@ -54,18 +54,18 @@ impl Session<'_> {
     /// ```
     pub fn prefill(
         &mut self,
-        row: Row,
+        row: HypothesisId,
         tokens: &[u32],
-        each: Option<EachLogits<'_>>,
+        each: Option<OnLogits<'_>>,
     ) -> Result<(), SessionError> {
-        self.prefill_with(row, tokens, each, &mut NoTap)
+        self.prefill_with(row, tokens, each, &mut NoObserver)
     }
 
-    pub(crate) fn prefill_with<T: Tap>(
+    pub(crate) fn prefill_with<T: LayerObserver>(
         &mut self,
-        row: Row,
+        row: HypothesisId,
         tokens: &[u32],
-        each: Option<EachLogits<'_>>,
+        each: Option<OnLogits<'_>>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
         self.plan.check_decodes()?;
@@ -74,11 +74,11 @@ impl Session<'_> {
     }
 
     /// [`Session::prefill`] of the hypothesis in slot `row`, which is there.
-    pub(crate) fn prefill_slot<T: Tap>(
+    pub(crate) fn prefill_slot<T: LayerObserver>(
         &mut self,
         row: usize,
         tokens: &[u32],
-        mut each: Option<EachLogits<'_>>,
+        mut each: Option<OnLogits<'_>>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
         let pasts = self.read_pasts();
@@ -93,12 +93,12 @@ impl Session<'_> {
     }
 
     /// Feeds the tokens of one pass; into slot `line`, if there is one.
-    fn prefill_chunk<T: Tap>(
+    fn prefill_chunk<T: LayerObserver>(
         &mut self,
         row: usize,
         line: Option<usize>,
         chunk: &[u32],
-        each: &mut Option<EachLogits<'_>>,
+        each: &mut Option<OnLogits<'_>>,
         tap: &mut T,
     ) -> Result<(), SessionError> {
         let (model, plan) = (&*self.model, &self.plan);
@@ -136,7 +136,7 @@ impl Session<'_> {
             slots.fill_with(|| pasts.extend(row) as u32);
             let ancestry = &mut step_ancestry[..len + count];
             ancestry.copy_from_slice(pasts.past(row));
-            Past::Ancestry { lens: step_lens, ancestry, stride: 0 }
+            Past::SlotTable { lens: step_lens, ancestry, stride: 0 }
         };
         // Until the keys are there, the past is what it was.
         pasts.shrink(row, count);

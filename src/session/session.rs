@@ -1,11 +1,11 @@
 //! A model and its planned memory.
 
 use super::error::SessionError;
+use super::generations::HandleGenerations;
 use super::model_ref::ModelRef;
 use super::plan::{Limits, Plan};
-use super::screening::Screening;
+use super::pruning_policy::PruningPolicy;
 use super::threads::Threads;
-use super::tickets::Tickets;
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::memory::{Buffer, words, words_mut};
@@ -25,7 +25,7 @@ use crate::model::Model;
 /// slots*, each with the keys and values of one source, and of *row slots*, each with one hypothesis
 /// about a sentence: [`encode`](Session::encode) sources, [`start`](Session::start) hypotheses about
 /// them, [`step`](Session::step) any set of hypotheses by one token (or
-/// [`step_best`](Session::step_best), or [`prefill`](Session::prefill) one by many, or
+/// [`step_argmax`](Session::step_argmax), or [`prefill`](Session::prefill) one by many, or
 /// [`verify`](Session::verify) a guess at many), [`fork`](Session::fork), [`rewind`](Session::rewind) and
 /// [`release`](Session::release) them, and
 /// [`release_sentence`](Session::release_sentence) when it is done. Sentences and hypotheses come and go
@@ -47,7 +47,7 @@ use crate::model::Model;
 ///
 /// ```
 /// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
-/// use simdformer::{Limits, Model, Row, Sentence, Session, StepRow};
+/// use simdformer::{Limits, Model, HypothesisId, SourceId, Session, StepRow};
 ///
 /// let model = Model::open("models/fr-en")?;
 /// let limits = Limits { beams: 2, ..Limits::new(2, 16, 40) };
@@ -72,16 +72,16 @@ use crate::model::Model;
 ///
 /// let mut queue: Vec<&[u32]> = vec![&[8, 0], &[9, 14, 32, 0], &[6, 11, 0], &[6, 11, 0]];
 /// // By slot of the search: the session's sentence, and its first row.
-/// let mut tenants: Vec<Option<(Sentence, Row)>> = vec![None; limits.sentences];
+/// let mut tenants: Vec<Option<(SourceId, HypothesisId)>> = vec![None; limits.sentences];
 /// // The rows of the last step, in its order, and of this one.
-/// let (mut before, mut now): (Vec<Row>, Vec<StepRow>) = (Vec::new(), Vec::new());
+/// let (mut before, mut now): (Vec<HypothesisId>, Vec<StepRow>) = (Vec::new(), Vec::new());
 /// let mut translations = Vec::new();
 /// loop {
 ///     // 1. Sentences that wait take the slots that are free.
 ///     while session.free_sentences() > 0
 ///         && let Some(source) = queue.pop()
 ///     {
-///         let mut sentence = [Sentence::default()];
+///         let mut sentence = [SourceId::default()];
 ///         session.encode(&[source], &mut sentence)?;
 ///         let slot = search.admit(&Request::default())?;
 ///         tenants[slot as usize] = Some((sentence[0], session.start(sentence[0])?));
@@ -146,8 +146,8 @@ pub struct Session<'a> {
     /// The memory of the decoding loop; see `generate.rs`.
     pub(super) search: Buffer<'a>,
     pub(super) threads: Threads<'a>,
-    pub(super) screening: Screening,
-    pub(super) tickets: Tickets,
+    pub(super) screening: PruningPolicy,
+    pub(super) tickets: HandleGenerations,
 }
 
 impl<'a> Session<'a> {
@@ -221,8 +221,8 @@ impl<'a> Session<'a> {
         buffer: Buffer<'a>,
         search: Buffer<'a>,
     ) -> Result<Self, SessionError> {
-        let (threads, screening) = (Threads::Serial, Screening::default());
-        let tickets = Tickets::default();
+        let (threads, screening) = (Threads::Serial, PruningPolicy::default());
+        let tickets = HandleGenerations::default();
         let mut session = Self { model, plan, buffer, search, threads, screening, tickets };
         session.write_positions()?;
         session.clear();

@@ -4,14 +4,14 @@
 //! any length come in any order, and beams read the past that they share where it lies.
 
 use super::error::SessionError;
+use super::handles::HypothesisId;
 use super::pass::PassMemory;
-use super::screening::{Banned, Stepped, undecided_logits};
+use super::pruning_policy::{Banned, StepOutput, fallback_logits};
 use super::session::{Session, beyond};
-use super::slots::Row;
 use crate::error::KernelError;
 use crate::model::blocks::Best;
+use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::model::pass::{Past, TargetPass, Tokens};
-use crate::model::tap::{NoTap, Tap};
 use crate::search::UNDECIDED;
 use simdformer_kernels::Parallelism;
 
@@ -19,7 +19,7 @@ use simdformer_kernels::Parallelism;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepRow {
     /// The hypothesis.
-    pub row: Row,
+    pub row: HypothesisId,
     /// Its next input: an id below the target vocabulary.
     pub token: u32,
 }
@@ -35,10 +35,10 @@ impl Session<'_> {
     /// is at the [planned length](SessionError::BeyondPlan), an id outside the
     /// [vocabulary](SessionError::Token). Then nothing has changed.
     pub fn step(&mut self, rows: &[StepRow]) -> Result<&mut [f32], SessionError> {
-        self.step_with(rows, &mut NoTap)
+        self.step_with(rows, &mut NoObserver)
     }
 
-    pub(crate) fn step_with<T: Tap>(
+    pub(crate) fn step_with<T: LayerObserver>(
         &mut self,
         rows: &[StepRow],
         tap: &mut T,
@@ -52,7 +52,7 @@ impl Session<'_> {
     }
 
     /// [`Session::step`] of `count` row slots, `row(i)` the `i`-th with its token.
-    pub(crate) fn step_slots<T: Tap>(
+    pub(crate) fn step_slots<T: LayerObserver>(
         &mut self,
         count: usize,
         row: impl Fn(usize) -> (u32, u32),
@@ -62,13 +62,13 @@ impl Session<'_> {
     }
 
     /// As [`Session::step_slots`]. With `banned`, rows may get their best token instead of logits.
-    pub(super) fn step_for<T: Tap>(
+    pub(super) fn step_for<T: LayerObserver>(
         &mut self,
         count: usize,
         row: impl Fn(usize) -> (u32, u32),
         banned: Option<Banned<'_>>,
         tap: &mut T,
-    ) -> Result<Stepped<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, SessionError> {
         self.plan.check_decodes()?;
         self.check_step(count, &row)?;
         self.feed(count, (0..count).map(row), banned, tap)
@@ -76,27 +76,27 @@ impl Session<'_> {
 
     /// Feeds `count` tokens, each with its row slot; those of one row follow each other. All has been
     /// checked.
-    pub(super) fn feed<T: Tap>(
+    pub(super) fn feed<T: LayerObserver>(
         &mut self,
         count: usize,
         fed: impl Iterator<Item = (u32, u32)>,
         banned: Option<Banned<'_>>,
         tap: &mut T,
-    ) -> Result<Stepped<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, SessionError> {
         self.feed_then(count, fed, banned, tap, |_, _| ())
     }
 
     /// As [`Session::feed`], and `then` with the logits, while the threads are there.
-    pub(super) fn feed_then<T: Tap>(
+    pub(super) fn feed_then<T: LayerObserver>(
         &mut self,
         count: usize,
         fed: impl Iterator<Item = (u32, u32)>,
         banned: Option<Banned<'_>>,
         tap: &mut T,
         then: impl FnOnce(Parallelism<'_>, &mut [f32]) + Send,
-    ) -> Result<Stepped<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, SessionError> {
         if count == 0 {
-            return Ok(Stepped { best: &mut [], logits: &mut [] });
+            return Ok(StepOutput { best: &mut [], logits: &mut [] });
         }
         let (model, plan) = (&*self.model, &self.plan);
         let (vocabulary, stride) = (model.config().target_vocab, plan.limits.target_tokens);
@@ -137,7 +137,7 @@ impl Session<'_> {
             slots,
             sentences,
             source_lens,
-            past: Past::Ancestry { lens: step_lens, ancestry: step_ancestry, stride },
+            past: Past::SlotTable { lens: step_lens, ancestry: step_ancestry, stride },
             relative,
         };
         let logits = &mut logits[..count * vocabulary];
@@ -151,9 +151,8 @@ impl Session<'_> {
             match banned {
                 Some(banned) => {
                     decoder.best(&run, work.x, banned, &mut best)?;
-                    let undecided =
-                        undecided_logits(decoder, &run, best.tokens, &mut work, logits)?;
-                    self.screening.came_to(undecided, count);
+                    let undecided = fallback_logits(decoder, &run, best.tokens, &mut work, logits)?;
+                    self.screening.record(undecided, count);
                 }
                 None => {
                     best.tokens.fill(UNDECIDED);
@@ -167,7 +166,7 @@ impl Session<'_> {
         for &row in pass.hypotheses {
             pasts.grow(row as usize, 1);
         }
-        Ok(Stepped { best: best.tokens, logits })
+        Ok(StepOutput { best: best.tokens, logits })
     }
 
     pub(super) fn check_step(

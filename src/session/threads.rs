@@ -1,6 +1,6 @@
 //! Who computes for a session.
 
-use crate::counted::counted;
+use crate::counted_threads::counted;
 use core::fmt;
 use simdformer_kernels::{Executor, Parallelism};
 use std::sync::Arc;
@@ -36,9 +36,9 @@ use std::sync::Arc;
 /// let model = Model::open("models/fr-en")?;
 /// let executor = Scoped(2);
 /// let mut session = Session::new(&model, Limits::new(1, 16, 16))?;
-/// let alone = session.memory(&[&[5, 6, 7, 0]])?.to_vec();
+/// let alone = session.encoder_output(&[&[5, 6, 7, 0]])?.to_vec();
 /// session.set_threads(Threads::Executor(&executor));
-/// assert_eq!(session.memory(&[&[5, 6, 7, 0]])?, alone);
+/// assert_eq!(session.encoder_output(&[&[5, 6, 7, 0]])?, alone);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default)]

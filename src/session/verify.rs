@@ -6,20 +6,20 @@
 //! length. So the outcome is that of steps with `==`, whatever the draft: a good one saves passes
 //! (Stern, Shazeer and Uszkoreit 2018; Leviathan, Kalman and Matias 2022), a bad one costs a little time.
 
-use super::best::decide;
+use super::argmax::decide;
 use super::error::SessionError;
-use super::screening::{Banned, Stepped};
+use super::handles::HypothesisId;
+use super::pruning_policy::{Banned, StepOutput};
 use super::session::{Session, beyond, check_tokens};
-use super::slots::Row;
 use super::step::StepRow;
-use crate::model::tap::{NoTap, Tap};
+use crate::model::layer_observer::{LayerObserver, NoObserver};
 use crate::search::SearchError;
 
 /// One hypothesis of a step, the token it is continued with, and a guess at those that follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftRow<'d> {
     /// The hypothesis.
-    pub row: Row,
+    pub row: HypothesisId,
     /// Its next input: an id below the target vocabulary.
     pub token: u32,
     /// What may come after it, ids below the target vocabulary; none is a plain step.
@@ -37,7 +37,8 @@ pub struct Verified {
 
 /// Called with how many tokens of the draft come before, and the logits of the token after them,
 /// `[vocabulary]`, which it may work in: says which token that is, or `None` to end.
-pub type Choose<'f> = &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, SearchError>;
+pub type TokenSelector<'f> =
+    &'f mut dyn FnMut(usize, &mut [f32]) -> Result<Option<u32>, SearchError>;
 
 impl Session<'_> {
     /// Feeds `row` its token and a whole draft in one pass, and asks `choose` for the next token after each
@@ -51,7 +52,7 @@ impl Session<'_> {
     ///
     /// ```
     /// use simdformer::search::{Hooks, Request, Search, SearchLimits, words};
-    /// use simdformer::{Limits, Model, Sentence, Session, StepRow};
+    /// use simdformer::{Limits, Model, SourceId, Session, StepRow};
     ///
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     /// let model = Model::open("models/fr-en")?;
@@ -73,7 +74,7 @@ impl Session<'_> {
     ///     let mut search = Search::new(&options, &search_limits, &mut memory)?;
     ///     let slot = search.admit(&Request::default())?;
     ///     session.clear();
-    ///     let mut sentence = [Sentence::default()];
+    ///     let mut sentence = [SourceId::default()];
     ///     session.encode(&[&[6, 11, 0]], &mut sentence)?;
     ///     let row = session.start(sentence[0])?;
     ///     let mut passes = 0;
@@ -104,16 +105,16 @@ impl Session<'_> {
         &mut self,
         row: StepRow,
         draft: &[u32],
-        choose: Choose<'_>,
+        choose: TokenSelector<'_>,
     ) -> Result<Verified, SessionError> {
-        self.verify_with(row, draft, choose, &mut NoTap)
+        self.verify_with(row, draft, choose, &mut NoObserver)
     }
 
-    pub(super) fn verify_with<T: Tap>(
+    pub(super) fn verify_with<T: LayerObserver>(
         &mut self,
         row: StepRow,
         draft: &[u32],
-        choose: Choose<'_>,
+        choose: TokenSelector<'_>,
         tap: &mut T,
     ) -> Result<Verified, SessionError> {
         let StepRow { row, token } = row;
@@ -130,29 +131,29 @@ impl Session<'_> {
 
     /// As [`Session::verify`] where the largest logit is chosen among the tokens for which `banned(i, token)`
     /// is false, `i` the tokens of the draft that come before, and the lowest of several: what
-    /// [`Session::step_best`] would say, at its price. An end token is a token like any other: a draft should
+    /// [`Session::step_argmax`] would say, at its price. An end token is a token like any other: a draft should
     /// end with it.
     ///
     /// ```
-    /// use simdformer::{Limits, Model, Sentence, Session, StepRow, Verified};
+    /// use simdformer::{Limits, Model, SourceId, Session, StepRow, Verified};
     ///
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     /// let model = Model::open("models/fr-en")?;
     /// let start = model.config().search_options().start;
     /// let limits = Limits { draft_tokens: 4, ..Limits::new(1, 16, 16) };
     /// let mut session = Session::new(&model, limits)?;
-    /// let mut sentence = [Sentence::default()];
+    /// let mut sentence = [SourceId::default()];
     /// session.encode(&[&[6, 11, 0]], &mut sentence)?;
     /// let row = session.start(sentence[0])?;
     /// let banned = |_: usize, id: u32| id == start;
     ///
     /// // Two tokens by steps, and back.
-    /// let first = session.step_best(&[StepRow { row, token: start }], &banned)?[0];
-    /// let second = session.step_best(&[StepRow { row, token: first }], &banned)?[0];
+    /// let first = session.step_argmax(&[StepRow { row, token: start }], &banned)?[0];
+    /// let second = session.step_argmax(&[StepRow { row, token: first }], &banned)?[0];
     /// session.rewind(row, 0)?;
     /// // A draft with one that is wrong: the pass says so, and which is right.
     /// let draft = [first, second + 1, 9];
-    /// let verified = session.verify_best(StepRow { row, token: start }, &draft, &banned)?;
+    /// let verified = session.verify_argmax(StepRow { row, token: start }, &draft, &banned)?;
     /// assert_eq!(verified, Verified { accepted: 1, next: Some(second) });
     /// assert_eq!(session.row_len(row)?, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -160,7 +161,7 @@ impl Session<'_> {
     ///
     /// # Errors
     /// As [`Session::verify`].
-    pub fn verify_best(
+    pub fn verify_argmax(
         &mut self,
         row: StepRow,
         draft: &[u32],
@@ -168,7 +169,7 @@ impl Session<'_> {
     ) -> Result<Verified, SessionError> {
         let StepRow { row, token } = row;
         let slot = self.check_row(row)?;
-        let best = self.step_drafts_best(&[DraftRow { row, token, draft }], banned)?;
+        let best = self.step_drafts_argmax(&[DraftRow { row, token, draft }], banned)?;
         let chosen = |i: usize| Some(best[i]).filter(|&token| token != u32::MAX);
         let verified = walk(draft, |i| Ok::<_, SearchError>(chosen(i)))?;
         self.pasts()?.shrink(slot, draft.len() - verified.accepted);
@@ -183,14 +184,14 @@ impl Session<'_> {
     /// whole drafts, and [`Session::rewind`] takes back what proves wrong.
     ///
     /// ```
-    /// use simdformer::{DraftRow, Limits, Model, Sentence, Session, StepRow};
+    /// use simdformer::{DraftRow, Limits, Model, SourceId, Session, StepRow};
     ///
     /// # if !std::path::Path::new("models/fr-en").exists() { return Ok(()) } // not in the published package
     /// let model = Model::open("models/fr-en")?;
     /// // Three guesses a step, of both hypotheses together.
     /// let limits = Limits { draft_tokens: 3, ..Limits::new(2, 16, 16) };
     /// let mut session = Session::new(&model, limits)?;
-    /// let mut sentences = [Sentence::default(); 2];
+    /// let mut sentences = [SourceId::default(); 2];
     /// session.encode(&[&[6, 11, 0], &[9, 14, 32, 0]], &mut sentences)?;
     /// let rows = [session.start(sentences[0])?, session.start(sentences[1])?];
     /// let drafts = [
@@ -211,31 +212,31 @@ impl Session<'_> {
     /// As [`Session::step`]; more tokens in all drafts than were [planned](SessionError::BeyondPlan)
     /// (`draft_tokens`). Then nothing has changed.
     pub fn step_drafts(&mut self, rows: &[DraftRow<'_>]) -> Result<&mut [f32], SessionError> {
-        Ok(self.feed_drafts(rows, None, &mut NoTap)?.logits)
+        Ok(self.feed_drafts(rows, None, &mut NoObserver)?.logits)
     }
 
     /// `[rows and all tokens of drafts]`: as [`Session::step_drafts`] for the best token after each of them,
-    /// in place of logits: the one that [`Session::step_best`] would say where `banned(i, token)`, `i` an
+    /// in place of logits: the one that [`Session::step_argmax`] would say where `banned(i, token)`, `i` an
     /// index into what is returned.
     ///
     /// # Errors
     /// As [`Session::step_drafts`].
-    pub fn step_drafts_best(
+    pub fn step_drafts_argmax(
         &mut self,
         rows: &[DraftRow<'_>],
         banned: &(dyn Fn(usize, u32) -> bool + Sync),
     ) -> Result<&[u32], SessionError> {
         let vocabulary = self.model.config().target_vocab;
-        let stepped = self.feed_drafts(rows, Some(banned), &mut NoTap)?;
+        let stepped = self.feed_drafts(rows, Some(banned), &mut NoObserver)?;
         Ok(decide(stepped, vocabulary, banned))
     }
 
-    fn feed_drafts<T: Tap>(
+    fn feed_drafts<T: LayerObserver>(
         &mut self,
         rows: &[DraftRow<'_>],
         banned: Option<Banned<'_>>,
         tap: &mut T,
-    ) -> Result<Stepped<'_>, SessionError> {
+    ) -> Result<StepOutput<'_>, SessionError> {
         self.plan.check_decodes()?;
         beyond("sentences * beams", self.plan.rows, rows.len())?;
         let (vocabulary, pasts) = (self.model.config().target_vocab, self.read_pasts());

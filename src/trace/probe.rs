@@ -12,10 +12,10 @@ pub struct View<'v> {
     pub stage: Stage,
     /// Where it is.
     pub place: Place,
-    /// Slot of the sentence ([`crate::Sentence::slot`]); in [`crate::Session::memory`], which fills
+    /// Slot of the sentence ([`crate::SourceId::slot`]); in [`crate::Session::encoder_output`], which fills
     /// no slot, the index of the source in the request.
     pub sentence: u32,
-    /// Slot of the hypothesis ([`crate::Row::slot`]); `None` for what belongs to the source.
+    /// Slot of the hypothesis ([`crate::HypothesisId::slot`]); `None` for what belongs to the source.
     pub row: Option<u32>,
     /// Position of the first row in its sequence: the step, counted from 0, when a hypothesis is fed
     /// token by token.
@@ -59,7 +59,7 @@ impl fmt::Debug for View<'_> {
 }
 
 /// Watches the intermediates of a session. An example is at
-/// [`Session::watch`](crate::Session::watch).
+/// [`Session::traced`](crate::Session::traced).
 pub trait Probe: Send {
     /// Whether to be shown `stage`. What takes extra work to show ([`Stage::Embedding`],
     /// [`Stage::Scores`], [`Stage::Weights`], [`Stage::Probabilities`]) is not computed if not.

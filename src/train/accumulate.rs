@@ -1,18 +1,18 @@
 //! Passes of a trainer: what a batch teaches, or how well it is known, in as many as the plan needs.
 
-use super::batch::{self, Pair, group_len};
-use super::drops::Drops;
+use super::batch::{self, Example, group_len};
+use super::dropout::Drops;
 use super::error::TrainError;
-use super::flat;
-use super::learn::Outcome;
+use super::loss_step::Outcome;
+use super::metrics::Totals;
+use super::params;
 use super::pass::Pass;
-use super::totals::Totals;
 use super::trainer::{EncoderLoss, Trainer};
 use crate::memory::cut;
 use crate::model::Model;
-use crate::network::tree::Input;
+use crate::network::visitor::Input;
 use core::mem;
-use simdformer_kernels::train::{Smoothing, Write};
+use simdformer_kernels::train::{Smoothing, WriteMode};
 
 impl Trainer<'_> {
     /// The losses of `pairs`, without learning from them.
@@ -21,7 +21,7 @@ impl Trainer<'_> {
     /// A sentence cannot be [learned from](TrainError), or the model has no decoder.
     pub fn evaluate(
         &mut self,
-        pairs: &[Pair<'_>],
+        pairs: &[Example<'_>],
         smoothing: Smoothing,
     ) -> Result<Totals, TrainError> {
         self.check_whole()?;
@@ -37,7 +37,7 @@ impl Trainer<'_> {
             let totals = &mut totals;
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
-                let write = Write::Store;
+                let write = WriteMode::Store;
                 let pass = Pass { run, plan, batch, pairs: now, values, write, drops: None };
                 pass.evaluate(model, smoothing, memory, losses, totals)
             })?;
@@ -54,7 +54,7 @@ impl Trainer<'_> {
     /// As [`Trainer::evaluate`]; nothing has been added. `tokens` is zero.
     pub fn accumulate(
         &mut self,
-        pairs: &[Pair<'_>],
+        pairs: &[Example<'_>],
         smoothing: Smoothing,
         tokens: u64,
     ) -> Result<Totals, TrainError> {
@@ -83,7 +83,7 @@ impl Trainer<'_> {
     /// As [`Trainer::evaluate`]; the model has a decoder.
     pub fn accumulate_with(
         &mut self,
-        sources: &[Pair<'_>],
+        sources: &[Example<'_>],
         loss: &mut EncoderLoss<'_>,
     ) -> Result<Totals, TrainError> {
         self.check(sources)?;
@@ -102,10 +102,10 @@ impl Trainer<'_> {
     /// Learns from all sentences, in as many passes as the plan needs.
     fn passes(
         &mut self,
-        pairs: &[Pair<'_>],
+        pairs: &[Example<'_>],
         mut learn: impl FnMut(
             &Pass<'_>,
-            (&Model, &flat::Network),
+            (&Model, &params::Network),
             &mut [f32],
             &mut Outcome<'_>,
         ) -> Result<(), TrainError>
@@ -146,7 +146,7 @@ impl Trainer<'_> {
             let drops = Some(Drops { rates: *dropout, step: *steps });
             threads.run(|parallelism| {
                 let run = model.run(parallelism);
-                let write = if first { Write::Store } else { Write::Add };
+                let write = if first { WriteMode::Store } else { WriteMode::Add };
                 let pass = Pass { run, plan, batch, pairs: now, values, write, drops };
                 let mut outcome = Outcome { gradients, lookups, losses, order, totals };
                 learn(&pass, (model, network), memory, &mut outcome)
@@ -157,17 +157,17 @@ impl Trainer<'_> {
         Ok(self.accumulated)
     }
 
-    fn check(&self, pairs: &[Pair<'_>]) -> Result<(), TrainError> {
+    fn check(&self, pairs: &[Example<'_>]) -> Result<(), TrainError> {
         batch::check(self.model.config(), &self.plan.limits, pairs)
     }
 
     /// How many of the first sentences go in one pass: whole groups, as many as are planned for.
-    fn pass_len(&self, pairs: &[Pair<'_>]) -> usize {
+    fn pass_len(&self, pairs: &[Example<'_>]) -> usize {
         let limits = &self.plan.limits;
         let (mut len, mut source, mut target) = (0, 0, 0);
         while len < pairs.len() {
             let group = &pairs[len..len + group_len(&pairs[len..])];
-            source += group.iter().map(Pair::source_len).sum::<usize>();
+            source += group.iter().map(Example::source_len).sum::<usize>();
             target += group.iter().map(|pair| pair.target.len()).sum::<usize>();
             let fits = source <= limits.source_tokens
                 && target <= limits.target_tokens

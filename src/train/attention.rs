@@ -2,11 +2,11 @@
 //! what it read, of its four matrices and, of the source, of the memory.
 
 use super::backward::Gradients;
-use super::drops::Site;
+use super::dropout::Site;
 use super::error::TrainError;
-use super::flat;
 use super::forward::cross_operands;
-use super::limits::Keep;
+use super::limits::SavedActivations;
+use super::params;
 use super::pass::{Pass, cut};
 use super::plan::{AttentionSaved, StackSaved};
 use crate::config::Side;
@@ -19,7 +19,7 @@ impl Pass<'_> {
     pub(super) fn self_attention_backward(
         &self,
         side: Side,
-        (block, flat): (&SelfAttention, &flat::SelfAttention),
+        (block, flat): (&SelfAttention, &params::SelfAttention),
         (plan, index): (&StackSaved, usize),
         before: Range<usize>,
         memory: &mut [f32],
@@ -75,7 +75,7 @@ impl Pass<'_> {
         let leaves = self.leaves(side)?;
         let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
         self.enter(side, norms, kept, d_x, of)?;
-        if self.plan.limits.keep == Keep::Context {
+        if self.plan.limits.keep == SavedActivations::Context {
             self.linear(&block.query_key_value, input, Residual::None, qkv)?;
         }
         let made = self.of_branch((side, Site::Own(index)), d_x, branch)?.unwrap_or(d_x);
@@ -120,7 +120,7 @@ impl Pass<'_> {
     /// `first`: no other layer has written to the gradient of the memory.
     pub(super) fn cross_attention_backward(
         &self,
-        (block, flat): (&CrossAttention, &flat::CrossAttention),
+        (block, flat): (&CrossAttention, &params::CrossAttention),
         (plan, index): (&StackSaved, usize),
         saved: &AttentionSaved,
         (before, first): (Range<usize>, bool),
@@ -185,7 +185,7 @@ impl Pass<'_> {
         let leaves = self.leaves(side)?;
         let (norms, kept) = ((&block.norm, &flat.norm), (&*standard, &*scale));
         self.enter(side, norms, kept, d_x, of)?;
-        if self.plan.limits.keep == Keep::Context {
+        if self.plan.limits.keep == SavedActivations::Context {
             self.linear(&block.query, input, Residual::None, query)?;
             self.linear(&block.key_value, source, Residual::None, key_value)?;
         }

@@ -7,17 +7,17 @@
 //! Before the block: the norm's gradient is added to the stream's. Attention, norms and activations: see their kernels.
 //! Nothing is cleared before: the first to write a gradient stores it.
 
-use super::drops::Site;
+use super::dropout::Site;
 use super::error::TrainError;
-use super::flat;
-use super::limits::Keep;
+use super::limits::SavedActivations;
+use super::params;
 use super::pass::{Pass, cut};
 use super::plan::StackSaved;
 use crate::config::Side;
 use crate::model::weights::{Decoder, Encoder, FeedForward, Norm};
 use core::ops::Range;
 use simdformer_kernels::Residual;
-use simdformer_kernels::train::{Leaves, Write, gate_backward};
+use simdformer_kernels::train::{ReductionChunks, WriteMode, gate_backward};
 
 /// What the backward pass writes besides the gradients of activations.
 pub(super) struct Gradients<'g> {
@@ -30,7 +30,7 @@ impl Pass<'_> {
     /// the encoder's output.
     pub(super) fn decoder_backward(
         &self,
-        (decoder, flat): (&Decoder, &flat::Network),
+        (decoder, flat): (&Decoder, &params::Network),
         memory: &mut [f32],
         gradients: &mut Gradients<'_>,
     ) -> Result<(), TrainError> {
@@ -92,7 +92,7 @@ impl Pass<'_> {
     /// From the gradient of the encoder's output, in `plan.d_memory`, to that of its embeddings, in its `d_x`.
     pub(super) fn encoder_backward(
         &self,
-        (encoder, flat): (&Encoder, &flat::Network),
+        (encoder, flat): (&Encoder, &params::Network),
         memory: &mut [f32],
         gradients: &mut Gradients<'_>,
     ) -> Result<(), TrainError> {
@@ -141,7 +141,7 @@ impl Pass<'_> {
         memory: &mut [f32],
     ) -> Result<bool, TrainError> {
         let input = &plan.layers[index].input;
-        if self.plan.limits.keep != Keep::Inputs {
+        if self.plan.limits.keep != SavedActivations::Inputs {
             return Ok(false);
         }
         let floats = self.rows(side) * self.run.config.d_model;
@@ -181,7 +181,7 @@ impl Pass<'_> {
             return self.again(side, norm, &saved.own.norm.standard, memory);
         }
         match norm_before {
-            _ if self.plan.limits.keep == Keep::Inputs => Ok(saved.input.clone()),
+            _ if self.plan.limits.keep == SavedActivations::Inputs => Ok(saved.input.clone()),
             Some(norm) => {
                 let before = &plan.layers[index - 1].feed_forward.norm.standard;
                 self.again(side, norm, before, memory)
@@ -207,7 +207,7 @@ impl Pass<'_> {
     fn final_norm_backward(
         &self,
         side: Side,
-        norms: (Option<&Norm>, Option<&flat::Norm>),
+        norms: (Option<&Norm>, Option<&params::Norm>),
         plan: &StackSaved,
         memory: &mut [f32],
         gradients: &mut Gradients<'_>,
@@ -228,7 +228,7 @@ impl Pass<'_> {
     fn embedding_norm_backward(
         &self,
         side: Side,
-        norms: (Option<&Norm>, Option<&flat::Norm>),
+        norms: (Option<&Norm>, Option<&params::Norm>),
         plan: &StackSaved,
         memory: &mut [f32],
         gradients: &mut Gradients<'_>,
@@ -278,7 +278,7 @@ impl Pass<'_> {
     pub(super) fn enter(
         &self,
         side: Side,
-        (norm, flat): (&Norm, &flat::Norm),
+        (norm, flat): (&Norm, &params::Norm),
         saved: (&[f32], &[f32]),
         d_x: &mut [f32],
         gradients: &mut [f32],
@@ -294,14 +294,14 @@ impl Pass<'_> {
     pub(super) fn leave(
         &self,
         side: Side,
-        (norm, flat): (&Norm, &flat::Norm),
+        (norm, flat): (&Norm, &params::Norm),
         saved: (&[f32], &[f32]),
         (d_input, d_x): (&[f32], &mut [f32]),
         gradients: &mut [f32],
     ) -> Result<(), TrainError> {
         if !self.post_norm() {
             self.norm_parameters(flat, side, saved.0, d_input, gradients)?;
-            self.norm_backward(norm, saved, d_input, Write::Add, d_x)?;
+            self.norm_backward(norm, saved, d_input, WriteMode::Add, d_x)?;
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ impl Pass<'_> {
     fn feed_forward_backward(
         &self,
         side: Side,
-        (block, flat): (&FeedForward, &flat::FeedForward),
+        (block, flat): (&FeedForward, &params::FeedForward),
         (plan, index): (&StackSaved, usize),
         before: Range<usize>,
         memory: &mut [f32],
@@ -368,13 +368,16 @@ impl Pass<'_> {
             Some(gate) => Some(self.packed(gate, packed_gate)?),
             None => None,
         };
-        let again = matches!(self.plan.limits.keep, Keep::Projections | Keep::Context);
+        let again = matches!(
+            self.plan.limits.keep,
+            SavedActivations::Projections | SavedActivations::Context
+        );
         let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
         let mut write = self.write;
         for leaf in self.leaf_rows(side) {
             let within = |width: usize| leaf.start * width..leaf.end * width;
             let ends = [leaf.len() as u32];
-            let one = Leaves::new(&ends)?;
+            let one = ReductionChunks::new(&ends)?;
             let (input, inner) = (&input[within(d)], &mut inner[within(width)]);
             let hidden = &mut hidden[..leaf.len() * width];
             let d_hidden = &mut d_hidden[..leaf.len() * width];
@@ -434,7 +437,7 @@ impl Pass<'_> {
                     self.linear_input(&inner_packed, d_hidden, residual, to)?;
                 }
             }
-            write = Write::Add;
+            write = WriteMode::Add;
         }
         self.leave(side, norms, kept, (d_input, d_x), of)
     }

@@ -3,7 +3,7 @@
 
 use super::error::TrainError;
 use super::limits::TrainLimits;
-use crate::config::{Config, Side, Stem};
+use crate::config::{Config, ConvFrontend, Side};
 use crate::features::Features;
 use crate::session::SourceError;
 use core::ops::Range;
@@ -12,7 +12,7 @@ use simdformer_kernels::Sequence;
 /// Tokens of one side, at most, that a leaf of a sum over tokens holds: whole sentences, or a part of one that is
 /// longer. Gradients are sums of leaves in the order of the sentences, so a batch has the bits of the passes that it
 /// is cut into between leaves.
-pub const LEAF: usize = 512;
+pub const REDUCTION_CHUNK: usize = 512;
 
 /// Sentences whose descriptions fit on the stack for one call of an attention kernel.
 pub(super) const SENTENCES_PER_CALL: usize = 64;
@@ -21,15 +21,15 @@ pub(super) const SENTENCES_PER_CALL: usize = 64;
 ///
 /// ```
 /// use simdformer::Features;
-/// use simdformer::train::Pair;
+/// use simdformer::train::Example;
 ///
-/// let of_ids = Pair::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
+/// let of_ids = Example::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
 /// let mel = vec![0.0; 3000 * 80];
-/// let of_sound = Pair::of_features(Features::new(&mel, 80), &[8, 9, 0], 1);
+/// let of_sound = Example::of_features(Features::new(&mel, 80), &[8, 9, 0], 1);
 /// assert_eq!((of_ids.source_len(), of_sound.source_len()), (4, 1500));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pair<'a> {
+pub struct Example<'a> {
     /// Ids of the source, its end token included; none where the encoder reads features.
     pub source: &'a [u32],
     /// What an encoder that reads features reads in place of ids. Nothing is learned of them.
@@ -41,7 +41,7 @@ pub struct Pair<'a> {
     pub id: u32,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> Example<'a> {
     /// A source of ids.
     pub const fn new(source: &'a [u32], target: &'a [u32], id: u32) -> Self {
         Self { source, features: None, target, id }
@@ -88,7 +88,7 @@ impl Lines {
             types: Vec::with_capacity(tokens),
             sentences: Vec::with_capacity(tokens),
             lengths: Vec::with_capacity(sentences),
-            leaves: Vec::with_capacity(sentences + tokens / LEAF + 1),
+            leaves: Vec::with_capacity(sentences + tokens / REDUCTION_CHUNK + 1),
         }
     }
 
@@ -119,7 +119,7 @@ impl Lines {
         let mut start = self.leaves.last().copied().unwrap_or(0);
         let end = self.ids.len() as u32;
         while end > start {
-            start = end.min(start + LEAF as u32);
+            start = end.min(start + REDUCTION_CHUNK as u32);
             self.leaves.push(start);
         }
     }
@@ -171,7 +171,7 @@ impl Batch {
     }
 
     /// Lays out checked sentences.
-    pub(super) fn lay(&mut self, config: &Config, pairs: &[Pair<'_>]) {
+    pub(super) fn lay(&mut self, config: &Config, pairs: &[Example<'_>]) {
         self.source.clear();
         self.target.clear();
         self.labels.clear();
@@ -219,12 +219,12 @@ impl Batch {
 }
 
 /// How many of the first sentences are a group: as many as fill no leaf beyond its end on either side, one at least.
-pub(super) fn group_len(pairs: &[Pair<'_>]) -> usize {
+pub(super) fn group_len(pairs: &[Example<'_>]) -> usize {
     let (mut source, mut target) = (0, 0);
     let fits = pairs.iter().take_while(|pair| {
         source += pair.source_len();
         target += pair.target.len();
-        source <= LEAF && target <= LEAF
+        source <= REDUCTION_CHUNK && target <= REDUCTION_CHUNK
     });
     fits.count().max(1).min(pairs.len())
 }
@@ -253,7 +253,7 @@ fn sequences<E>(
 pub(super) fn check(
     config: &Config,
     limits: &TrainLimits,
-    pairs: &[Pair<'_>],
+    pairs: &[Example<'_>],
 ) -> Result<(), TrainError> {
     if pairs.is_empty() {
         return Err(TrainError::NoSentences);
@@ -293,8 +293,8 @@ pub(super) fn check(
 }
 
 /// Whether the source is of ids, if it is what the encoder reads; features are checked.
-fn check_source(config: &Config, pair: &Pair<'_>) -> Result<bool, SourceError> {
-    let bins = config.stem.map(|Stem { bins }| bins);
+fn check_source(config: &Config, pair: &Example<'_>) -> Result<bool, SourceError> {
+    let bins = config.stem.map(|ConvFrontend { bins }| bins);
     let Some(features) = &pair.features else {
         return match bins {
             Some(bins) => Err(SourceError::ExpectedFeatures { bins }),
@@ -312,8 +312,8 @@ mod tests {
     use super::*;
     use crate::config::Dimensions;
 
-    fn pair(source: &'static [u32], target: &'static [u32]) -> Pair<'static> {
-        Pair::new(source, target, 7)
+    fn pair(source: &'static [u32], target: &'static [u32]) -> Example<'static> {
+        Example::new(source, target, 7)
     }
 
     /// What the decoder is fed is the target, one to the right.
@@ -350,11 +350,11 @@ mod tests {
         let mut config = Config::transformer(small);
         config.tokens.decoder_start = Some(0);
         let pairs = [
-            Pair::new(&short[..200], &short, 0),
-            Pair::new(&short, &short[..10], 1),
-            Pair::new(&short[..13], &short[..10], 2),
-            Pair::new(&long, &short[..10], 3),
-            Pair::new(&short, &short, 4),
+            Example::new(&short[..200], &short, 0),
+            Example::new(&short, &short[..10], 1),
+            Example::new(&short[..13], &short[..10], 2),
+            Example::new(&long, &short[..10], 3),
+            Example::new(&short, &short, 4),
         ];
         let mut batch = Batch::with_capacity(&TrainLimits::new(4096, 2000));
         batch.lay(&config, &pairs);

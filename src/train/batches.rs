@@ -64,7 +64,7 @@ impl Batching {
             Self::Shuffled { size, pool } => format!("{}, sorted in pools of {pool}", of(size)),
             Self::InOrder { size } => format!("{}, in order", of(size)),
             Self::Listed(batches) => {
-                let mut hash = super::durable::Hash::default();
+                let mut hash = super::atomic_write::Hash::default();
                 for batch in batches {
                     hash.word(batch.len() as u64);
                     batch.iter().for_each(|&number| hash.word(u64::from(number)));

@@ -4,8 +4,8 @@
 //! for the moment between two renames. So whenever the process or the machine stops, each step has a whole checkpoint
 //! as `step-N` or as `step-N.old`, and what is called `.tmp` is unfinished.
 
-use super::durable;
-use super::layout::Layout;
+use super::atomic_write;
+use super::checkpoint_layout::Layout;
 use super::run_error::{RunError, about};
 use super::state::{self, Description};
 use super::trainer::Trainer;
@@ -30,7 +30,7 @@ enum Kind {
     /// Whole, and in the way of one that replaces it.
     Old(u64),
     Unfinished,
-    Foreign,
+    UnsupportedFormat,
 }
 
 impl Checkpoints {
@@ -49,7 +49,7 @@ impl Checkpoints {
                 Kind::Old(step) => {
                     found.entry(step).or_insert(path);
                 }
-                Kind::Unfinished | Kind::Foreign => {}
+                Kind::Unfinished | Kind::UnsupportedFormat => {}
             }
         }
         Ok(found.into_iter().collect())
@@ -81,11 +81,11 @@ impl Checkpoints {
                     let place = self.directory(step);
                     match place.exists() {
                         true => fs::remove_dir_all(&path).map_err(about(&path))?,
-                        false => durable::rename(&path, &place)?,
+                        false => atomic_write::rename(&path, &place)?,
                     }
                 }
                 Kind::Unfinished => fs::remove_dir_all(&path).map_err(about(&path))?,
-                Kind::Whole(_) | Kind::Foreign => {}
+                Kind::Whole(_) | Kind::UnsupportedFormat => {}
             }
         }
         Ok(())
@@ -106,19 +106,19 @@ impl Checkpoints {
     ) -> Result<(PathBuf, u64), RunError> {
         self.recover()?;
         let place = self.directory(step);
-        let beside = durable::beside(&place);
+        let beside = atomic_write::beside(&place);
         let seal = state::write(trainer, layout, &beside, description)?;
         if place.exists() {
             let old = self.folder.join(format!("{STEP}{step}{OLD}"));
-            durable::rename(&place, &old)?;
-            if let Err(error) = durable::rename(&beside, &place) {
+            atomic_write::rename(&place, &old)?;
+            if let Err(error) = atomic_write::rename(&beside, &place) {
                 // If this fails too, the next start does it.
-                let _ = durable::rename(&old, &place);
+                let _ = atomic_write::rename(&old, &place);
                 return Err(error);
             }
             fs::remove_dir_all(&old).map_err(about(&old))?;
         } else {
-            durable::rename(&beside, &place)?;
+            atomic_write::rename(&beside, &place)?;
         }
         self.prune(step, keep)?;
         Ok((place, seal))
@@ -130,8 +130,8 @@ impl Checkpoints {
         let own = steps.into_iter().rev().filter(|(step, _)| *step <= newest);
         for (_, old) in own.skip(keep.max(1)) {
             // First under the name of an unfinished one, so that half of it is never taken for a whole.
-            let going = durable::beside(&old);
-            durable::rename(&old, &going)?;
+            let going = atomic_write::beside(&old);
+            atomic_write::rename(&old, &going)?;
             fs::remove_dir_all(&going).map_err(about(&going))?;
         }
         Ok(())
@@ -139,7 +139,7 @@ impl Checkpoints {
 }
 
 fn kind(name: &str) -> Kind {
-    let Some(rest) = name.strip_prefix(STEP) else { return Kind::Foreign };
+    let Some(rest) = name.strip_prefix(STEP) else { return Kind::UnsupportedFormat };
     if rest.ends_with(UNFINISHED) {
         return Kind::Unfinished;
     }
@@ -151,6 +151,6 @@ fn kind(name: &str) -> Kind {
     match number.parse::<u64>().ok().filter(|step| step.to_string() == number) {
         Some(step) if old => Kind::Old(step),
         Some(step) => Kind::Whole(step),
-        None => Kind::Foreign,
+        None => Kind::UnsupportedFormat,
     }
 }

@@ -1,11 +1,11 @@
 //! A corpus in memory: all ids end to end, and all frames of sources that are features.
 
-use super::batch::Pair;
+use super::batch::Example;
 use super::run_error::{RunError, about};
-use super::words::Words;
+use super::vocab::Words;
 use crate::config::{Config, Side};
 use crate::features::Features;
-use crate::shown::shown;
+use crate::sanitize::sanitized;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fs::File;
@@ -243,7 +243,7 @@ impl Corpus {
     }
 
     /// Sentence `number`.
-    pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
+    pub fn pair(&self, number: usize) -> Option<Example<'_>> {
         let &Ends { source, target, features, bins } = self.ends.get(number)?;
         let start = match number {
             0 => Ends::default(),
@@ -251,23 +251,23 @@ impl Corpus {
         };
         let (id, said) = (number as u32, &self.ids[source..target]);
         Some(match bins {
-            0 => Pair::new(&self.ids[start.target..source], said, id),
+            0 => Example::new(&self.ids[start.target..source], said, id),
             _ => {
                 let frames = &self.features[start.features..features];
-                Pair::of_features(Features::new(frames, bins), said, id)
+                Example::of_features(Features::new(frames, bins), said, id)
             }
         })
     }
 
     /// All sentences in order.
-    pub fn pairs(&self) -> impl ExactSizeIterator<Item = Pair<'_>> {
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = Example<'_>> {
         (0..self.len())
-            .map(|number| self.pair(number).unwrap_or(Pair::new(&[], &[], number as u32)))
+            .map(|number| self.pair(number).unwrap_or(Example::new(&[], &[], number as u32)))
     }
 
     /// A number that another corpus has only by chance: of all ids, features and ends, in order.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = super::durable::Hash::default();
+        let mut hash = super::atomic_write::Hash::default();
         for pair in self.pairs() {
             hash.word(pair.source.len() as u64);
             hash.word(pair.target.len() as u64);
@@ -323,7 +323,7 @@ fn read_line(
                 unknown.map_err(|word| {
                     format!(
                         "\"{name}\" has a word that is not in the vocabulary: \"{}\"",
-                        shown(word, 40)
+                        sanitized(word, 40)
                     )
                 })?;
                 to.extend(reading.end);

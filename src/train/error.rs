@@ -1,6 +1,6 @@
 //! Why a model cannot be trained.
 
-use crate::checkpoint::{CheckpointError, Role};
+use crate::checkpoint::{CheckpointError, TensorId};
 use crate::config::{ConfigError, Side};
 use crate::error::KernelError;
 use crate::memory::MemoryError;
@@ -110,7 +110,7 @@ pub enum TrainError {
     /// State that was saved belongs to another model: the tensor has another length, or is not there.
     State {
         /// The tensor.
-        role: Role,
+        role: TensorId,
         /// Numbers expected.
         expected: usize,
         /// Numbers found.
@@ -242,7 +242,7 @@ from_kernel!(
     kernels::relative::RelativeError,
     kernels::activation::ActivationError,
     kernels::train::LossError,
-    kernels::train::OptimiserError,
+    kernels::train::OptimizerError,
     kernels::train::DropoutError,
-    kernels::train::LeavesError,
+    kernels::train::ReductionChunksError,
 );

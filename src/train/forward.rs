@@ -1,7 +1,7 @@
 //! The forward pass, which keeps what the backward pass needs. The same kernels on the same operands as
 //! [`Session`](crate::Session)'s, so a loss here is the score there, to the last bit.
 
-use super::drops::Site;
+use super::dropout::Site;
 use super::error::TrainError;
 use super::pass::{Pass, cut};
 use super::plan::{AttentionSaved, FeedForwardSaved, LayerSaved, NormSaved, StackSaved};
@@ -11,7 +11,7 @@ use crate::model::weights::{
 };
 use core::ops::Range;
 use simdformer_kernels::embedding::{self, Positions};
-use simdformer_kernels::train::{activation_again, attention_kept, gate};
+use simdformer_kernels::train::{activation_recompute, attention_forward_save, gate};
 use simdformer_kernels::{AttentionOptions, Heads, HeadsMut, Qkv, Residual};
 
 impl Pass<'_> {
@@ -21,7 +21,7 @@ impl Pass<'_> {
         let embedding = &encoder.embedding;
         match &encoder.input {
             Bottom::Table(table) => self.embed(Side::Encoder, table, embedding, plan, memory)?,
-            Bottom::Stem(stem) => self.convolve(stem, embedding, memory)?,
+            Bottom::ConvFrontend(stem) => self.convolve(stem, embedding, memory)?,
         }
         self.embedded(Side::Encoder, embedding, plan, memory)?;
         for (index, layer) in encoder.layers.iter().enumerate() {
@@ -268,7 +268,7 @@ impl Pass<'_> {
             let options = self.own_options(side, relative.of_layer(index));
             let dropout = self.dropped_weights(side, Site::OwnWeights(index))?;
             self.batch.own(side, |sequences| {
-                attention_kept(
+                attention_forward_save(
                     self.run.isa(),
                     Qkv::fused(qkv, shape)?,
                     sequences,
@@ -338,7 +338,7 @@ impl Pass<'_> {
                 let options = self.run.attention_options(side);
                 let dropout = self.dropped_weights(side, Site::CrossWeights(index))?;
                 self.batch.cross(|sequences| {
-                    attention_kept(
+                    attention_forward_save(
                         self.run.isa(),
                         cross_operands(query, key_value, shape, keys)?,
                         sequences,
@@ -433,7 +433,7 @@ impl Pass<'_> {
             Some(gates) => {
                 gate(isa, activation, Self::matrix(gates, width)?, inner, out, parallelism)?;
             }
-            None => activation_again(isa, activation, inner, out, parallelism)?,
+            None => activation_recompute(isa, activation, inner, out, parallelism)?,
         }
         match self.drops(side, site) {
             Some(dropout) => self.drop_in_place(&dropout, (side, rows), hidden),

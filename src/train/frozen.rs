@@ -1,16 +1,16 @@
 //! What training leaves as it is, family by family, and what does not decay, as the library whose names a checkpoint follows does.
 
 use crate::config::{Config, Family, Side};
-use crate::network::{Affine, LayerPart, Role};
+use crate::network::{LayerPart, ParamKind, TensorId};
 
 /// Whether no update touches the tensor of `role`.
 ///
 /// Transformers keeps `final_logits_bias` as a buffer, and Whisper's encoder its sinusoids as a table that needs
 /// no gradient. Position tables of formulas are in no checkpoint's list and are not asked for here.
-pub(super) fn is_frozen(config: &Config, role: Role) -> bool {
+pub(super) fn is_frozen(config: &Config, role: TensorId) -> bool {
     match role {
-        Role::OutputBias => !matches!(config.family, Family::NnTransformer | Family::Plain),
-        Role::Positions(Side::Encoder) => config.family == Family::Whisper,
+        TensorId::OutputBias => !matches!(config.family, Family::NnTransformer | Family::Plain),
+        TensorId::Positions(Side::Encoder) => config.family == Family::Whisper,
         _ => false,
     }
 }
@@ -26,20 +26,20 @@ pub(super) fn padding_row(config: &Config) -> Option<u32> {
 
 /// Whether an update with a decay lets the tensor decay: matrices do; norms, biases and tables of relative positions do
 /// not, as in transformers.
-pub(super) fn decays(role: Role) -> bool {
+pub(super) fn decays(role: TensorId) -> bool {
     !matches!(
         role,
-        Role::OutputBias
-            | Role::RelativeBias(_)
-            | Role::Convolution(_, Affine::Bias)
-            | Role::EmbeddingNorm(..)
-            | Role::FinalNorm(..)
-            | Role::Layer(
+        TensorId::OutputBias
+            | TensorId::RelativeBias(_)
+            | TensorId::Convolution(_, ParamKind::Bias)
+            | TensorId::EmbeddingNorm(..)
+            | TensorId::FinalNorm(..)
+            | TensorId::Layer(
                 _,
                 _,
-                LayerPart::Attention(_, _, Affine::Bias)
+                LayerPart::Attention(_, _, ParamKind::Bias)
                     | LayerPart::AttentionNorm(..)
-                    | LayerPart::FeedForward(_, Affine::Bias)
+                    | LayerPart::FeedForward(_, ParamKind::Bias)
                     | LayerPart::FeedForwardNorm(_)
                     | LayerPart::RelativeBias
             )

@@ -7,17 +7,17 @@
 ///
 /// | | encoder | decoder | more work |
 /// |---|---|---|---|
-/// | [`Everything`](Keep::Everything) | 5,130 | 6,680 and 1,024 for each source token | under 1 % |
-/// | [`Projections`](Keep::Projections) | 3,082 | 4,632 and 1,024 | 7 % |
-/// | [`Context`](Keep::Context) | 1,546 | 2,584 | 15 % |
-/// | [`Inputs`](Keep::Inputs) | 512 | 512 | 24 % to 33 % |
+/// | [`Everything`](SavedActivations::Everything) | 5,130 | 6,680 and 1,024 for each source token | under 1 % |
+/// | [`Projections`](SavedActivations::Projections) | 3,082 | 4,632 and 1,024 | 7 % |
+/// | [`Context`](SavedActivations::Context) | 1,546 | 2,584 | 15 % |
+/// | [`Inputs`](SavedActivations::Inputs) | 512 | 512 | 24 % to 33 % |
 ///
 /// An encoder that reads features also keeps under `Everything` what its second convolution's activation is applied to,
 /// `d_model` floats a position. What its first one makes is always made again, from the features.
 ///
 /// Source: Chen et al. 2016 (arXiv 1604.06174) for the last, Korthikanti et al. 2022 (2205.05198) for those between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Keep {
+pub enum SavedActivations {
     /// Norms' standard scores, projections, contexts and what activations are applied to. Their results are
     /// made again, elementwise.
     #[default]
@@ -35,16 +35,16 @@ pub enum Keep {
 /// batch goes in several passes, with the same result to the last bit ([`Trainer::step`](super::Trainer::step)).
 ///
 /// ```
-/// use simdformer::train::{Keep, TrainLimits};
+/// use simdformer::train::{SavedActivations, TrainLimits};
 ///
-/// let limits = TrainLimits { keep: Keep::Projections, ..TrainLimits::new(4096, 128) };
+/// let limits = TrainLimits { keep: SavedActivations::Projections, ..TrainLimits::new(4096, 128) };
 /// assert_eq!((limits.source_tokens, limits.target_length), (4096, 128));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainLimits {
-    /// Sentences of a pass. There is always room for a [leaf](super::LEAF) of the shortest.
+    /// Sentences of a pass. There is always room for a [leaf](super::REDUCTION_CHUNK) of the shortest.
     pub sentences: usize,
-    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::LEAF). Where the encoder reads
+    /// Source tokens of a pass, of all sentences together; at least those of a [leaf](super::REDUCTION_CHUNK). Where the encoder reads
     /// features, positions: half as many as frames, rounded up.
     pub source_tokens: usize,
     /// Target tokens of a pass, alike.
@@ -54,7 +54,7 @@ pub struct TrainLimits {
     /// Tokens of one target, its end token included.
     pub target_length: usize,
     /// What is kept from forward to backward.
-    pub keep: Keep,
+    pub keep: SavedActivations,
     /// Whether an exponential average of the parameters is kept.
     pub average: bool,
 }
@@ -68,7 +68,7 @@ impl TrainLimits {
             target_tokens: tokens,
             source_length: length,
             target_length: length,
-            keep: Keep::Everything,
+            keep: SavedActivations::Everything,
             average: false,
         }
     }

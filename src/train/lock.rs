@@ -1,6 +1,6 @@
 //! The lock of a directory: one run at a time writes below it.
 
-use super::durable;
+use super::atomic_write;
 use super::run_error::{RunError, about};
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -20,7 +20,7 @@ impl DirectoryLock {
     /// Locks `directory`, which is created if it is missing; an error at once if another run has locked it, in this process
     /// or in another one.
     pub(super) fn acquire(directory: &Path) -> Result<Self, RunError> {
-        durable::create_directory(directory)?;
+        atomic_write::create_directory(directory)?;
         let path = directory.join(FILE);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(about(&path))?;

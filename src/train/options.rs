@@ -1,8 +1,8 @@
 //! What a run is told, and which of it differs from what a saved run was told.
 
+use super::atomic_write::Hash;
 use super::batches::{BatchSize, Batching};
-use super::drops::DropoutRates;
-use super::durable::Hash;
+use super::dropout::DropoutRates;
 use super::trainer::Trainer;
 use super::update::StepOptions;
 use core::fmt;
@@ -70,7 +70,7 @@ pub enum Metric {
     Nll,
     /// The part of the tokens that were the likeliest; more is better.
     Accuracy,
-    /// What the caller's [judge](super::Run::set_judge) says; more is better.
+    /// What the caller's [judge](super::TrainingRun::set_judge) says; more is better.
     Judged,
 }
 

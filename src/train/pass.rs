@@ -1,31 +1,31 @@
 //! What a pass works with, and the pieces that its blocks are made of: a linear map and a norm, forward and
 //! backward.
 
-use super::batch::{Batch, Lines, Pair};
-use super::drops::Drops;
+use super::batch::{Batch, Example, Lines};
+use super::dropout::Drops;
 use super::error::TrainError;
-use super::flat;
+use super::params;
 use super::plan::TrainPlan;
 use crate::config::{NormPlacement, Side};
 use crate::memory::MemoryError;
-use crate::model::blocks::{Parameters, Run};
+use crate::model::blocks::{ExecContext, Parameters};
 use crate::model::weights;
 use core::ops::Range;
-use simdformer_kernels::train::{self as kernels, Leaves, Write};
+use simdformer_kernels::train::{self as kernels, ReductionChunks, WriteMode};
 use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
 
 /// Who computes, with which weights, on which sentences.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'p> {
-    pub(super) run: Run<'p>,
+    pub(super) run: ExecContext<'p>,
     pub(super) plan: &'p TrainPlan,
     pub(super) batch: &'p Batch,
     /// The sentences of the batch, for the features of those that have no ids.
-    pub(super) pairs: &'p [Pair<'p>],
+    pub(super) pairs: &'p [Example<'p>],
     /// The parameters as rows.
     pub(super) values: &'p [f32],
     /// Whether gradients are the first since the last update.
-    pub(super) write: Write,
+    pub(super) write: WriteMode,
     /// What is dropped while learning.
     pub(super) drops: Option<Drops>,
 }
@@ -54,8 +54,8 @@ impl Pass<'_> {
         self.lines(side).rows()
     }
 
-    pub(super) fn leaves(&self, side: Side) -> Result<Leaves<'_>, TrainError> {
-        Ok(Leaves::new(&self.lines(side).leaves)?)
+    pub(super) fn leaves(&self, side: Side) -> Result<ReductionChunks<'_>, TrainError> {
+        Ok(ReductionChunks::new(&self.lines(side).leaves)?)
     }
 
     pub(super) fn post_norm(&self) -> bool {
@@ -101,10 +101,10 @@ impl Pass<'_> {
         let standard = Self::matrix_mut(&mut standard[..x.rows() * d], d)?;
         match self.run.parameters(layer) {
             Parameters::Layer(norm) => {
-                kernels::layer_norm_kept(isa, norm, x, standard, scale, out, parallelism)?;
+                kernels::layer_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
             }
             Parameters::Rms(norm) => {
-                kernels::rms_norm_kept(isa, norm, x, standard, scale, out, parallelism)?;
+                kernels::rms_norm_forward_save(isa, norm, x, standard, scale, out, parallelism)?;
             }
         }
         Ok(())
@@ -122,10 +122,10 @@ impl Pass<'_> {
         let out = Self::matrix_mut(out, d)?;
         match self.run.parameters(layer) {
             Parameters::Layer(norm) => {
-                kernels::layer_norm_again(isa, norm, standard, out, parallelism)?;
+                kernels::layer_norm_recompute(isa, norm, standard, out, parallelism)?;
             }
             Parameters::Rms(norm) => {
-                kernels::rms_norm_again(isa, norm, standard, out, parallelism)?;
+                kernels::rms_norm_recompute(isa, norm, standard, out, parallelism)?;
             }
         }
         Ok(())
@@ -134,7 +134,7 @@ impl Pass<'_> {
     /// The gradients of a norm's parameters from that of its result.
     pub(super) fn norm_parameters(
         &self,
-        flat: &flat::Norm,
+        flat: &params::Norm,
         side: Side,
         standard: &[f32],
         d_out: &[f32],
@@ -179,7 +179,7 @@ impl Pass<'_> {
         layer: &weights::Norm,
         (standard, scale): (&[f32], &[f32]),
         d_out: &[f32],
-        write: Write,
+        write: WriteMode,
         d_x: &mut [f32],
     ) -> Result<(), TrainError> {
         let (d, isa, parallelism) = (layer.weight.len(), self.run.isa(), self.run.parallelism);
@@ -238,9 +238,9 @@ impl Pass<'_> {
     /// The gradients of a linear map's matrix and bias: `d_y` is `[rows, outputs]`, `x` `[rows, inputs]`.
     pub(super) fn linear_parameters(
         &self,
-        flat: &flat::Linear,
-        leaves: Leaves<'_>,
-        write: Write,
+        flat: &params::Linear,
+        leaves: ReductionChunks<'_>,
+        write: WriteMode,
         (d_y, x): (Matrix<'_>, Matrix<'_>),
         gradients: &mut [f32],
         scratch: &mut [f32],
@@ -262,7 +262,7 @@ impl Pass<'_> {
     /// The matrix of a linear map, packed for the gradient of its input.
     pub(super) fn packed<'b>(
         &self,
-        flat: &flat::Linear,
+        flat: &params::Linear,
         buffer: &'b mut [f32],
     ) -> Result<weights::Backward<'b>, TrainError> {
         let weight = Matrix::new(&self.values[flat.weight.clone()], flat.outputs, flat.inputs)?;

@@ -1,10 +1,10 @@
 //! From limits to bytes: all the memory that a trainer will ever use beside its model, before the first batch.
 
-use super::batch::{Batch, LEAF, SENTENCES_PER_CALL};
+use super::batch::{Batch, REDUCTION_CHUNK, SENTENCES_PER_CALL};
 use super::error::TrainError;
-use super::flat;
-use super::limits::{Keep, TrainLimits};
-use crate::config::{Config, Side, Stack, Stem};
+use super::limits::{SavedActivations, TrainLimits};
+use super::params;
+use crate::config::{Config, ConvFrontend, Side, Stack};
 use crate::features::Features;
 use crate::memory::{ByteTable, Planner};
 use crate::model::blocks::{STEM_ROWS, reach};
@@ -34,7 +34,7 @@ pub(super) struct AttentionSaved {
     /// Key and value of the memory; empty in self-attention.
     pub(super) key_value: Range<usize>,
     pub(super) context: Range<usize>,
-    /// `[rows, heads, 2]`: see [`simdformer_kernels::train::attention_kept`].
+    /// `[rows, heads, 2]`: see [`simdformer_kernels::train::attention_forward_save`].
     pub(super) sums: Range<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct FeedForwardSaved {
 /// What a layer keeps. Ranges that are computed again are those of all layers.
 #[derive(Clone, Debug)]
 pub(super) struct LayerSaved {
-    /// Of [`Keep::Inputs`]; else empty.
+    /// Of [`SavedActivations::Inputs`]; else empty.
     pub(super) input: Range<usize>,
     pub(super) own: AttentionSaved,
     pub(super) cross: Option<AttentionSaved>,
@@ -105,12 +105,12 @@ pub(super) struct StemSaved {
 /// ```
 /// use simdformer::config::{Config, Dimensions};
 /// use simdformer::kernels::Isa;
-/// use simdformer::train::{Keep, TrainLimits, TrainPlan};
+/// use simdformer::train::{SavedActivations, TrainLimits, TrainPlan};
 ///
 /// let config = Config::base(32_000);
 /// let limits = TrainLimits::new(4096, 128);
 /// let all = TrainPlan::new(&config, Isa::best(), limits)?;
-/// let least = TrainPlan::new(&config, Isa::best(), TrainLimits { keep: Keep::Inputs, ..limits })?;
+/// let least = TrainPlan::new(&config, Isa::best(), TrainLimits { keep: SavedActivations::Inputs, ..limits })?;
 /// assert!(least.bytes() < all.bytes());
 /// println!("{all}");
 /// # Ok::<(), simdformer::train::TrainError>(())
@@ -173,7 +173,7 @@ impl TrainPlan {
     /// A limit is zero or beyond the model's positions; the memory does not fit the address space.
     pub fn new(config: &Config, isa: Isa, limits: TrainLimits) -> Result<Self, TrainError> {
         config.validate()?;
-        let placed = flat::place(config)?;
+        let placed = params::place(config)?;
         Self::of(config, isa, limits, &placed)
     }
 
@@ -181,7 +181,7 @@ impl TrainPlan {
         config: &Config,
         isa: Isa,
         limits: TrainLimits,
-        placed: &flat::Placed,
+        placed: &params::Placed,
     ) -> Result<Self, TrainError> {
         let limits = checked(config, limits)?;
         let decodes = config.decoder.is_some();
@@ -242,10 +242,14 @@ impl TrainPlan {
         let mut weight_gradient = 0;
         for (outputs, inputs) in shapes {
             packed = packed.max(Backward::floats(isa, outputs, inputs)?);
-            weight_gradient =
-                weight_gradient.max(weight_gradient_scratch(isa, LEAF, outputs, inputs)?);
+            weight_gradient = weight_gradient.max(weight_gradient_scratch(
+                isa,
+                REDUCTION_CHUNK,
+                outputs,
+                inputs,
+            )?);
         }
-        if let Some(Stem { bins }) = config.stem {
+        if let Some(ConvFrontend { bins }) = config.stem {
             let most = STEM_ROWS.min(limits.source_length);
             for (rows, inputs) in [(most, d), (Features::STRIDE * most, bins)] {
                 let floats = weight_gradient_scratch(isa, rows, d, inputs)?;
@@ -286,9 +290,9 @@ impl TrainPlan {
             d_projected: work.take_product(rows, 3 * inner)?,
             d_key_value: work.take_product(if decodes { source } else { 0 }, 2 * inner)?,
             d_context: work.take_product(rows, inner)?,
-            hidden: work.take_product(LEAF, ffn)?,
-            d_hidden: work.take_product(LEAF, ffn)?,
-            logits: work.take_product(if decodes { LEAF } else { 0 }, vocabulary)?,
+            hidden: work.take_product(REDUCTION_CHUNK, ffn)?,
+            d_hidden: work.take_product(REDUCTION_CHUNK, ffn)?,
+            logits: work.take_product(if decodes { REDUCTION_CHUNK } else { 0 }, vocabulary)?,
             attention: work.take(attention)?,
             d_attention: work.take(d_attention)?,
             weight_gradient: work.take(weight_gradient)?,
@@ -349,9 +353,9 @@ fn checked(config: &Config, limits: TrainLimits) -> Result<TrainLimits, TrainErr
         }
     }
     Ok(TrainLimits {
-        sentences: sentences.max(LEAF),
-        source_tokens: source_tokens.max(LEAF).max(source_length),
-        target_tokens: target_tokens.max(LEAF).max(target_length),
+        sentences: sentences.max(REDUCTION_CHUNK),
+        source_tokens: source_tokens.max(REDUCTION_CHUNK).max(source_length),
+        target_tokens: target_tokens.max(REDUCTION_CHUNK).max(target_length),
         ..limits
     })
 }
@@ -361,11 +365,11 @@ fn stem(
     config: &Config,
     isa: Isa,
     limits: &TrainLimits,
-    placed: &flat::Placed,
+    placed: &params::Placed,
     work: &mut Planner,
 ) -> Result<StemSaved, TrainError> {
     let d = config.d_model;
-    let keeps = limits.keep == Keep::Everything;
+    let keeps = limits.keep == SavedActivations::Everything;
     let most = STEM_ROWS.min(limits.source_length);
     // Some positions and the one after.
     let (rows, frames) = reach(most + 1);
@@ -447,18 +451,18 @@ fn stack(
     };
     let mut layers: Vec<LayerSaved> = Vec::with_capacity(shape.layers);
     match keep {
-        Keep::Everything => {
+        SavedActivations::Everything => {
             for _ in 0..shape.layers {
                 layers.push(layer(work)?);
             }
         }
-        Keep::Inputs => {
+        SavedActivations::Inputs => {
             let shared = layer(work)?;
             for _ in 0..shape.layers {
                 layers.push(LayerSaved { input: work.take_product(rows, d)?, ..shared.clone() });
             }
         }
-        Keep::Projections | Keep::Context => {
+        SavedActivations::Projections | SavedActivations::Context => {
             let shared = shared_of(config, side, rows, keys, keep, work)?;
             for _ in 0..shape.layers {
                 let mut saved = shared.clone();
@@ -469,7 +473,7 @@ fn stack(
                     attention.sums = work.take_product(rows, sums)?;
                 }
                 saved.feed_forward.norm = norm(work, true)?;
-                if keep == Keep::Projections {
+                if keep == SavedActivations::Projections {
                     saved.own.projected = work.take_product(rows, 3 * inner)?;
                     if let Some(cross) = &mut saved.cross {
                         cross.projected = work.take_product(rows, inner)?;
@@ -500,13 +504,13 @@ fn shared_of(
     side: Side,
     rows: usize,
     keys: usize,
-    keep: Keep,
+    keep: SavedActivations,
     work: &mut Planner,
 ) -> Result<LayerSaved, TrainError> {
     let inner = config.attention_dim(side);
     let ffn = config.stack(side).map_or(0, |stack| stack.ffn_dim);
     let nothing = NormSaved { standard: 0..0, scale: 0..0 };
-    let projections = keep == Keep::Context;
+    let projections = keep == SavedActivations::Context;
     let mut attention = |width: usize, keys: usize| {
         let (rows, keys) = if projections { (rows, keys) } else { (0, 0) };
         Ok::<_, TrainError>(AttentionSaved {

@@ -1,15 +1,15 @@
 //! A run: a trainer, a corpus and everything around them, one event after the other.
 
-use super::batch::Pair;
+use super::batch::Example;
 use super::batches::Batches;
+use super::checkpoint_layout::Layout;
 use super::checkpoints::Checkpoints;
 use super::corpus::Corpus;
-use super::layout::Layout;
+use super::metrics::Totals;
 use super::options::{HELD_OUT, OptionChange, Options, RunOptions, changes, describe};
 use super::run_directory::{RunDirectory, check_run};
 use super::run_error::RunError;
 use super::state::{self, Description, LastCheckpoint, Progress, Same, Saved};
-use super::totals::Totals;
 use super::trainer::Trainer;
 use super::update::Update;
 use crate::model::Model;
@@ -49,8 +49,8 @@ pub struct Validation {
 
 /// What a run has done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// What differs from the run that was saved; the first event after [`Run::resume`], and only if something does.
+pub enum TrainEvent {
+    /// What differs from the run that was saved; the first event after [`TrainingRun::resume`], and only if something does.
     OptionsChanged(Vec<OptionChange>),
     /// A step.
     Step(StepRecord),
@@ -77,15 +77,15 @@ pub enum Reason {
 pub(super) type Judge<'a> =
     Box<dyn FnMut(&Model) -> Result<f64, Box<dyn Error + Send + Sync>> + 'a>;
 
-/// A run, which does one thing at a time: [`Run::next`] makes a step, validates or saves, whichever is due, and says what
-/// it was. Whoever calls it prints, measures time, and stops whenever they like: [`Run::save`] and gone, and a later
-/// [`Run::resume`] goes on to the same bits.
+/// A run, which does one thing at a time: [`TrainingRun::next`] makes a step, validates or saves, whichever is due, and says what
+/// it was. Whoever calls it prints, measures time, and stops whenever they like: [`TrainingRun::save`] and gone, and a later
+/// [`TrainingRun::resume`] goes on to the same bits.
 ///
 /// No step and no validation allocates, writing files and the caller's judge aside.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
-/// use simdformer::train::{Corpus, Event, Initial, Reason, Run, RunOptions, TrainLimits, Trainer};
+/// use simdformer::train::{Corpus, TrainEvent, Initial, Reason, TrainingRun, RunOptions, TrainLimits, Trainer};
 ///
 /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
 /// let mut config = Config::transformer(small);
@@ -96,12 +96,12 @@ pub(super) type Judge<'a> =
 /// let mut corpus = Corpus::default();
 /// corpus.push(&[5, 6, 7, 0], &[8, 9, 0]);
 /// corpus.push(&[7, 6, 0], &[9, 0]);
-/// let mut run = Run::new(trainer, &corpus, RunOptions { epochs: Some(20), ..RunOptions::default() })?;
+/// let mut run = TrainingRun::new(trainer, &corpus, RunOptions { epochs: Some(20), ..RunOptions::default() })?;
 /// let mut losses = Vec::new();
 /// let reason = loop {
 ///     match run.next()? {
-///         Event::Step(record) => losses.push(record.totals.mean_loss()),
-///         Event::Finished(reason) => break reason,
+///         TrainEvent::Step(record) => losses.push(record.totals.mean_loss()),
+///         TrainEvent::Finished(reason) => break reason,
 ///         _ => {}
 ///     }
 /// };
@@ -109,14 +109,14 @@ pub(super) type Judge<'a> =
 /// assert!(losses[19] < losses[0]);
 /// # Ok::<(), simdformer::train::RunError>(())
 /// ```
-pub struct Run<'a> {
+pub struct TrainingRun<'a> {
     pub(super) trainer: Trainer<'a>,
     corpus: &'a Corpus,
     pub(super) options: RunOptions,
     batches: Batches,
     /// Of the step that is being made.
-    pairs: Vec<Pair<'a>>,
-    pub(super) held_out: Vec<Pair<'a>>,
+    pairs: Vec<Example<'a>>,
+    pub(super) held_out: Vec<Example<'a>>,
     /// How many sentences are held out, and a checksum of them; empty without any.
     held_out_text: String,
     pub(super) judge: Option<Judge<'a>>,
@@ -141,7 +141,7 @@ struct Due {
     finished: Option<Reason>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> TrainingRun<'a> {
     /// A run of `trainer`, which may have made steps before, through `corpus`.
     ///
     /// # Errors
@@ -207,11 +207,11 @@ impl<'a> Run<'a> {
     }
 
     /// Saves below `directory`, which becomes a checkpoint of the form `layout`: `checkpoints/step-N` with all that
-    /// [`Run::resume`] needs, `best`, and in the end the model itself. A directory that was set before is unlocked first.
+    /// [`TrainingRun::resume`] needs, `best`, and in the end the model itself. A directory that was set before is unlocked first.
     ///
     /// The run locks `train.lock` in the directory until it is dropped or its process ends, so that no other run writes
     /// there. A new run needs a directory without checkpoints. A run that goes on in the directory of its checkpoint is
-    /// [resumed](Run::resume) before this call. In any other directory its next validation is the best one again, since
+    /// [resumed](TrainingRun::resume) before this call. In any other directory its next validation is the best one again, since
     /// the best so far is elsewhere.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where a run below `directory` has saved last; `None` if there is no save. A [`Trainer`] that is
-    /// [opened](Trainer::open) from there goes on with [`Run::resume`].
+    /// [opened](Trainer::open) from there goes on with [`TrainingRun::resume`].
     ///
     /// # Errors
     /// The newest save is broken: the error names the file. Nothing is removed, and an older save is not taken in its
@@ -249,12 +249,12 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on from a save of the same run: everything is as it was, and so will be the bits. `save` is what
-    /// [`Run::last_save`] has found, and the trainer that this run was made with was [opened](Trainer::open) from there. The
-    /// [directory](Run::set_directory) is set afterwards.
+    /// [`TrainingRun::last_save`] has found, and the trainer that this run was made with was [opened](Trainer::open) from there. The
+    /// [directory](TrainingRun::set_directory) is set afterwards.
     ///
     /// Returns the options that differ from those of the run that was saved, in the order of their names: with another
-    /// schedule, for example, the run goes on, and its bits are not those of the run that was saved. [`Run::next`] tells them
-    /// once more, by [`Event::OptionsChanged`]. A held-out corpus is compared if it was set before.
+    /// schedule, for example, the run goes on, and its bits are not those of the run that was saved. [`TrainingRun::next`] tells them
+    /// once more, by [`TrainEvent::OptionsChanged`]. A held-out corpus is compared if it was set before.
     ///
     /// # Errors
     /// A file of the save is broken, or was written by a run with another corpus, seed or batches, or of another
@@ -321,9 +321,9 @@ impl<'a> Run<'a> {
     /// A panic of the judge or of the caller's threads leaves it so too, but for one in an update: then every call is
     /// an [error](super::TrainError::Interrupted).
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Event, RunError> {
+    pub fn next(&mut self) -> Result<TrainEvent, RunError> {
         if !self.changes.is_empty() {
-            return Ok(Event::OptionsChanged(mem::take(&mut self.changes)));
+            return Ok(TrainEvent::OptionsChanged(mem::take(&mut self.changes)));
         }
         if self.due.validation {
             let validation = self.validate()?;
@@ -332,18 +332,18 @@ impl<'a> Run<'a> {
                 self.due.finished = self.due.finished.or(Some(Reason::Patience));
                 self.due.save = true;
             }
-            return Ok(Event::Validated(validation));
+            return Ok(TrainEvent::Validated(validation));
         }
         if self.due.save && self.directory.is_some() {
             let place = self.save()?;
             self.due.save = false;
             if let Some(place) = place {
-                return Ok(Event::Saved(place));
+                return Ok(TrainEvent::Saved(place));
             }
         }
         if let Some(reason) = self.due.finished {
             self.finish()?;
-            return Ok(Event::Finished(reason));
+            return Ok(TrainEvent::Finished(reason));
         }
         // A run that has nothing to do from its beginning.
         if let Some(reason) = self.is_over() {
@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
         }
         let record = self.make_step()?;
         self.due = self.due_after(record.step);
-        Ok(Event::Step(record))
+        Ok(TrainEvent::Step(record))
     }
 
     fn is_over(&self) -> Option<Reason> {
@@ -474,9 +474,9 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl fmt::Debug for Run<'_> {
+impl fmt::Debug for TrainingRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run")
+        f.debug_struct("TrainingRun")
             .field("trainer", &self.trainer)
             .field("step", &self.step())
             .field("best", &self.best)

@@ -1,7 +1,7 @@
 //! The directory of a run: locked for as long as the run has it, and with no checkpoint of another run.
 
+use super::checkpoint_layout::Layout;
 use super::checkpoints::Checkpoints;
-use super::layout::Layout;
 use super::lock::DirectoryLock;
 use super::run_error::RunError;
 use super::state::{LastCheckpoint, Saved};

@@ -5,13 +5,13 @@
 //! is and how far, its options, a checksum of the parameters, and the length and checksum of every other file, so that
 //! weights and moments of two saves never meet.
 
-use super::durable::{self, Digest, Hash};
+use super::atomic_write::{self, Digest, Hash};
+use super::checkpoint_layout::{Layout, write_header};
 use super::error::TrainError;
-use super::layout::{Layout, write_header};
 use super::options::Options;
 use super::run_error::{RunError, about};
 use super::trainer::Trainer;
-use crate::checkpoint::Role;
+use crate::checkpoint::TensorId;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ pub(super) fn write(
         let of = |role| trainer.tensors.iter().find(|tensor| tensor.role == role);
         layout.check_numbers(&|role| average.get(of(role)?.range.clone()))?;
     }
-    durable::create_directory(directory)?;
+    atomic_write::create_directory(directory)?;
     let mut written = layout.write_new(trainer, directory)?;
     written.push((TENSORS.to_owned(), write_moments(trainer, &directory.join(TENSORS))?));
     let files = written
@@ -179,8 +179,8 @@ pub(super) fn write(
         files: files.collect(),
     };
     let text = sealed(&state);
-    durable::write(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
-    durable::sync(directory)?;
+    atomic_write::write(&directory.join(STATE), |sink| sink.write(text.as_bytes()))?;
+    atomic_write::sync(directory)?;
     Ok(hash(text.as_bytes()))
 }
 
@@ -198,7 +198,7 @@ impl Saved {
         let saved = Self::read_state(directory)?;
         for (name, File { bytes, hash }) in &saved.state.files {
             let path = directory.join(name);
-            let found = durable::digest(&path)?;
+            let found = atomic_write::digest(&path)?;
             if found.bytes != *bytes || format!("{:016x}", found.hash) != *hash {
                 return Err(RunError::Broken {
                     file: path.display().to_string(),
@@ -329,7 +329,7 @@ fn parts(trainer: &Trainer<'_>) -> Vec<(&'static str, usize)> {
 }
 
 /// Every tensor once, and its place among the parameters.
-fn owners<'t>(trainer: &'t Trainer<'_>) -> impl Iterator<Item = (Role, Range<usize>)> + 't {
+fn owners<'t>(trainer: &'t Trainer<'_>) -> impl Iterator<Item = (TensorId, Range<usize>)> + 't {
     let own = trainer.tensors.iter().filter(|tensor| !tensor.shared);
     own.map(|tensor| (tensor.role, tensor.range.clone()))
 }
@@ -337,7 +337,7 @@ fn owners<'t>(trainer: &'t Trainer<'_>) -> impl Iterator<Item = (Role, Range<usi
 fn numbers<'t>(
     tensors: &'t safetensors::SafeTensors<'_>,
     prefix: &str,
-    role: Role,
+    role: TensorId,
     expected: usize,
 ) -> Result<&'t [u8], RunError> {
     let found = tensors.tensor(&format!("{prefix}.{role}")).ok();
@@ -358,7 +358,7 @@ fn write_moments(trainer: &Trainer<'_>, file: &Path) -> Result<Digest, RunError>
             tensors.push((format!("{prefix}.{role}"), shape, start + range.start));
         }
     }
-    durable::write(file, |sink| {
+    atomic_write::write(file, |sink| {
         let header = tensors.iter();
         let header =
             header.map(|(name, shape, _)| (&**name, "F32", &shape[..], 4 * shape[0] as u64));

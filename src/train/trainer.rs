@@ -1,17 +1,17 @@
 //! A model that learns: parameters, gradients and moments, and the passes that change them.
 
 use super::batch::Batch;
-use super::drops::DropoutRates;
+use super::dropout::DropoutRates;
 use super::error::TrainError;
-use super::flat::{self, FlatTensor};
 use super::frozen;
 use super::limits::TrainLimits;
+use super::metrics::Totals;
+use super::params::{self, FlatTensor};
 use super::plan::TrainPlan;
-use super::totals::Totals;
-use crate::checkpoint::{Checkpoint, Role};
+use crate::checkpoint::{Checkpoint, TensorId};
 use crate::config::Config;
 use crate::memory::{Buffer, cut};
-use crate::model::{Forms, Model, ModelError, WeightForm};
+use crate::model::{Model, ModelError, WeightDtype, WeightDtypes};
 use crate::session::Threads;
 use core::error::Error;
 use core::fmt;
@@ -33,11 +33,11 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// updated and some are not: then every later call returns [`TrainError::Interrupted`], and nothing is saved.
 ///
 /// The result is the same bits on any number of threads, for any limits and whatever is
-/// [kept](super::Keep) of the forward pass, and when a batch goes in one pass or in several.
+/// [kept](super::SavedActivations) of the forward pass, and when a batch goes in one pass or in several.
 ///
 /// ```
 /// use simdformer::config::{Config, Dimensions};
-/// use simdformer::train::{Pair, StepOptions, TrainLimits, Trainer};
+/// use simdformer::train::{Example, StepOptions, TrainLimits, Trainer};
 ///
 /// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
 /// let mut config = Config::transformer(small);
@@ -58,7 +58,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// })?;
 ///
 /// // Learn by heart that 5 6 7 is 8 9.
-/// let pair = Pair::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
+/// let pair = Example::new(&[5, 6, 7, 0], &[8, 9, 0], 0);
 /// let mut options = StepOptions::default();
 /// options.adam.rate = 3e-3;
 /// let first = trainer.step(&[pair], &options)?;
@@ -71,7 +71,7 @@ pub type EncoderLoss<'l> = dyn FnMut(Range<usize>, &[f32], &mut [f32]) -> f64 + 
 /// ```
 pub struct Trainer<'a> {
     pub(super) model: Model,
-    pub(super) network: flat::Network,
+    pub(super) network: params::Network,
     pub(super) tensors: Vec<FlatTensor>,
     /// What is updated: ranges of parameters, side by side.
     pub(super) learned: Vec<Range<usize>>,
@@ -100,7 +100,7 @@ pub struct Trainer<'a> {
 
 /// Writes the weights of a role.
 type Fill<'f> =
-    dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
+    dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + 'f;
 
 impl<'a> Trainer<'a> {
     /// A trainer of a model whose first weights `fill` writes, as [`Model::from_fn`] asks for them, on the best
@@ -110,7 +110,7 @@ impl<'a> Trainer<'a> {
     /// All that [`Model::from_fn`] and [`TrainPlan::new`] refuse; there is no memory.
     pub fn new<F>(config: Config, limits: TrainLimits, fill: F) -> Result<Self, TrainError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         Self::filled(config, limits, fill, |config, fill| Model::from_fn(config, fill))
     }
@@ -126,7 +126,7 @@ impl<'a> Trainer<'a> {
         fill: F,
     ) -> Result<Self, TrainError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
         Self::filled(config, limits, fill, |config, fill| Model::from_fn_on(isa, config, fill))
     }
@@ -138,9 +138,9 @@ impl<'a> Trainer<'a> {
         make: impl FnOnce(Config, &mut Fill<'_>) -> Result<Model, ModelError>,
     ) -> Result<Self, TrainError>
     where
-        F: FnMut(Role, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
+        F: FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>>,
     {
-        let placed = flat::place(&config)?;
+        let placed = params::place(&config)?;
         let mut values = vec![0.0; placed.floats];
         let model = make(config, &mut |role, shape, out| {
             fill(role, shape, out)?;
@@ -165,7 +165,7 @@ impl<'a> Trainer<'a> {
         limits: TrainLimits,
     ) -> Result<Self, TrainError> {
         // What changes is f32, whatever the checkpoint has.
-        let forms = Forms::all(WeightForm::F32);
+        let forms = WeightDtypes::all(WeightDtype::F32);
         let model = Model::load_as(checkpoint, isa, &forms, &mut |_| ())?;
         let mut trainer = Self::of(model, limits)?;
         let values = &mut trainer.state.floats_mut()[trainer.plan.values.clone()];
@@ -183,9 +183,9 @@ impl<'a> Trainer<'a> {
     }
 
     fn of(model: Model, limits: TrainLimits) -> Result<Self, TrainError> {
-        let placed = flat::place(model.config())?;
+        let placed = params::place(model.config())?;
         let plan = TrainPlan::of(model.config(), model.isa(), limits, &placed)?;
-        let flat::Placed { network, tensors, .. } = placed;
+        let params::Placed { network, tensors, .. } = placed;
         let limits = plan.limits();
         let state = Buffer::owned(plan.state_floats)?;
         let work = Buffer::owned(plan.work_floats)?;
@@ -225,7 +225,7 @@ impl<'a> Trainer<'a> {
         kinds.sort_by_key(|(range, _)| range.start);
         self.learned.clear();
         self.decays.clear();
-        // What lies between neighbours is padding, which stays zero.
+        // What lies between neighbors is padding, which stays zero.
         let next_to = |last: &Range<usize>, start| last.end.next_multiple_of(16) >= start;
         for (range, decays) in kinds {
             match self.learned.last_mut() {
@@ -243,7 +243,7 @@ impl<'a> Trainer<'a> {
 
     /// Chooses what is learned: of the tensors that the architecture's own library learns, those for which `learns` says
     /// so. A tied tensor is asked for under the role that comes first. The others keep their bits.
-    pub fn set_learned(&mut self, learns: impl Fn(Role) -> bool) {
+    pub fn set_learned(&mut self, learns: impl Fn(TensorId) -> bool) {
         for tensor in &mut self.tensors {
             let frozen = frozen::is_frozen(self.model.config(), tensor.role);
             tensor.learned = !frozen && learns(tensor.role);
@@ -321,8 +321,8 @@ impl<'a> Trainer<'a> {
         self.skipped
     }
 
-    /// Every tensor, learned or not, in the order of [`Role::all`], each once.
-    pub fn parameters(&self) -> impl Iterator<Item = (Role, &[usize], &[f32])> {
+    /// Every tensor, learned or not, in the order of [`TensorId::all`], each once.
+    pub fn parameters(&self) -> impl Iterator<Item = (TensorId, &[usize], &[f32])> {
         let all = &self.state.floats()[self.plan.values.clone()];
         let tensors = self.tensors.iter().filter(|tensor| !tensor.shared);
         tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()]))

@@ -1,6 +1,6 @@
 //! What an update is made with, and what became of it.
 
-use super::totals::Totals;
+use super::metrics::Totals;
 use simdformer_kernels::train::{Adam, Smoothing};
 
 /// How a step learns.

@@ -1,13 +1,13 @@
 //! Validations of a run, and the model that it leaves in the end.
 
 use super::options::Metric;
-use super::run::{Run, Validation};
+use super::run::{TrainingRun, Validation};
 use super::run_error::RunError;
 
 /// The directory of the best model, below that of the run.
 const BEST: &str = "best";
 
-impl Run<'_> {
+impl TrainingRun<'_> {
     /// Looks at the held-out corpus with the weights that would be kept: of the average, where there is one. The parameters
     /// are back when this returns, and when the caller's judge panics.
     pub(super) fn validate(&mut self) -> Result<Validation, RunError> {

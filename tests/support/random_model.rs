@@ -2,7 +2,7 @@
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use simdformer::checkpoint::{Checkpoint, Role};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::config::{Config, Family};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
@@ -161,10 +161,10 @@ impl Dims {
     /// The first name of each role that has a tensor of its own. That the names are the right ones is for goldens.
     fn by_role(&self, list: &mut Vec<(String, Vec<usize>)>) {
         let config = self.config();
-        for role in Role::all(&config) {
+        for role in TensorId::all(&config) {
             let tied = match role {
-                Role::TargetEmbedding => config.ties.source_target,
-                Role::Output => config.ties.target_output,
+                TensorId::TargetEmbedding => config.ties.source_target,
+                TensorId::Output => config.ties.target_output,
                 _ => false,
             };
             if let (false, Some(name)) = (tied, role.names(&config).into_iter().next()) {
@@ -257,7 +257,7 @@ impl Dims {
                 let len = shape.iter().product();
                 // Norms stay near the identity, maps keep the variance, so that no layer washes out
                 // what distinguishes one token from another.
-                let (centre, spread) = match shape[..] {
+                let (center, spread) = match shape[..] {
                     [_] if name.to_lowercase().contains("norm") && name.ends_with("weight") => {
                         (1.0, 0.2)
                     }
@@ -266,7 +266,7 @@ impl Dims {
                     _ if name.contains("embed") || name.contains("shared") => (0.0, 0.5),
                     _ => (0.0, 2.0 / (shape[1..].iter().product::<usize>() as f32).sqrt()),
                 };
-                let number = |_| (centre + spread * random.symmetric()).to_le_bytes();
+                let number = |_| (center + spread * random.symmetric()).to_le_bytes();
                 (name, shape, (0..len).flat_map(number).collect())
             })
             .collect();

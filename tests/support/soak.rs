@@ -6,7 +6,7 @@
 //! result can be compared with that of the same sentence in a session of its own. Nothing here
 //! allocates after it has been made.
 
-use simdformer::{Row, Sentence, Session, SessionError, StepRow};
+use simdformer::{HypothesisId, Session, SessionError, SourceId, StepRow};
 
 /// SplitMix64 of two words.
 fn mix(a: u64, b: u64) -> u64 {
@@ -41,7 +41,7 @@ struct Hypothesis {
     /// Of all logits since the fork.
     digest: u64,
     /// `None` while it waits for a row slot.
-    row: Option<Row>,
+    row: Option<HypothesisId>,
     done: bool,
 }
 
@@ -49,7 +49,7 @@ struct Hypothesis {
 #[derive(Clone, Copy)]
 struct Tenant {
     number: u64,
-    sentence: Sentence,
+    sentence: SourceId,
     hypotheses: [Option<Hypothesis>; HYPOTHESES],
     digest: u64,
 }
@@ -287,7 +287,7 @@ fn admit(session: &mut Session, number: u64) -> Result<Tenant, SessionError> {
     for (i, id) in source[..len].iter_mut().enumerate() {
         *id = (mix(number, 50 + i as u64) % source_vocab) as u32;
     }
-    let mut sentence = [Sentence::default()];
+    let mut sentence = [SourceId::default()];
     session.encode(&[&source[..len]], &mut sentence)?;
     let mut hypotheses = [None; HYPOTHESES];
     for (root, hypothesis) in hypotheses[..ROOTS].iter_mut().enumerate() {

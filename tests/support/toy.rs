@@ -45,7 +45,7 @@ impl Toy {
         let tail = &history[history.len().saturating_sub(3)..];
         let mut key = [self.seed, history.len() as u32, 0, 0, 0];
         key[2..2 + tail.len()].copy_from_slice(tail);
-        // Tests are not optimised, and this loop is most of what the tests of search compute: the common part of the
+        // Tests are not optimized, and this loop is most of what the tests of search compute: the common part of the
         // hash is found once, and nothing in the loop is a closure.
         let common = absorb(&key);
         for (token, logit) in logits.iter_mut().enumerate() {

@@ -2,8 +2,8 @@
 //! is the slope of its loss, whatever is dropped, and its forward pass is a session's.
 
 use super::bits::of_session;
-use super::support::{Sentence, limits, pairs};
-use simdformer::config::{Config, Side, Stem};
+use super::support::{SourceId, limits, pairs};
+use simdformer::config::{Config, ConvFrontend, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{DropoutRates, Smoothing, TrainLimits, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ fn trainer(config: &Config, isa: Isa, weights: Option<&Weights>) -> Trainer<'sta
 }
 
 /// Tokens without a meaning of their own, and an end.
-fn sentences(config: &Config) -> Vec<Sentence> {
+fn sentences(config: &Config) -> Vec<SourceId> {
     let (mut seed, mut noise) = (5, 6);
     let end = config.tokens.eos.first().copied().unwrap_or(2);
     let mut ids = |len: usize, vocabulary: usize| {
@@ -69,13 +69,13 @@ fn sentences(config: &Config) -> Vec<Sentence> {
     [(5, 7), (1, 3), (12, 1), (4, 9), (17, 17)]
         .into_iter()
         .enumerate()
-        .map(|(id, (source, target))| Sentence {
+        .map(|(id, (source, target))| SourceId {
             source: match config.stem {
                 Some(_) => Vec::new(),
                 None => ids(source, config.source_vocab),
             },
             // The last frame is odd or even.
-            features: config.stem.map(|Stem { bins }| {
+            features: config.stem.map(|ConvFrontend { bins }| {
                 let numbers = (2 * source - id % 2) * bins;
                 ((0..numbers).map(|_| 2.0 * random(&mut noise)).collect(), bins)
             }),
@@ -90,7 +90,7 @@ fn smoothing() -> Smoothing {
 }
 
 /// The mean loss while learning, and the gradient.
-fn learn(trainer: &mut Trainer<'_>, rates: DropoutRates, sentences: &[Sentence]) -> (f64, Weights) {
+fn learn(trainer: &mut Trainer<'_>, rates: DropoutRates, sentences: &[SourceId]) -> (f64, Weights) {
     trainer.set_dropout(rates).expect("rates");
     let tokens: usize = sentences.iter().map(|s| s.target.len()).sum();
     let totals = trainer.accumulate(&pairs(sentences), smoothing(), tokens as u64);

@@ -1,20 +1,20 @@
 //! The same bits on any number of threads, for any limits, whatever is kept, in one pass or in several.
 
-use super::support::{Golden, Sentence, goldens, limits, pairs};
+use super::support::{Golden, SourceId, goldens, limits, pairs};
 use crate::digest::Digest;
 use crate::scoped::Scoped;
 use simdformer::config::Side;
 use simdformer::kernels::train::{RowLoss, cross_entropy_loss};
 use simdformer::kernels::{Executor, Isa, Matrix, Parallelism};
 use simdformer::train::{
-    DropoutRates, Initial, Keep, Smoothing, StepOptions, TrainLimits, Trainer,
+    DropoutRates, Initial, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer,
 };
 use simdformer::{Limits, Session, Threads};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Sentences for several leaves.
-fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
+fn corpus(golden: &Golden, count: usize) -> Vec<SourceId> {
     let mut seed = 11u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -25,7 +25,7 @@ fn corpus(golden: &Golden, count: usize) -> Vec<Sentence> {
         .map(|id| {
             let from = each[random(each.len())].clone();
             let target = each[random(each.len())].target.clone();
-            Sentence { target, id: id as u32, ..from }
+            SourceId { target, id: id as u32, ..from }
         })
         .collect()
 }
@@ -42,7 +42,7 @@ fn bits(trainer: &Trainer<'_>) -> Vec<u32> {
 }
 
 /// Three steps over `sentences`: the losses and the parameters.
-fn run(trainer: &mut Trainer<'_>, sentences: &[Sentence]) -> (Vec<u64>, Vec<u32>) {
+fn run(trainer: &mut Trainer<'_>, sentences: &[SourceId]) -> (Vec<u64>, Vec<u32>) {
     let options = StepOptions {
         smoothing: Smoothing { epsilon: 0.1, ..Smoothing::default() },
         ..StepOptions::default()
@@ -106,7 +106,12 @@ fn passes_and_what_is_kept_do_not_change_a_bit() {
         for isa in Isa::available() {
             let large = TrainLimits::new(4096, 24);
             let expected = run(&mut golden.trainer(isa, large), &sentences);
-            for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+            for keep in [
+                SavedActivations::Everything,
+                SavedActivations::Projections,
+                SavedActivations::Context,
+                SavedActivations::Inputs,
+            ] {
                 for limits in [limits(), TrainLimits::new(1100, 24), large] {
                     let limits = TrainLimits { keep, ..limits };
                     let found = run(&mut golden.trainer(isa, limits), &sentences);
@@ -186,7 +191,7 @@ fn the_forward_pass_is_a_sessions() {
 /// not.
 pub(crate) fn of_session(
     trainer: &Trainer<'_>,
-    sentences: &[Sentence],
+    sentences: &[SourceId],
     smoothing: Smoothing,
 ) -> (f64, f64) {
     let model = trainer.model();
@@ -194,8 +199,8 @@ pub(crate) fn of_session(
     let longest = model.config().max_positions(Side::Encoder).unwrap_or(24).min(24);
     let mut session = Session::new(model, Limits::new(1, longest, 24)).expect("a session");
     let (mut loss, mut nll) = (0.0, 0.0);
-    for said @ Sentence { source, target, .. } in sentences {
-        let mut sentence = [simdformer::Sentence::default()];
+    for said @ SourceId { source, target, .. } in sentences {
+        let mut sentence = [simdformer::SourceId::default()];
         match said.features() {
             Some(features) => session.encode_features(&[features], &mut sentence),
             None => session.encode(&[source], &mut sentence),
@@ -246,7 +251,12 @@ fn dropped_numbers_depend_on_none_of_it() {
         ] {
             assert!(run(large, without, 1) != expected, "{} {without:?}", golden.name);
         }
-        for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+        for keep in [
+            SavedActivations::Everything,
+            SavedActivations::Projections,
+            SavedActivations::Context,
+            SavedActivations::Inputs,
+        ] {
             for (limits, threads) in [(TrainLimits::new(1100, 24), 1), (limits(), 3), (large, 2)] {
                 let limits = TrainLimits { keep, ..limits };
                 let found = run(limits, rates, threads);

@@ -16,7 +16,7 @@ use std::path::Path;
 fn run(words: &[&str]) -> Result<(), String> {
     match parse(words.iter().map(OsString::from))? {
         Command::Help => Err("help".to_owned()),
-        Command::Run(arguments) => {
+        Command::TrainingRun(arguments) => {
             example::command(&arguments, &Threads::Serial).map_err(|error| error.to_string())
         }
     }

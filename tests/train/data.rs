@@ -3,12 +3,12 @@
 use super::runs::{Folder, corpus, options};
 use super::support::{goldens, limits};
 use simdformer::Features;
-use simdformer::checkpoint::{Affine, LayerPart, Role};
+use simdformer::checkpoint::{LayerPart, ParamKind, TensorId};
 use simdformer::config::{Config, Side};
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    BatchSize, Batching, Corpus, Event, Initial, Layout, Reading, Run, RunOptions, Schedule,
-    StepOptions, Trainer, Words,
+    BatchSize, Batching, Corpus, Initial, Layout, Reading, RunOptions, Schedule, StepOptions,
+    TrainEvent, Trainer, TrainingRun, Words,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,12 +90,15 @@ fn sentences(batching: Batching, seed: u64, epochs: u64) -> Vec<(u64, u64, f64)>
         validate_every: 0,
         ..options()
     };
-    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+    let mut run =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
     let mut steps = Vec::new();
     loop {
         match run.next().expect("an event") {
-            Event::Step(step) => steps.push((step.source_tokens, step.totals.tokens, step.epoch)),
-            Event::Finished(_) => return steps,
+            TrainEvent::Step(step) => {
+                steps.push((step.source_tokens, step.totals.tokens, step.epoch))
+            }
+            TrainEvent::Finished(_) => return steps,
             _ => {}
         }
     }
@@ -153,12 +156,12 @@ fn trap_17_the_first_step_has_a_rate() {
     let rates = |schedule| {
         let options = RunOptions { schedule, steps: Some(9), validate_every: 0, ..options() };
         let mut run =
-            Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+            TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
         let mut rates = Vec::new();
         loop {
             match run.next().expect("an event") {
-                Event::Step(step) => rates.push(step.rate),
-                Event::Finished(_) => return rates,
+                TrainEvent::Step(step) => rates.push(step.rate),
+                TrainEvent::Finished(_) => return rates,
                 _ => {}
             }
         }
@@ -194,10 +197,12 @@ fn trap_15_norms_and_biases_do_not_decay() {
         for (role, shape, before) in golden.trainer(Isa::best(), limits()).parameters() {
             let [plain, decayed] =
                 [&plain, &decayed].map(|trainer| trainer.parameter(role).expect("numbers"));
-            let relative =
-                matches!(role, Role::RelativeBias(_) | Role::Layer(_, _, LayerPart::RelativeBias));
-            let table = golden.name == "whisper" && role == Role::Positions(Side::Encoder);
-            let frozen = role == Role::OutputBias || table;
+            let relative = matches!(
+                role,
+                TensorId::RelativeBias(_) | TensorId::Layer(_, _, LayerPart::RelativeBias)
+            );
+            let table = golden.name == "whisper" && role == TensorId::Positions(Side::Encoder);
+            let frozen = role == TensorId::OutputBias || table;
             if shape.len() == 1 || relative || frozen {
                 assert!(plain == decayed, "{} {role} decays", golden.name);
                 counts[0] += 1;
@@ -268,7 +273,7 @@ fn whisper_begins_with_its_sinusoids() {
     let initial = Initial::of(&config, "{\"init_std\": 0.5}");
     let trainer = Trainer::new(config.clone(), limits(), initial.weights(&config, 1));
     let trainer = trainer.expect("a trainer");
-    let positions = trainer.parameter(Role::Positions(Side::Encoder)).expect("a table");
+    let positions = trainer.parameter(TensorId::Positions(Side::Encoder)).expect("a table");
     for (position, row) in positions.chunks(12).enumerate() {
         for k in 0..6 {
             let angle = position as f64 / 10_000f64.powf(k as f64 / 5.0);
@@ -278,12 +283,14 @@ fn whisper_begins_with_its_sinusoids() {
         }
     }
     for (index, inputs) in [(0, 5), (1, 12)] {
-        let weight = trainer.parameter(Role::Convolution(index, Affine::Weight)).expect("taps");
+        let weight =
+            trainer.parameter(TensorId::Convolution(index, ParamKind::Weight)).expect("taps");
         assert_eq!(weight.len(), 12 * inputs * 3);
         let squares = weight.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
         let deviation = (squares / weight.len() as f64).sqrt();
         assert!((0.4..0.6).contains(&deviation), "{deviation}");
-        let bias = trainer.parameter(Role::Convolution(index, Affine::Bias)).expect("a bias");
+        let bias =
+            trainer.parameter(TensorId::Convolution(index, ParamKind::Bias)).expect("a bias");
         assert!(bias.iter().all(|&x| x == 0.0));
     }
 }
@@ -343,11 +350,11 @@ fn weights_begin_as_the_configuration_says() {
         match (shape.len(), role) {
             (
                 1,
-                Role::Layer(
+                TensorId::Layer(
                     _,
                     _,
-                    LayerPart::AttentionNorm(_, Affine::Weight)
-                    | LayerPart::FeedForwardNorm(Affine::Weight),
+                    LayerPart::AttentionNorm(_, ParamKind::Weight)
+                    | LayerPart::FeedForwardNorm(ParamKind::Weight),
                 ),
             ) => {
                 assert!(numbers.iter().all(|&x| x == 1.0), "{role}");
@@ -362,7 +369,7 @@ fn weights_begin_as_the_configuration_says() {
             }
         }
     }
-    let table = trainer.parameter(Role::SourceEmbedding).expect("a table");
+    let table = trainer.parameter(TensorId::SourceEmbedding).expect("a table");
     let pad = config.tokens.pad.expect("a padding") as usize;
     let row = |id: usize| &table[id * config.d_model..][..config.d_model];
     assert!(row(pad).iter().all(|&x| x == 0.0) && row(pad - 1).iter().any(|&x| x != 0.0));

@@ -5,8 +5,8 @@ use super::support::{Golden, goldens, limits};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    Corpus, DropoutRates, Event, Layout, Metric, OptionChange, Run, RunError, RunOptions, Schedule,
-    TrainLimits, Trainer,
+    Corpus, DropoutRates, Layout, Metric, OptionChange, RunError, RunOptions, Schedule, TrainEvent,
+    TrainLimits, Trainer, TrainingRun,
 };
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,30 +22,33 @@ fn faster(options: RunOptions) -> RunOptions {
     RunOptions { schedule: Schedule::Constant { peak: 5e-3, warmup: 0 }, ..options }
 }
 
-fn new<'c>(golden: &Golden, data: &'c Corpus, options: RunOptions) -> Run<'c> {
-    Run::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run")
+fn new<'c>(golden: &Golden, data: &'c Corpus, options: RunOptions) -> TrainingRun<'c> {
+    TrainingRun::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run")
 }
 
-fn set(run: &mut Run<'_>, golden: &Golden, folder: &Path) -> Result<(), RunError> {
+fn set(run: &mut TrainingRun<'_>, golden: &Golden, folder: &Path) -> Result<(), RunError> {
     run.set_directory(folder, Layout::of(&golden.folder).expect("a layout"))
 }
 
-fn opened<'c>(save: &Path, data: &'c Corpus, options: RunOptions) -> Run<'c> {
+fn opened<'c>(save: &Path, data: &'c Corpus, options: RunOptions) -> TrainingRun<'c> {
     let checkpoint = Checkpoint::open(save).expect("a checkpoint");
     let trainer = Trainer::open(&checkpoint, Isa::best(), limits()).expect("a trainer");
-    Run::new(trainer, data, options).expect("a run")
+    TrainingRun::new(trainer, data, options).expect("a run")
 }
 
 /// What it reports as saved until it is over; each is there when it is reported, and is what a run would go on from.
-fn follow(run: &mut Run<'_>, folder: &Path) -> Vec<PathBuf> {
+fn follow(run: &mut TrainingRun<'_>, folder: &Path) -> Vec<PathBuf> {
     let mut saves = Vec::new();
     loop {
         match run.next().expect("an event") {
-            Event::Saved(save) => {
-                assert_eq!(Run::last_save(folder).expect("a whole one").as_ref(), Some(&save));
+            TrainEvent::Saved(save) => {
+                assert_eq!(
+                    TrainingRun::last_save(folder).expect("a whole one").as_ref(),
+                    Some(&save)
+                );
                 saves.push(save);
             }
-            Event::Finished(_) => return saves,
+            TrainEvent::Finished(_) => return saves,
             _ => {}
         }
     }
@@ -90,7 +93,7 @@ fn a_new_run_takes_no_directory_with_checkpoints() {
             assert!(text.contains(part), "{text}");
         }
         // Without a directory it goes on, and writes nothing.
-        while !matches!(second.next().expect("an event"), Event::Finished(_)) {}
+        while !matches!(second.next().expect("an event"), TrainEvent::Finished(_)) {}
     }
     assert_eq!(names(folder.path()), ["step-10"]);
     // The checkpoint of one directory does not open another one that has checkpoints.
@@ -136,14 +139,14 @@ fn a_run_goes_on_from_its_latest_checkpoint_alone() {
         fs::remove_dir_all(later).expect("removed");
     }
     set(&mut run, golden, folder.path()).expect("the latest one");
-    assert_eq!(run.next().expect("an event"), Event::OptionsChanged(changes));
+    assert_eq!(run.next().expect("an event"), TrainEvent::OptionsChanged(changes));
     assert_eq!(follow(&mut run, folder.path()), saves[1..]);
     for (save, before) in saves.iter().zip(&before).skip(1) {
         assert!(weights(save) != *before, "{}", save.display());
     }
     // What is there already is replaced, not skipped: here by a run with another option.
     drop(run);
-    let last = Run::last_save(folder.path()).expect("a save").expect("one");
+    let last = TrainingRun::last_save(folder.path()).expect("a save").expect("one");
     let mut run = opened(&last, &data, RunOptions { patience: Some(3), ..faster(short(9, 2, 9)) });
     let changes = run.resume(&last).expect("a save");
     let options: Vec<_> = changes.iter().map(|change| change.option.as_str()).collect();
@@ -154,7 +157,7 @@ fn a_run_goes_on_from_its_latest_checkpoint_alone() {
     assert_eq!(run.save().expect("written").as_ref(), Some(&last));
     assert!(state() != before);
     assert_eq!(names(folder.path()), ["step-2", "step-4", "step-6", "step-8"]);
-    assert_eq!(Run::last_save(folder.path()).expect("a whole one"), Some(last));
+    assert_eq!(TrainingRun::last_save(folder.path()).expect("a whole one"), Some(last));
     // The directory may be set again: it is the same run's.
     set(&mut run, golden, folder.path()).expect("its own");
     follow(&mut run, folder.path());
@@ -250,7 +253,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
                 fs::remove_file(place(".tmp").join("trainer.json")).expect("removed");
             }
         }
-        let save = Run::last_save(folder.path()).expect(&how).expect("one");
+        let save = TrainingRun::last_save(folder.path()).expect(&how).expect("one");
         assert_eq!(save, place(if plain { "" } else { ".old" }), "{how}");
         let mut run = opened(&save, &data, short(4, 2, 9));
         assert_eq!(run.resume(&save).expect(&how), [], "{how}");
@@ -260,7 +263,7 @@ fn replacing_a_checkpoint_may_stop_anywhere() {
         fs::create_dir_all(place("-mine")).expect("a directory");
         fs::create_dir_all(saves[0].with_file_name("step-+9")).expect("a directory");
         assert_eq!(run.save().expect(&how), Some(place("")));
-        assert_eq!(Run::last_save(folder.path()).expect(&how), Some(place("")));
+        assert_eq!(TrainingRun::last_save(folder.path()).expect(&how), Some(place("")));
         assert_eq!(names(folder.path()), ["step-+9", "step-2", "step-4", "step-4-mine"], "{how}");
         for foreign in ["step-+9", "step-4-mine"] {
             fs::remove_dir(saves[0].with_file_name(foreign)).expect("it was left alone");
@@ -282,7 +285,7 @@ fn checkpoints_of_two_runs_are_told_apart() {
     }
     let foreign = saves[0][0].with_file_name("step-4");
     copy(&saves[1][1], &foreign);
-    let error = Run::last_save(one.path()).expect_err("two runs");
+    let error = TrainingRun::last_save(one.path()).expect_err("two runs");
     assert!(error.to_string().contains("another identity"), "{error}");
     let mut run = opened(&foreign, &data, faster(short(6, 2, 1)));
     run.resume(&foreign).expect("by itself it is whole");
@@ -296,8 +299,10 @@ fn checkpoints_of_two_runs_are_told_apart() {
     copy(&saves[1][1], &foreign);
     loop {
         match run.next().expect("an event") {
-            Event::Saved(save) => assert!(save.join("trainer.json").exists(), "{}", save.display()),
-            Event::Finished(_) => break,
+            TrainEvent::Saved(save) => {
+                assert!(save.join("trainer.json").exists(), "{}", save.display())
+            }
+            TrainEvent::Finished(_) => break,
             _ => {}
         }
     }
@@ -353,7 +358,7 @@ fn options_that_differ_are_told() {
     let folder = Folder::new("told");
     let limits = TrainLimits { average: true, ..limits() };
     let trainer = || golden.trainer(Isa::best(), limits);
-    let mut run = Run::new(trainer(), &data, short(2, 2, 9)).expect("a run");
+    let mut run = TrainingRun::new(trainer(), &data, short(2, 2, 9)).expect("a run");
     run.set_held_out(&held_out);
     set(&mut run, golden, folder.path()).expect("an empty directory");
     let save = follow(&mut run, folder.path()).remove(0);
@@ -362,12 +367,14 @@ fn options_that_differ_are_told() {
         let mut trainer = Trainer::open(&checkpoint, Isa::best(), limits).expect("a trainer");
         let mut options = short(2, 2, 9);
         change(&mut options, &mut trainer);
-        let mut run = Run::new(trainer, &data, options).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, options).expect("a run");
         run.set_held_out(held_out);
         let changes = run.resume(&save).expect("a save");
         match changes.is_empty() {
-            true => assert!(!matches!(run.next(), Ok(Event::OptionsChanged(_)))),
-            false => assert_eq!(run.next().expect("it"), Event::OptionsChanged(changes.clone())),
+            true => assert!(!matches!(run.next(), Ok(TrainEvent::OptionsChanged(_)))),
+            false => {
+                assert_eq!(run.next().expect("it"), TrainEvent::OptionsChanged(changes.clone()))
+            }
         }
         changes.into_iter().map(|change| change.option).collect::<Vec<_>>()
     };

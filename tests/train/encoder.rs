@@ -1,10 +1,12 @@
 //! An encoder alone learns from a loss of the caller's.
 
-use simdformer::checkpoint::Role;
+use simdformer::checkpoint::TensorId;
 use simdformer::config::{
-    Config, Dimensions, EmbeddingNorm, NormPlacement, Positions, Stack, Ties,
+    Config, Dimensions, EmbeddingNorm, NormPlacement, Positions, Stack, TiedWeights,
 };
-use simdformer::train::{LEAF, Pair, Smoothing, StepOptions, TrainError, TrainLimits, Trainer};
+use simdformer::train::{
+    Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainError, TrainLimits, Trainer,
+};
 use std::collections::BTreeMap;
 
 type Weights = BTreeMap<String, Vec<f32>>;
@@ -25,7 +27,7 @@ fn config(norm: NormPlacement, embedding: EmbeddingNorm) -> Config {
         },
         positions: Positions::Learned { offset: 2 },
         token_types: 2,
-        ties: Ties { source_target: true, target_output: false },
+        ties: TiedWeights { source_target: true, target_output: false },
         activation: simdformer::kernels::Activation::Gelu,
         ..paper
     }
@@ -61,8 +63,11 @@ fn loss(first: usize, hidden: &[f32], d_hidden: &mut [f32]) -> f64 {
 }
 
 fn learn(trainer: &mut Trainer<'_>, sources: &[Vec<u32>]) -> f64 {
-    let pairs: Vec<_> =
-        sources.iter().enumerate().map(|(id, source)| Pair::new(source, &[], id as u32)).collect();
+    let pairs: Vec<_> = sources
+        .iter()
+        .enumerate()
+        .map(|(id, source)| Example::new(source, &[], id as u32))
+        .collect();
     let (mut sentences, mut numbers) = (0, 0);
     let totals = trainer.accumulate_with(&pairs, &mut |range, hidden, d_hidden| {
         assert_eq!(range.start, sentences, "sentences come in order");
@@ -89,7 +94,7 @@ fn the_gradient_is_the_slope_of_the_callers_loss() {
     for (norm, embedding) in
         [(NormPlacement::Pre, after), (NormPlacement::Post, after), (NormPlacement::Post, before)]
     {
-        for lengths in [&[5, 1, 9, 2][..], &[400, 120, LEAF + 8, 3]] {
+        for lengths in [&[5, 1, 9, 2][..], &[400, 120, REDUCTION_CHUNK + 8, 3]] {
             let sources = sources(lengths);
             let mut learner = trainer(config(norm, embedding), None);
             let start: Weights =
@@ -140,9 +145,9 @@ fn it_learns_and_takes_no_targets() {
     learner.update(&options.adam, options.clip_norm).expect("an update");
     let last = learn(&mut learner, &sources);
     assert!(last < 0.2 * first, "{first} {last}");
-    let pair = Pair::new(&[3, 4], &[5], 0);
+    let pair = Example::new(&[3, 4], &[5], 0);
     let error = learner.accumulate(&[pair], Smoothing::default(), 1).expect_err("no decoder");
     assert!(matches!(error, TrainError::NoDecoder));
     let names: Vec<_> = learner.parameters().map(|(role, ..)| role).collect();
-    assert!(names.contains(&Role::TokenTypes) && !names.contains(&Role::TargetEmbedding));
+    assert!(names.contains(&TensorId::TokenTypes) && !names.contains(&TensorId::TargetEmbedding));
 }

@@ -8,8 +8,8 @@ use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Dimensions};
 use simdformer::kernels::{Executor, Isa};
 use simdformer::train::{
-    Event, Initial, Layout, Metric, Pair, Run, RunError, RunOptions, Schedule, StepOptions,
-    TrainError, TrainLimits, Trainer,
+    Example, Initial, Layout, Metric, RunError, RunOptions, Schedule, StepOptions, TrainError,
+    TrainEvent, TrainLimits, Trainer, TrainingRun,
 };
 use std::cell::Cell;
 use std::fs;
@@ -96,7 +96,7 @@ fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
         let mut trainer = golden.trainer(Isa::best(), with_average());
         trainer.set_average(Some(0.5)).expect("a decay");
         trainer.set_threads(Threads::Executor(&executor));
-        let mut run = Run::new(trainer, &data, short()).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, short()).expect("a run");
         run.set_held_out(&held_out);
         run.set_judge(|_| if judge_panics.get() { panic_as_planned() } else { Ok(0.0) });
         let (mut events, mut panicked) = (Vec::new(), 0);
@@ -120,7 +120,7 @@ fn a_judge_or_a_thread_that_panics_leaves_the_parameters() {
                 }
             }
             match run.next().expect("an event") {
-                Event::Finished(_) => break,
+                TrainEvent::Finished(_) => break,
                 event => events.push(event),
             }
         }
@@ -145,7 +145,7 @@ fn a_loss_that_panics_leaves_no_part_of_a_gradient() {
     };
     let long: Vec<u32> = (0..500).map(|i| i % 20).collect();
     // A pass each: they are longer than half of what is planned for.
-    let pairs = [Pair::new(&long, &[], 0), Pair::new(&long[1..], &[], 1)];
+    let pairs = [Example::new(&long, &[], 0), Example::new(&long[1..], &[], 1)];
     let learn = |trainer: &mut Trainer<'_>, panic_in: usize| {
         let mut calls = 0;
         let mut loss = |_: core::ops::Range<usize>, hidden: &[f32], d_hidden: &mut [f32]| {
@@ -196,7 +196,7 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
         let weights = Initial::Glorot.weights(&config, 1);
         let mut trainer = Trainer::new(config.clone(), limits(), weights).expect("a trainer");
         trainer.set_threads(Threads::Executor(&executor));
-        Run::new(trainer, &data, short()).expect("a run")
+        TrainingRun::new(trainer, &data, short()).expect("a run")
     };
     let mut run = start();
     run.next().expect("a step");
@@ -218,7 +218,7 @@ fn a_thread_that_panics_in_a_step_leaves_a_trainer_that_is_whole_or_says_so() {
         match run.next() {
             Ok(event) => {
                 whole += 1;
-                assert!(matches!(event, Event::Step(_)), "{event:?}");
+                assert!(matches!(event, TrainEvent::Step(_)), "{event:?}");
                 assert!(bits(run.trainer()) == expected, "{call} of {calls}");
             }
             Err(error) => {
@@ -248,17 +248,19 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     let golden = &goldens()[0];
     let data = corpus(golden, 30, 1);
     let folder = Folder::new("belong");
-    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
+    let mut run =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
     run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
         .expect("an empty directory");
     let save = loop {
         match run.next().expect("an event") {
-            Event::Saved(save) => break save,
-            Event::Finished(_) => panic!("no save"),
+            TrainEvent::Saved(save) => break save,
+            TrainEvent::Finished(_) => panic!("no save"),
             _ => {}
         }
     };
-    let mut other = Run::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
+    let mut other =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, short()).expect("a run");
     let before = bits(other.trainer());
     let error = other.resume(&save).expect_err("first weights, and moments of two steps");
     assert!(matches!(error, RunError::OtherParameters { .. }), "{error}");
@@ -270,7 +272,7 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
     let checkpoint = Checkpoint::open(&save).expect("a checkpoint");
     for differs in [false, true] {
         let mut last = None;
-        for role in simdformer::checkpoint::Role::all(checkpoint.config()) {
+        for role in simdformer::checkpoint::TensorId::all(checkpoint.config()) {
             last = checkpoint.optional(role).expect("a tensor").map(|_| role).or(last);
         }
         let trainer = Trainer::new(checkpoint.config().clone(), limits(), |role, _, out| {
@@ -282,7 +284,7 @@ fn the_parameters_and_the_checkpoint_of_a_run_belong_together() {
             }
             Ok(())
         });
-        let mut run = Run::new(trainer.expect("a trainer"), &data, short()).expect("a run");
+        let mut run = TrainingRun::new(trainer.expect("a trainer"), &data, short()).expect("a run");
         assert_eq!(run.resume(&save).is_err(), differs);
     }
 }
@@ -294,7 +296,7 @@ fn parameters_that_are_not_finite_displace_nothing() {
     let (data, held_out) = (corpus(golden, 30, 1), corpus(golden, 5, 2));
     let folder = Folder::new("not-finite");
     let layout = || Layout::of(&golden.folder).expect("a layout");
-    let mut run = Run::new(
+    let mut run = TrainingRun::new(
         golden.trainer(Isa::best(), limits()),
         &data,
         RunOptions { steps: Some(2), ..short() },
@@ -302,7 +304,7 @@ fn parameters_that_are_not_finite_displace_nothing() {
     .expect("a run");
     run.set_held_out(&held_out);
     run.set_directory(folder.path(), layout()).expect("an empty directory");
-    while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
+    while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
     drop(run);
     let files = || {
         ["checkpoints/step-2", "best", ""].map(|place| {
@@ -316,12 +318,12 @@ fn parameters_that_are_not_finite_displace_nothing() {
     for metric in [Metric::Loss, Metric::Judged] {
         // The judge takes any model for better than the last one.
         let mut said = 0.0;
-        let save = Run::last_save(folder.path()).expect("a save").expect("one");
+        let save = TrainingRun::last_save(folder.path()).expect("a save").expect("one");
         assert!(save.ends_with("step-2"));
         let checkpoint = Checkpoint::open(&save).expect("a checkpoint");
         let trainer = Trainer::open(&checkpoint, Isa::best(), limits()).expect("a trainer");
-        let mut run =
-            Run::new(trainer, &data, RunOptions { schedule, metric, ..short() }).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, RunOptions { schedule, metric, ..short() })
+            .expect("a run");
         run.set_held_out(&held_out);
         run.set_judge(|_| {
             said += 1.0;
@@ -331,8 +333,8 @@ fn parameters_that_are_not_finite_displace_nothing() {
         run.set_directory(folder.path(), layout()).expect("its own");
         let error = loop {
             match run.next() {
-                Ok(Event::Saved(save)) => panic!("{}", save.display()),
-                Ok(Event::Finished(_)) => panic!("it has ended"),
+                Ok(TrainEvent::Saved(save)) => panic!("{}", save.display()),
+                Ok(TrainEvent::Finished(_)) => panic!("it has ended"),
                 Ok(_) => {}
                 Err(error) => break error,
             }

@@ -1,9 +1,9 @@
 //! An encoder that reads features: its convolutions beside a naive f64, over sources longer than the pieces in which they
 //! are learned from, and what is refused.
 
-use super::support::{Sentence, pairs};
-use simdformer::config::{Config, Dimensions, NormPlacement, Positions, Stem, Ties};
-use simdformer::train::{Keep, Pair, Smoothing, StepOptions, TrainLimits, Trainer};
+use super::support::{SourceId, pairs};
+use simdformer::config::{Config, ConvFrontend, Dimensions, NormPlacement, Positions, TiedWeights};
+use simdformer::train::{Example, SavedActivations, Smoothing, StepOptions, TrainLimits, Trainer};
 use simdformer::{Features, Threads};
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ fn random(seed: &mut u64) -> f32 {
     (*seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5
 }
 
-fn sounds() -> Vec<Sentence> {
+fn sounds() -> Vec<SourceId> {
     let mut seed = 3;
-    let sound = |(id, &frames): (usize, &usize)| Sentence {
+    let sound = |(id, &frames): (usize, &usize)| SourceId {
         features: Some(((0..frames * BINS).map(|_| 3.0 * random(&mut seed)).collect(), BINS)),
         target: (0..=id % 4).map(|token| (2 + 3 * token + id) as u32 % 19).collect(),
         id: id as u32,
-        ..Sentence::default()
+        ..SourceId::default()
     };
     FRAMES.iter().enumerate().map(sound).collect()
 }
@@ -31,17 +31,17 @@ fn sounds() -> Vec<Sentence> {
 fn config() -> Config {
     let small = Dimensions { d_model: D, heads: 2, layers: 1, ffn_dim: 13, vocabulary: 19 };
     let mut config = Config {
-        stem: Some(Stem { bins: BINS }),
+        stem: Some(ConvFrontend { bins: BINS }),
         source_vocab: 0,
         norm: NormPlacement::Pre,
-        ties: Ties { source_target: false, target_output: true },
+        ties: TiedWeights { source_target: false, target_output: true },
         ..Config::transformer(small)
     };
     config.tokens.decoder_start = Some(1);
     config
 }
 
-fn limits(keep: Keep) -> TrainLimits {
+fn limits(keep: SavedActivations) -> TrainLimits {
     TrainLimits { keep, ..TrainLimits::new(2200, 600) }
 }
 
@@ -150,7 +150,7 @@ fn convolutions_are_those_of_a_naive_f64() {
     config.ties.target_output = false;
     config.encoder.final_norm = false;
     let still = ["attention.output", "feed_forward.outer"];
-    for keep in [Keep::Everything, Keep::Inputs] {
+    for keep in [SavedActivations::Everything, SavedActivations::Inputs] {
         let mut learner = trainer(config.clone(), limits(keep), &still);
         let weights: BTreeMap<String, Vec<f32>> =
             learner.parameters().map(|(role, _, x)| (role.to_string(), x.to_vec())).collect();
@@ -183,7 +183,7 @@ fn convolutions_are_those_of_a_naive_f64() {
             stem[0].backward(&x, &d_first, [w0, b0]);
         }
         let mut place = 0;
-        let sources = pairs(&sounds).into_iter().map(|pair| Pair { target: &[], ..pair });
+        let sources = pairs(&sounds).into_iter().map(|pair| Example { target: &[], ..pair });
         let sources: Vec<_> = sources.collect();
         learner
             .accumulate_with(&sources, &mut |_, hidden, d_hidden| {
@@ -237,8 +237,13 @@ fn run(limits: TrainLimits, threads: usize) -> Vec<u64> {
 /// Threads, passes, and what is kept: with sources of several pieces too.
 #[test]
 fn long_sources_have_the_same_bits_however_they_are_learned() {
-    let expected = run(limits(Keep::Everything), 1);
-    for keep in [Keep::Everything, Keep::Projections, Keep::Context, Keep::Inputs] {
+    let expected = run(limits(SavedActivations::Everything), 1);
+    for keep in [
+        SavedActivations::Everything,
+        SavedActivations::Projections,
+        SavedActivations::Context,
+        SavedActivations::Inputs,
+    ] {
         for (limits, threads) in [
             (TrainLimits { keep, ..TrainLimits::new(550, 550) }, 3),
             (limits(keep), 2),
@@ -253,8 +258,8 @@ fn long_sources_have_the_same_bits_however_they_are_learned() {
 #[test]
 fn frames_beside_a_source_are_not_read() {
     let sounds = sounds();
-    let learn = |all: &[Pair<'_>]| {
-        let mut learner = trainer(config(), limits(Keep::Context), &[]);
+    let learn = |all: &[Example<'_>]| {
+        let mut learner = trainer(config(), limits(SavedActivations::Context), &[]);
         learner.accumulate(all, Smoothing::default(), 20).expect("gradients");
         let gradients = learner.gradients().expect("gradients");
         gradients.flat_map(|(.., x)| x.iter().map(|x| x.to_bits())).collect::<Vec<_>>()
@@ -273,7 +278,7 @@ fn frames_beside_a_source_are_not_read() {
         .zip(&apart)
         .map(|(sound, values)| {
             let values = &values[3 * BINS..values.len() - 3 * BINS];
-            Pair::of_features(Features::new(values, BINS), &sound.target, sound.id)
+            Example::of_features(Features::new(values, BINS), &sound.target, sound.id)
         })
         .collect();
     assert!(learn(&within) == expected);
@@ -282,21 +287,21 @@ fn frames_beside_a_source_are_not_read() {
 /// What cannot be learned from is an error that says so, before anything is computed.
 #[test]
 fn bad_features_are_errors() {
-    let mut learner = trainer(config(), limits(Keep::Everything), &[]);
+    let mut learner = trainer(config(), limits(SavedActivations::Everything), &[]);
     let (good, long) = ([0.5; 4 * BINS], vec![0.5; 1201 * BINS]);
     let mut odd = good;
     odd[BINS + 2] = f32::INFINITY;
-    let of = |values, bins| Pair::of_features(Features::new(values, bins), &[4, 0], 0);
+    let of = |values, bins| Example::of_features(Features::new(values, bins), &[4, 0], 0);
     let fine = of(&good, BINS);
     for (pair, part) in [
-        (Pair::new(&[3, 0], &[4, 0], 0), "frames of 7 numbers; found token ids"),
-        (Pair { source: &[3], ..fine }, "expected token ids or features, found both"),
+        (Example::new(&[3, 0], &[4, 0], 0), "frames of 7 numbers; found token ids"),
+        (Example { source: &[3], ..fine }, "expected token ids or features, found both"),
         (of(&[], BINS), "expected at least one frame, found none"),
         (of(&good, BINS - 1), "frames of 7 numbers; found frames of 6"),
         (of(&good[1..], BINS), "expected whole frames of 7 numbers, found 27"),
         (of(&long, BINS), "the source may have 600 tokens, found 601"),
         (of(&odd, BINS), "expected finite features, found inf at place 2 of frame 1"),
-        (Pair { target: &[], ..fine }, "the target has no token"),
+        (Example { target: &[], ..fine }, "the target has no token"),
     ] {
         let error = learner.accumulate(&[fine, pair], Smoothing::default(), 4).expect_err(part);
         let error = error.to_string();
@@ -304,7 +309,7 @@ fn bad_features_are_errors() {
     }
     assert!(learner.gradients().is_err(), "nothing was accumulated");
     let small = Dimensions { d_model: D, heads: 2, layers: 1, ffn_dim: 13, vocabulary: 19 };
-    let mut of_ids = trainer(Config::transformer(small), limits(Keep::Everything), &[]);
+    let mut of_ids = trainer(Config::transformer(small), limits(SavedActivations::Everything), &[]);
     let error = of_ids.evaluate(&[fine], Smoothing::default()).expect_err("features");
     assert!(error.to_string().contains("reads token ids; found features"), "{error}");
 }

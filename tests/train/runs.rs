@@ -2,11 +2,12 @@
 
 use super::support::{Golden, goldens, limits};
 use simdformer::Model;
-use simdformer::checkpoint::Role;
+use simdformer::checkpoint::TensorId;
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    BatchSize, Batching, Corpus, DropoutRates, Event, Layout, Metric, Run, RunError, RunOptions,
-    Schedule, Smoothing, StepOptions, StepRecord, TrainLimits, Trainer, Validation, average,
+    BatchSize, Batching, Corpus, DropoutRates, Layout, Metric, RunError, RunOptions, Schedule,
+    Smoothing, StepOptions, StepRecord, TrainEvent, TrainLimits, Trainer, TrainingRun, Validation,
+    average,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,14 +82,14 @@ struct Story {
 }
 
 /// Follows `run` to its end, or to `until` steps.
-fn follow(run: &mut Run<'_>, until: u64, story: &mut Story) {
+fn follow(run: &mut TrainingRun<'_>, until: u64, story: &mut Story) {
     while run.step() < until || story.steps.last().is_none_or(|last| last.step == until) {
         match run.next().expect("an event") {
-            Event::Step(step) => story.steps.push(step),
-            Event::Validated(validation) => story.validations.push(validation),
-            Event::Saved(_) => {}
-            Event::OptionsChanged(changes) => panic!("{changes:?}"),
-            Event::Finished(_) => break,
+            TrainEvent::Step(step) => story.steps.push(step),
+            TrainEvent::Validated(validation) => story.validations.push(validation),
+            TrainEvent::Saved(_) => {}
+            TrainEvent::OptionsChanged(changes) => panic!("{changes:?}"),
+            TrainEvent::Finished(_) => break,
         }
         if until < 40 && run.step() == until {
             return;
@@ -96,7 +97,7 @@ fn follow(run: &mut Run<'_>, until: u64, story: &mut Story) {
     }
 }
 
-fn ended(run: &Run<'_>, folder: &Path, mut story: Story) -> Story {
+fn ended(run: &TrainingRun<'_>, folder: &Path, mut story: Story) -> Story {
     let numbers = run.trainer().parameters().flat_map(|(_, _, numbers)| numbers);
     story.parameters = numbers.map(|x| x.to_bits()).collect();
     for file in
@@ -132,7 +133,7 @@ fn interrupted(
 ) {
     let (data, held_out) = (corpus(golden, 50, 1), corpus(golden, 11, 2));
     let start = |folder: &Path, trainer| {
-        let mut run = Run::new(trainer, &data, options.clone()).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, options.clone()).expect("a run");
         run.set_held_out(&held_out);
         run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
         run
@@ -151,11 +152,11 @@ fn interrupted(
         follow(&mut run, stop, &mut found);
         run.save().expect("a save");
     }
-    let save = Run::last_save(parts.path()).expect("a save").expect("one");
+    let save = TrainingRun::last_save(parts.path()).expect("a save").expect("one");
     let checkpoint = simdformer::checkpoint::Checkpoint::open(&save).expect("a checkpoint");
     let again = Trainer::open(&checkpoint, Isa::best(), limits).expect("a trainer");
     let again = settings(again, limits, dropout);
-    let mut run = Run::new(again, &data, options.clone()).expect("a run");
+    let mut run = TrainingRun::new(again, &data, options.clone()).expect("a run");
     run.set_held_out(&held_out);
     assert_eq!(run.resume(&save).expect("where it was"), []);
     run.set_directory(parts.path(), Layout::of(&save).expect("a layout")).expect("a lock");
@@ -203,7 +204,7 @@ fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
             limits(),
         )
         .expect("a trainer");
-        for role in Role::all(trainer.model().config()) {
+        for role in TensorId::all(trainer.model().config()) {
             let bits = |trainer: &Trainer<'_>| {
                 let numbers = trainer.parameter(role).expect("numbers");
                 numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
@@ -229,21 +230,22 @@ fn what_is_saved_is_a_checkpoint_of_the_same_bits() {
 /// A save of two steps.
 fn saved(golden: &Golden, folder: &Path, data: &Corpus) -> PathBuf {
     let options = RunOptions { steps: Some(2), save_every: 1, validate_every: 0, ..options() };
-    let mut run = Run::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run");
+    let mut run =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), data, options).expect("a run");
     run.set_directory(folder, Layout::of(&golden.folder).expect("a layout")).expect("a lock");
     loop {
-        if let Event::Finished(_) = run.next().expect("an event") {
+        if let TrainEvent::Finished(_) = run.next().expect("an event") {
             break;
         }
     }
-    Run::last_save(folder).expect("a save").expect("one")
+    TrainingRun::last_save(folder).expect("a save").expect("one")
 }
 
 fn goes_on(golden: &Golden, folder: &Path, data: &Corpus) -> Result<(), RunError> {
-    let save = Run::last_save(folder)?.expect("a save");
+    let save = TrainingRun::last_save(folder)?.expect("a save");
     let checkpoint = simdformer::checkpoint::Checkpoint::open(&save)?;
     let trainer = Trainer::open(&checkpoint, Isa::best(), limits())?;
-    let mut run = Run::new(trainer, data, RunOptions { steps: Some(2), ..options() })?;
+    let mut run = TrainingRun::new(trainer, data, RunOptions { steps: Some(2), ..options() })?;
     assert_eq!(golden.sentences.is_empty(), data.is_empty());
     run.resume(&save).map(|_| ())
 }
@@ -316,7 +318,7 @@ fn saves_of_other_runs_are_refused() {
         ),
     ] {
         let trainer = Trainer::open(&checkpoint, Isa::best(), limits()).expect("a trainer");
-        let mut run = Run::new(trainer, &data, options).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, options).expect("a run");
         let error = run.resume(&save).expect_err("another run").to_string();
         assert!(error.contains(setting), "{error}");
     }
@@ -341,10 +343,11 @@ fn old_saves_go() {
     let data = corpus(golden, 30, 1);
     let folder = Folder::new("kept");
     let options = RunOptions { steps: Some(9), save_every: 2, keep: 3, ..options() };
-    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+    let mut run =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
     run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
         .expect("a lock");
-    while !matches!(run.next().expect("an event"), Event::Finished(_)) {}
+    while !matches!(run.next().expect("an event"), TrainEvent::Finished(_)) {}
     let mut names: Vec<_> = fs::read_dir(folder.path().join("checkpoints"))
         .expect("saves")
         .map(|entry| entry.expect("a save").file_name().to_string_lossy().into_owned())
@@ -359,7 +362,7 @@ fn old_saves_go() {
     average(&saves, &means).expect("a mean");
     let read = |folder: &Path| {
         let checkpoint = simdformer::checkpoint::Checkpoint::open(folder).expect("a checkpoint");
-        checkpoint.tensor(Role::SourceEmbedding).expect("a tensor").to_vec().expect("numbers")
+        checkpoint.tensor(TensorId::SourceEmbedding).expect("a tensor").to_vec().expect("numbers")
     };
     let (mean, parts) = (read(&means), saves.iter().map(|save| read(save)).collect::<Vec<_>>());
     for (i, mean) in mean.iter().enumerate() {
@@ -379,15 +382,15 @@ fn trap_24_what_is_kept_is_what_was_validated() {
         if limits.average {
             trainer.set_average(Some(0.9)).expect("a decay");
         }
-        let mut run = Run::new(trainer, &data, options()).expect("a run");
+        let mut run = TrainingRun::new(trainer, &data, options()).expect("a run");
         run.set_held_out(&held_out);
         run.set_directory(folder.path(), Layout::of(&golden.folder).expect("a layout"))
             .expect("a lock");
         let mut best = None;
         loop {
             match run.next().expect("an event") {
-                Event::Validated(validation) if validation.best => best = Some(validation),
-                Event::Finished(_) => break,
+                TrainEvent::Validated(validation) if validation.best => best = Some(validation),
+                TrainEvent::Finished(_) => break,
                 _ => {}
             }
         }
@@ -423,7 +426,8 @@ fn a_run_that_gets_no_better_ends() {
     let mut asked = 0;
     let options =
         RunOptions { metric: Metric::Judged, patience: Some(3), validate_every: 2, ..options() };
-    let mut run = Run::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
+    let mut run =
+        TrainingRun::new(golden.trainer(Isa::best(), limits()), &data, options).expect("a run");
     run.set_held_out(&held_out);
     run.set_judge(|model| {
         assert!(model.bytes() > 0);
@@ -433,8 +437,8 @@ fn a_run_that_gets_no_better_ends() {
     let mut said = Vec::new();
     let reason = loop {
         match run.next().expect("an event") {
-            Event::Validated(validation) => said.push((validation.judged, validation.best)),
-            Event::Finished(reason) => break reason,
+            TrainEvent::Validated(validation) => said.push((validation.judged, validation.best)),
+            TrainEvent::Finished(reason) => break reason,
             _ => {}
         }
     };

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 use simdformer::Features;
-use simdformer::checkpoint::{Checkpoint, Role};
+use simdformer::checkpoint::{Checkpoint, TensorId};
 use simdformer::kernels::Isa;
-use simdformer::train::{Pair, TrainLimits, Trainer};
+use simdformer::train::{Example, TrainLimits, Trainer};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A sentence that owns its ids.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sentence {
+pub(crate) struct SourceId {
     pub(crate) source: Vec<u32>,
     /// In place of ids: frames of so many numbers.
     pub(crate) features: Option<(Vec<f32>, usize)>,
@@ -19,26 +19,26 @@ pub(crate) struct Sentence {
     pub(crate) id: u32,
 }
 
-impl Sentence {
+impl SourceId {
     pub(crate) fn features(&self) -> Option<Features<'_>> {
         self.features.as_ref().map(|(values, bins)| Features::new(values, *bins))
     }
 
-    pub(crate) fn pair(&self) -> Pair<'_> {
+    pub(crate) fn pair(&self) -> Example<'_> {
         let Self { source, target, id, .. } = self;
-        Pair { source, features: self.features(), target, id: *id }
+        Example { source, features: self.features(), target, id: *id }
     }
 }
 
-pub(crate) fn pairs(sentences: &[Sentence]) -> Vec<Pair<'_>> {
-    sentences.iter().map(Sentence::pair).collect()
+pub(crate) fn pairs(sentences: &[SourceId]) -> Vec<Example<'_>> {
+    sentences.iter().map(SourceId::pair).collect()
 }
 
 /// A folder of `tests/golden/gradients`.
 pub(crate) struct Golden {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    pub(crate) sentences: Vec<Sentence>,
+    pub(crate) sentences: Vec<SourceId>,
     pub(crate) expected: Value,
     /// In f64, by name.
     pub(crate) gradients: BTreeMap<String, Vec<f64>>,
@@ -75,7 +75,7 @@ impl Golden {
         let lines = text("batch.jsonl");
         let sentences = lines.lines().enumerate().map(|(i, line)| {
             let line = json(line);
-            Sentence {
+            SourceId {
                 source: ids(&line, "source_ids"),
                 features: of_line(i),
                 target: ids(&line, "target_ids"),
@@ -113,7 +113,7 @@ impl Golden {
     }
 
     /// The name of a tensor in the file.
-    pub(crate) fn name_of(&self, role: Role, trainer: &Trainer<'_>) -> String {
+    pub(crate) fn name_of(&self, role: TensorId, trainer: &Trainer<'_>) -> String {
         let names = role.names(trainer.model().config());
         let known = names.iter().find(|name| self.gradients.contains_key(*name));
         known.unwrap_or_else(|| panic!("{}: {role} is none of {names:?}", self.name)).clone()

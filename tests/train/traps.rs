@@ -1,13 +1,13 @@
 //! What has gone wrong in other trainers, a test each, by the number that it has in the list which
 //! `docs/walkthrough.md` gives. Those of single kernels are in `kernels/tests/train`.
 
-use super::support::{Sentence, goldens, limits, pairs};
-use simdformer::checkpoint::Role;
-use simdformer::config::{Config, Dimensions, SpecialTokens, Ties};
+use super::support::{SourceId, goldens, limits, pairs};
+use simdformer::checkpoint::TensorId;
+use simdformer::config::{Config, Dimensions, SpecialTokens, TiedWeights};
 use simdformer::kernels::Isa;
 use simdformer::train::{
-    Adam, DropoutRates, LEAF, Pair, Smoothing, StepOptions, TrainError, TrainLimits, TrainPlan,
-    Trainer,
+    Adam, DropoutRates, Example, REDUCTION_CHUNK, Smoothing, StepOptions, TrainError, TrainLimits,
+    TrainPlan, Trainer,
 };
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn random(seed: &mut u64) -> f32 {
     (*seed >> 40) as f32 / (1u64 << 24) as f32 - 0.5
 }
 
-fn config(ties: Ties) -> Config {
+fn config(ties: TiedWeights) -> Config {
     let small = Dimensions { d_model: 12, heads: 3, layers: 2, ffn_dim: 20, vocabulary: 23 };
     Config {
         ties,
@@ -25,7 +25,7 @@ fn config(ties: Ties) -> Config {
     }
 }
 
-const TIED: Ties = Ties { source_target: true, target_output: true };
+const TIED: TiedWeights = TiedWeights { source_target: true, target_output: true };
 
 /// Weights that depend on the role and the element alone; the three tables of a model that is not tied are alike.
 fn trainer(config: Config) -> Trainer<'static> {
@@ -35,7 +35,7 @@ fn trainer(config: Config) -> Trainer<'static> {
 fn trainer_within(config: Config, limits: TrainLimits) -> Trainer<'static> {
     let made = Trainer::new(config, limits, |role, shape, out| {
         let name = match role {
-            Role::TargetEmbedding | Role::Output => Role::SourceEmbedding.to_string(),
+            TensorId::TargetEmbedding | TensorId::Output => TensorId::SourceEmbedding.to_string(),
             other => other.to_string(),
         };
         let start = name.bytes().fold(17u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
@@ -49,7 +49,7 @@ fn trainer_within(config: Config, limits: TrainLimits) -> Trainer<'static> {
     made.expect("a trainer")
 }
 
-fn sentences(count: usize, longest: usize) -> Vec<Sentence> {
+fn sentences(count: usize, longest: usize) -> Vec<SourceId> {
     let mut seed = 5;
     let mut below = |n: usize| ((random(&mut seed) + 0.5) * n as f32) as usize % n;
     let mut ids = |len: usize| {
@@ -58,11 +58,11 @@ fn sentences(count: usize, longest: usize) -> Vec<Sentence> {
         ids
     };
     (0..count)
-        .map(|id| Sentence {
+        .map(|id| SourceId {
             source: ids(id * 7 % longest),
             target: ids(id * 5 % longest),
             id: id as u32,
-            ..Sentence::default()
+            ..SourceId::default()
         })
         .collect()
 }
@@ -82,12 +82,12 @@ fn trap_01_parts_of_a_batch_share_one_denominator() {
     for part in 0..4 {
         let mut some = quarter();
         let tokens: usize = some.iter().map(|s| s.source.len()).sum();
-        let (source, target) = (vec![3; LEAF - tokens], vec![4, 0]);
-        some.push(Sentence { source, target, ..Sentence::default() });
+        let (source, target) = (vec![3; REDUCTION_CHUNK - tokens], vec![4, 0]);
+        some.push(SourceId { source, target, ..SourceId::default() });
         some.iter_mut().for_each(|s| s.target.resize(s.target.len() + part, 5));
         all.push(some);
     }
-    let make = || trainer_within(config(TIED), TrainLimits::new(64, LEAF));
+    let make = || trainer_within(config(TIED), TrainLimits::new(64, REDUCTION_CHUNK));
     let whole: Vec<_> = all.concat();
     let tokens: usize = whole.iter().map(|s| s.target.len()).sum();
     let mut one = make();
@@ -154,15 +154,16 @@ fn trap_05_gradients_are_clipped_together() {
 #[test]
 fn trap_06_every_parameter_gets_a_gradient() {
     for (ties, gated) in
-        [(TIED, false), (Ties { source_target: false, target_output: false }, true)]
+        [(TIED, false), (TiedWeights { source_target: false, target_output: false }, true)]
     {
         let mut learner = trainer(Config { gated, ..config(ties) });
         let sentences = sentences(9, 8);
         learner.accumulate(&pairs(&sentences), Smoothing::default(), 40).expect("gradients");
         let config = learner.model().config().clone();
         let found = gradients(&mut learner);
-        for role in Role::all(&config) {
-            let shared = matches!(role, Role::TargetEmbedding | Role::Output) && ties == TIED;
+        for role in TensorId::all(&config) {
+            let shared =
+                matches!(role, TensorId::TargetEmbedding | TensorId::Output) && ties == TIED;
             let gradient = found.get(&role.to_string());
             assert_eq!(gradient.is_none(), shared, "{role}");
             let Some(gradient) = gradient else { continue };
@@ -182,9 +183,9 @@ fn trap_07_a_tied_matrix_learns_from_its_three_uses() {
         gradients(&mut learner)
     };
     let tied = of(TIED);
-    let apart = of(Ties { source_target: false, target_output: false });
-    let shared = &tied[&Role::SourceEmbedding.to_string()];
-    let uses = [Role::SourceEmbedding, Role::TargetEmbedding, Role::Output];
+    let apart = of(TiedWeights { source_target: false, target_output: false });
+    let shared = &tied[&TensorId::SourceEmbedding.to_string()];
+    let uses = [TensorId::SourceEmbedding, TensorId::TargetEmbedding, TensorId::Output];
     let uses = uses.map(|role| &apart[&role.to_string()]);
     for index in 0..shared.len() {
         let sum: f64 = uses.iter().map(|of_use| f64::from(of_use[index])).sum();
@@ -193,7 +194,7 @@ fn trap_07_a_tied_matrix_learns_from_its_three_uses() {
         assert!(error <= 4e-7 * size + 1e-9, "{index}: {} {sum}", shared[index]);
     }
     for (role, gradient) in &tied {
-        if *role != Role::SourceEmbedding.to_string() {
+        if *role != TensorId::SourceEmbedding.to_string() {
             assert_eq!(gradient, &apart[role], "{role}");
         }
     }
@@ -207,20 +208,20 @@ fn trap_08_pad_and_buffers_stay() {
     let mut learner = golden.trainer(Isa::best(), limits());
     let config = learner.model().config().clone();
     let pad = config.tokens.pad.expect("a pad") as usize;
-    let row = |learner: &Trainer<'_>, role: Role| {
+    let row = |learner: &Trainer<'_>, role: TensorId| {
         let (_, shape, x) = learner.parameters().find(|(r, ..)| *r == role).expect("a tensor");
         let columns = shape.get(1).copied().unwrap_or(1);
         let first = if shape.len() == 2 { pad * columns } else { 0 };
         x[first..if shape.len() == 2 { first + columns } else { x.len() }].to_vec()
     };
-    let before = [Role::SourceEmbedding, Role::OutputBias].map(|role| row(&learner, role));
+    let before = [TensorId::SourceEmbedding, TensorId::OutputBias].map(|role| row(&learner, role));
     // The decoder begins with the pad, and here the source has one too.
     let mut sentences = golden.sentences.clone();
     sentences[0].source.insert(0, pad as u32);
     for _ in 0..3 {
         learner.step(&pairs(&sentences), &StepOptions::default()).expect("a step");
     }
-    let after = [Role::SourceEmbedding, Role::OutputBias].map(|role| row(&learner, role));
+    let after = [TensorId::SourceEmbedding, TensorId::OutputBias].map(|role| row(&learner, role));
     assert_eq!(before, after);
 }
 
@@ -359,13 +360,16 @@ fn trap_25_sizes_that_do_not_fit_are_errors() {
 #[test]
 fn bad_sentences_are_errors() {
     let mut learner = trainer(config(TIED));
-    let good = Pair::new(&[3, 0], &[4, 0], 0);
-    let cases: [(Pair<'_>, &str); 5] = [
-        (Pair { source: &[], ..good }, "the source has no token"),
-        (Pair { target: &[], ..good }, "the target has no token"),
-        (Pair { source: &[3; 33], ..good }, "may have 32 tokens, found 33"),
-        (Pair { target: &[4, 23, 0], ..good }, "token 1 of the target must be below 23, found 23"),
-        (Pair { source: &[23], ..good }, "token 0 of the source must be below 23, found 23"),
+    let good = Example::new(&[3, 0], &[4, 0], 0);
+    let cases: [(Example<'_>, &str); 5] = [
+        (Example { source: &[], ..good }, "the source has no token"),
+        (Example { target: &[], ..good }, "the target has no token"),
+        (Example { source: &[3; 33], ..good }, "may have 32 tokens, found 33"),
+        (
+            Example { target: &[4, 23, 0], ..good },
+            "token 1 of the target must be below 23, found 23",
+        ),
+        (Example { source: &[23], ..good }, "token 0 of the source must be below 23, found 23"),
     ];
     for (pair, text) in cases {
         let error =

@@ -4,7 +4,7 @@
 //! and parts that would take memory or time out of proportion to the file and the text.
 
 use crate::directory::token;
-use crate::patterns;
+use crate::regex_limits;
 use crate::spm;
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub(crate) fn check(value: &Value) -> Result<RuleGrowth, String> {
     for part in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
         let mut values = 0;
         measure(part, "", &value[part], DEPTH, &mut values)?;
-        patterns::check(&value[part])?;
+        regex_limits::check(&value[part])?;
     }
     let processor = &value["post_processor"];
     let found = processors(processor);

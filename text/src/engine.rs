@@ -4,7 +4,7 @@ use crate::decoding::State;
 use crate::error::TextError;
 #[cfg(feature = "json")]
 use crate::json::Json;
-use crate::pieces::Pieces;
+use crate::sentencepiece_ids::Pieces;
 
 #[derive(Debug)]
 pub(crate) enum Engine {

@@ -5,8 +5,8 @@ use crate::engine::Engine;
 use crate::error::TextError;
 use crate::family::Family;
 use crate::languages::{self, Language};
-use crate::pieces::{Pieces, Side, read_model};
-use crate::specials::Special;
+use crate::sentencepiece_ids::{Pieces, Side, read_model};
+use crate::special_tokens::Special;
 use std::collections::{HashMap, HashSet};
 
 /// What a family's files say.

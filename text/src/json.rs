@@ -12,7 +12,7 @@ use crate::family::Family;
 use crate::languages::Language;
 use crate::limits;
 use crate::pairs::longest_first;
-use crate::stages::{self, Decoders, Normalizers, Watched};
+use crate::stages::{self, Decoders, LimitedNormalizer, Normalizers};
 use serde_json::{Value, json};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
@@ -146,10 +146,10 @@ impl Json {
 
     /// The tokens of a text, by the steps of the crate's `encode_fast`, which drops the errors of normalizers.
     fn segment(&self, text: &str) -> tokenizers::Result<Encoding> {
-        let watched = self.tokenizer.get_normalizer().map(Watched::new);
+        let watched = self.tokenizer.get_normalizer().map(LimitedNormalizer::new);
         let added = self.tokenizer.get_added_vocabulary();
         let mut parts = added.extract_and_normalize(watched.as_ref(), text);
-        watched.map_or(Ok(()), Watched::done)?;
+        watched.map_or(Ok(()), LimitedNormalizer::done)?;
         if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut parts)?;
         }

@@ -46,16 +46,16 @@ mod family;
 mod json;
 mod languages;
 mod limits;
-mod nearest;
 mod pairs;
 #[cfg(feature = "json")]
-mod patterns;
-mod pieces;
-mod specials;
+mod regex_limits;
+mod sentencepiece_ids;
+mod special_tokens;
 mod spm;
 #[cfg(feature = "json")]
 mod stages;
 mod stream;
+mod suggest;
 mod tokenizer;
 mod trie;
 

@@ -211,12 +211,12 @@ fn too_long(most: usize, found: usize) -> String {
 }
 
 /// Normalizers that keep their first error, because `AddedVocabulary::extract_and_normalize` drops it.
-pub(crate) struct Watched<'n> {
+pub(crate) struct LimitedNormalizer<'n> {
     normalizers: &'n Normalizers,
     error: OnceLock<tokenizers::Error>,
 }
 
-impl<'n> Watched<'n> {
+impl<'n> LimitedNormalizer<'n> {
     pub(crate) fn new(normalizers: &'n Normalizers) -> Self {
         Self { normalizers, error: OnceLock::new() }
     }
@@ -227,7 +227,7 @@ impl<'n> Watched<'n> {
     }
 }
 
-impl Normalizer for Watched<'_> {
+impl Normalizer for LimitedNormalizer<'_> {
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         if self.error.get().is_none()
             && let Err(error) = self.normalizers.normalize(text)

@@ -8,9 +8,9 @@ use crate::error::TextError;
 use crate::families::{self, Parts};
 use crate::family::Family;
 use crate::languages::{Direction, Language};
-use crate::nearest;
 use crate::pairs::longest_first;
 use crate::stream::DecodeStream;
+use crate::suggest;
 use std::path::Path;
 
 /// Text to the ids that a model was trained on, and back.
@@ -234,9 +234,9 @@ impl Tokenizer {
     /// The tokens about a text and at the decoder's beginning.
     fn prompt(&self, direction: &Direction<'_>) -> Result<Prompt, TextError> {
         let language = |code: Option<&str>, default: &Option<String>, side| match code {
-            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => match default {
-                Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+                Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
                 None => Err(TextError::LanguageNeeded {
                     side,
                     languages: self.parts.languages.len(),
@@ -251,7 +251,7 @@ impl Tokenizer {
             },
         };
         let chosen = |code: Option<&str>| match code {
-            Some(code) => nearest::find(code, &self.parts.languages).map(|l| Some(l.id())),
+            Some(code) => suggest::find(code, &self.parts.languages).map(|l| Some(l.id())),
             None => Ok(None),
         };
         let start: Vec<u32> = self.parts.start.into_iter().collect();

@@ -4,7 +4,7 @@
 pub(crate) const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
-/// A trie of 9 bytes a node. Nodes are numbered level by level, so that those of one parent are neighbours,
+/// A trie of 9 bytes a node. Nodes are numbered level by level, so that those of one parent are neighbors,
 /// in the order of their labels.
 #[derive(Debug)]
 pub(crate) struct Trie {

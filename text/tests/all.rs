@@ -2,11 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
-mod attacks;
 #[cfg(feature = "audio")]
 mod audio;
 mod command;
 mod directories;
+mod malicious_input;
 // How much is tested, and when, is decided for the whole workspace in one file.
 #[path = "../../kernels/src/effort.rs"]
 mod effort;

@@ -196,7 +196,7 @@ pub fn random(place: &Temporary, config: &str) {
     let config = simdformer::config::Config::from_hugging_face(config).unwrap();
     let mut state = 1u64;
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-    for role in simdformer::checkpoint::Role::all(&config) {
+    for role in simdformer::checkpoint::TensorId::all(&config) {
         // What a formula makes is in no file.
         let names = role.names(&config);
         let (Some(shape), Some(name)) = (role.shape(&config), names.first()) else { continue };

@@ -253,7 +253,7 @@ fn the_encoder_of_a_translator_is_run() {
     assert_eq!(lines.len(), 2, "{}", err(&output));
     for (text, line) in ["quel mois", "je suis étudiant"].iter().zip(lines) {
         let ids = tokenizer.encode(text, &Default::default()).unwrap().ids;
-        let hidden = session.memory(&[&ids]).unwrap();
+        let hidden = session.encoder_output(&[&ids]).unwrap();
         let vector: Vec<f32> = serde_json::from_str(line).unwrap();
         assert_eq!(vector.len(), width);
         for (column, &found) in vector.iter().enumerate() {

@@ -199,7 +199,7 @@ fn with_rules(rules: &[u8]) -> Vec<u8> {
     file
 }
 
-fn normalisation_rules(count: u64) {
+fn normalization_rules(count: u64) {
     let _turn = TURN.lock();
     let whole = with_rules(&rules());
     assert!(spm(&whole));
@@ -391,7 +391,7 @@ fn json_directories(count: u64) {
 #[test]
 fn mutated_files_are_refused_or_read() {
     sentencepiece_files(effort::cases(400, 1500));
-    normalisation_rules(effort::cases(1200, 4000));
+    normalization_rules(effort::cases(1200, 4000));
     directories(effort::cases(150, 500));
 }
 
@@ -400,6 +400,6 @@ fn mutated_files_are_refused_or_read() {
 #[ignore = "a million files"]
 fn a_million_mutated_files_are_refused_or_read() {
     sentencepiece_files(100_000);
-    normalisation_rules(100_000);
+    normalization_rules(100_000);
     directories(25_000);
 }

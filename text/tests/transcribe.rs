@@ -165,7 +165,7 @@ fn languages_are_heard_or_asked_for() {
     let mut features = vec![0.0; extractor.len()];
     extractor.extract(&samples, &mut features).unwrap();
     let mut session = Session::new(&model, Limits::new(1, 50, 23)).unwrap();
-    let mut sentence = [simdformer::Sentence::default()];
+    let mut sentence = [simdformer::SourceId::default()];
     session.encode_features(&[Features::new(&features, 80)], &mut sentence).unwrap();
     let row = session.start(sentence[0]).unwrap();
     let logits = session.step(&[simdformer::StepRow { row, token: START }]).unwrap();

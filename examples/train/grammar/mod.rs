@@ -25,7 +25,7 @@ const FIXED_REPEATS: usize = 12;
 
 /// A French sentence and its English, words between spaces, without the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct Example {
     /// French.
     pub(crate) source: String,
     /// English.
@@ -35,19 +35,19 @@ pub(crate) struct Pair {
 /// What is trained on and what is looked at while training. No sentence is in both, with a full stop or without.
 pub(crate) struct Corpus {
     /// One epoch, in the order in which it was made; the fixed sentences come last, several times.
-    pub(crate) training: Vec<Pair>,
+    pub(crate) training: Vec<Example>,
     /// The first sentences that were made and are not fixed.
-    pub(crate) development: Vec<Pair>,
+    pub(crate) development: Vec<Example>,
 }
 
 /// Sentence number `number` of the grammar under `seed`. It may be longer than the corpus likes.
-pub(crate) fn sentence(seed: u64, number: u64) -> Pair {
+pub(crate) fn sentence(seed: u64, number: u64) -> Example {
     let said = phrases::Speaker::new(seed, number).sentence();
-    Pair { source: spelling::french(&said.french), target: spelling::english(&said.english) }
+    Example { source: spelling::french(&said.french), target: spelling::english(&said.english) }
 }
 
 /// Short answers, names, greetings: every model of this language must know them.
-pub(crate) fn fixed() -> Vec<Pair> {
+pub(crate) fn fixed() -> Vec<Example> {
     let words = &lexicon::WORDS;
     let mut found: Vec<(String, String)> = Vec::new();
     let mut add = |french: String, english: String| {
@@ -73,11 +73,11 @@ pub(crate) fn fixed() -> Vec<Pair> {
             .into_iter()
             .map(|(french, english)| (format!("{french} ."), format!("{english} ."))),
     );
-    found.into_iter().map(|(source, target)| Pair { source, target }).collect()
+    found.into_iter().map(|(source, target)| Example { source, target }).collect()
 }
 
 /// `count` pairs of different sources, [`fixed`] first, then the grammar's in the order of their numbers.
-pub(crate) fn pairs(count: usize, seed: u64) -> Vec<Pair> {
+pub(crate) fn pairs(count: usize, seed: u64) -> Vec<Example> {
     let mut found = fixed();
     found.truncate(count);
     let mut seen: HashSet<String> = found.iter().map(|pair| pair.source.clone()).collect();
@@ -134,7 +134,9 @@ pub(crate) fn corpus<'a>(
 
 /// The words of both sides with their ids, in Marian's layout: `</s>` 0, `<unk>` 1, words in the order of their code
 /// points, `<pad>` last.
-pub(crate) fn vocabulary<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeMap<String, u32> {
+pub(crate) fn vocabulary<'a>(
+    pairs: impl IntoIterator<Item = &'a Example>,
+) -> BTreeMap<String, u32> {
     let mut words: BTreeMap<String, u32> = BTreeMap::new();
     for pair in pairs {
         for word in pair.source.split(' ').chain(pair.target.split(' ')) {

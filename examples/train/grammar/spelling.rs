@@ -1,4 +1,4 @@
-//! The spelling of a sentence: phrases are built of plain words, and what neighbours do to each other is done once, here.
+//! The spelling of a sentence: phrases are built of plain words, and what neighbors do to each other is done once, here.
 
 use super::lexicon::starts_with_vowel;
 

@@ -1,31 +1,31 @@
 //! An activation whose input is kept, and its gradient.
 
-use super::slope::{slope_row, with_slope};
-use super::views::{Place, Shareable};
+use super::derivative::{slope_row, with_slope};
+use super::row_ptrs::{RowPtrs, SyncPtrs};
 use super::{Activation, ActivationError};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{for_rows, sweep};
+use crate::simd::{SimdF32, SimdOp};
 use core::ops::Range;
 
 struct BackwardRows {
     activation: Activation,
     rows: Range<usize>,
     columns: usize,
-    pre: Place,
-    d: Place,
+    pre: RowPtrs,
+    d: RowPtrs,
 }
 
-impl Kernel for BackwardRows {
+impl SimdOp for BackwardRows {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for row in self.rows {
             let (pre, d) = (self.pre.row(row), self.d.row(row));
-            // SAFETY: `activation_backward` checked with `Place::read` and `Place::written` that
+            // SAFETY: `activation_backward` checked with `RowPtrs::read` and `RowPtrs::written` that
             // both places hold these rows of `columns` floats; `for_rows` gives each task rows of
             // its own.
             unsafe { slope_row(s, self.activation, pre, d, self.columns) };
@@ -64,12 +64,12 @@ pub fn activation_backward(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [d.rows(), d.columns()];
-    let places = [Place::read(&pre, shape)?, Place::written(&mut d, shape)?];
+    let places = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut d, shape)?];
     if columns == 0 {
         return Ok(());
     }
     // SAFETY: both views live as long as this call; tasks write rows of their own.
-    let places = unsafe { Shareable::new(places) };
+    let places = unsafe { SyncPtrs::new(places) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [pre, d] = places.places();
         isa.dispatch(BackwardRows { activation, rows, columns, pre, d });
@@ -77,22 +77,22 @@ pub fn activation_backward(
     Ok(())
 }
 
-struct AgainRows {
+struct RecomputeRows {
     activation: Activation,
     rows: Range<usize>,
     columns: usize,
-    pre: Place,
-    out: Place,
+    pre: RowPtrs,
+    out: RowPtrs,
 }
 
-impl Kernel for AgainRows {
+impl SimdOp for RecomputeRows {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for row in self.rows {
             let (pre, out) = (self.pre.row(row), self.out.row(row));
-            // SAFETY: `activation_again` checked with `Place::read` and `Place::written` that both
+            // SAFETY: `activation_recompute` checked with `RowPtrs::read` and `RowPtrs::written` that both
             // places hold these rows of `columns` floats; `for_rows` gives each task rows of its
             // own.
             unsafe { with_slope!(self.activation, f => sweep(s, f, pre, out, self.columns)) };
@@ -107,17 +107,17 @@ impl Kernel for AgainRows {
 /// Shapes differ, or the elements of a row are not side by side.
 ///
 /// ```
-/// use simdformer_kernels::train::activation_again;
+/// use simdformer_kernels::train::activation_recompute;
 /// use simdformer_kernels::{Activation, Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let pre = Matrix::new(&[-1.0, 0.0, 2.0], 1, 3)?;
 /// let mut out = [0.0; 3];
 /// let view = MatrixMut::new(&mut out, 1, 3)?;
-/// activation_again(Isa::best(), Activation::Relu, pre, view, Parallelism::Serial)?;
+/// activation_recompute(Isa::best(), Activation::Relu, pre, view, Parallelism::Serial)?;
 /// assert_eq!(out, [0.0, 0.0, 2.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn activation_again(
+pub fn activation_recompute(
     isa: Isa,
     activation: Activation,
     pre: Matrix<'_>,
@@ -125,15 +125,15 @@ pub fn activation_again(
     parallelism: Parallelism<'_>,
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [out.rows(), out.columns()];
-    let places = [Place::read(&pre, shape)?, Place::written(&mut out, shape)?];
+    let places = [RowPtrs::read(&pre, shape)?, RowPtrs::written(&mut out, shape)?];
     if columns == 0 {
         return Ok(());
     }
     // SAFETY: both views live as long as this call; tasks write rows of their own.
-    let places = unsafe { Shareable::new(places) };
+    let places = unsafe { SyncPtrs::new(places) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [pre, out] = places.places();
-        isa.dispatch(AgainRows { activation, rows, columns, pre, out });
+        isa.dispatch(RecomputeRows { activation, rows, columns, pre, out });
     });
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! The product in the middle of a gated feed-forward block, `activation(gate) * inner` (Shazeer 2020, "GLU
 //! Variants Improve Transformer"), made again from what went into it, and its gradient.
 
-use super::slope::{Slope, with_slope};
-use super::views::{Place, Shareable};
+use super::derivative::{ActivationDerivative, with_slope};
+use super::row_ptrs::{RowPtrs, SyncPtrs};
 use super::{Activation, ActivationError};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::for_rows;
+use crate::simd::{SimdF32, SimdOp};
 use core::ops::Range;
 
 /// `BACKWARD`: over `gate` and `inner` their gradients are written, from that of `hidden`; else `hidden`
@@ -17,21 +17,21 @@ struct GateRows<const BACKWARD: bool> {
     activation: Activation,
     rows: Range<usize>,
     columns: usize,
-    gate: Place,
-    inner: Place,
-    hidden: Place,
+    gate: RowPtrs,
+    inner: RowPtrs,
+    hidden: RowPtrs,
 }
 
-impl<const BACKWARD: bool> Kernel for GateRows<BACKWARD> {
+impl<const BACKWARD: bool> SimdOp for GateRows<BACKWARD> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for row in self.rows {
             let (gate, inner, hidden) =
                 (self.gate.row(row), self.inner.row(row), self.hidden.row(row));
             let len = self.columns;
-            // SAFETY: `gate` and `gate_backward` checked with `Place::read` and `Place::written`
+            // SAFETY: `gate` and `gate_backward` checked with `RowPtrs::read` and `RowPtrs::written`
             // that all places hold these rows of `columns` floats; `for_rows` gives each task rows
             // of its own.
             unsafe {
@@ -48,7 +48,7 @@ impl<const BACKWARD: bool> Kernel for GateRows<BACKWARD> {
 /// # Safety
 /// Pointers are valid for `len` floats, disjoint, and `hidden` for writes.
 #[inline(always)]
-unsafe fn forward<S: Lanes, F: Slope>(
+unsafe fn forward<S: SimdF32, F: ActivationDerivative>(
     s: S,
     f: F,
     gate: *const f32,
@@ -64,9 +64,9 @@ unsafe fn forward<S: Lanes, F: Slope>(
                 let active = f.map(s, s.load(gate.add(i)));
                 s.store(hidden.add(i), s.mul(active, s.load(inner.add(i))));
             } else {
-                let active = f.map(s, s.load_first(gate.add(i), count));
-                let v = s.mul(active, s.load_first(inner.add(i), count));
-                s.store_first(hidden.add(i), v, count);
+                let active = f.map(s, s.load_prefix(gate.add(i), count));
+                let v = s.mul(active, s.load_prefix(inner.add(i), count));
+                s.store_prefix(hidden.add(i), v, count);
             }
         }
     }
@@ -75,7 +75,7 @@ unsafe fn forward<S: Lanes, F: Slope>(
 /// # Safety
 /// Pointers are valid for `len` floats, disjoint, and `gate` and `inner` for writes.
 #[inline(always)]
-unsafe fn backward<S: Lanes, F: Slope>(
+unsafe fn backward<S: SimdF32, F: ActivationDerivative>(
     s: S,
     f: F,
     gate: *mut f32,
@@ -96,11 +96,11 @@ unsafe fn backward<S: Lanes, F: Slope>(
                 s.store(gate, d_gate);
                 s.store(inner, d_inner);
             } else {
-                let (g, d) = (s.load_first(gate, count), s.load_first(d, count));
-                let d_gate = f.slope(s, g, s.mul(d, s.load_first(inner, count)));
+                let (g, d) = (s.load_prefix(gate, count), s.load_prefix(d, count));
+                let d_gate = f.slope(s, g, s.mul(d, s.load_prefix(inner, count)));
                 let d_inner = s.mul(d, f.map(s, g));
-                s.store_first(gate, d_gate, count);
-                s.store_first(inner, d_inner, count);
+                s.store_prefix(gate, d_gate, count);
+                s.store_prefix(inner, d_inner, count);
             }
         }
     }
@@ -134,15 +134,15 @@ pub fn gate(
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [hidden.rows(), hidden.columns()];
     let places = [
-        Place::read(&gate, shape)?,
-        Place::read(&inner, shape)?,
-        Place::written(&mut hidden, shape)?,
+        RowPtrs::read(&gate, shape)?,
+        RowPtrs::read(&inner, shape)?,
+        RowPtrs::written(&mut hidden, shape)?,
     ];
     if columns == 0 {
         return Ok(());
     }
     // SAFETY: all views live as long as this call; tasks write rows of their own.
-    let places = unsafe { Shareable::new(places) };
+    let places = unsafe { SyncPtrs::new(places) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [gate, inner, hidden] = places.places();
         isa.dispatch(GateRows::<false> { activation, rows, columns, gate, inner, hidden });
@@ -185,15 +185,15 @@ pub fn gate_backward(
 ) -> Result<(), ActivationError> {
     let shape @ [rows, columns] = [gate.rows(), gate.columns()];
     let places = [
-        Place::written(&mut gate, shape)?,
-        Place::written(&mut inner, shape)?,
-        Place::read(&d_hidden, shape)?,
+        RowPtrs::written(&mut gate, shape)?,
+        RowPtrs::written(&mut inner, shape)?,
+        RowPtrs::read(&d_hidden, shape)?,
     ];
     if columns == 0 {
         return Ok(());
     }
     // SAFETY: all views live as long as this call; tasks write rows of their own.
-    let places = unsafe { Shareable::new(places) };
+    let places = unsafe { SyncPtrs::new(places) };
     for_rows(parallelism.workers(), rows, columns, &|rows| {
         let [gate, inner, hidden] = places.places();
         isa.dispatch(GateRows::<true> { activation, rows, columns, gate, inner, hidden });

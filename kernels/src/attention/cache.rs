@@ -3,17 +3,17 @@
 //! A cache is a number of *slots* with room for `capacity` positions each. Appending a token writes
 //! its keys and values once; nothing is ever moved. A hypothesis that continues another one keeps
 //! writing into its own slot and remembers, position by position, which slot holds its past: see
-//! [`super::attention_step`].
+//! [`super::attention_decode`].
 
 use super::error::AttentionError;
 use super::heads::Heads;
-use super::numbers::CacheStorage;
+use super::kv_dtype::CacheDtype;
 use super::panels::{head_floats, value_row, write_keys, write_values};
 use crate::isa::Isa;
-use crate::lanes::halves::widen_f16;
-use crate::lanes::{Kernel, LINE, Lanes};
 use crate::parallel::{Parallelism, work_to_share};
 use crate::shared::SharedMut;
+use crate::simd::half::widen_f16;
+use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::fmt;
 
 /// Lines of keys that are appended by one thread: some microseconds.
@@ -41,16 +41,16 @@ pub struct CacheShape {
     /// Elements of one head.
     pub head_dim: usize,
     /// How they are kept.
-    pub storage: CacheStorage,
+    pub storage: CacheDtype,
 }
 
 impl CacheShape {
     /// `slots` of `capacity` positions, of `heads` heads of `head_dim` floats.
     pub const fn new(slots: usize, capacity: usize, heads: usize, head_dim: usize) -> Self {
-        Self { slots, capacity, heads, head_dim, storage: CacheStorage::F32 }
+        Self { slots, capacity, heads, head_dim, storage: CacheDtype::F32 }
     }
 
-    /// Floats that the cache takes on `isa`, half as many in [`CacheStorage::F16`] as numbers: capacity
+    /// Floats that the cache takes on `isa`, half as many in [`CacheDtype::F16`] as numbers: capacity
     /// (for keys) and head size (for values) are rounded up to whole vectors.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl CacheShape {
 }
 
 /// A cache to read from: layout `[slots]([heads][capacity / lanes][head_dim][lanes],
-/// [heads][capacity][head_dim rounded up])`, of floats or, in [`CacheStorage::F16`], of halves.
+/// [heads][capacity][head_dim rounded up])`, of floats or, in [`CacheDtype::F16`], of halves.
 ///
 /// It borrows its floats: whoever keeps a cache keeps a buffer of [`CacheShape::len`] floats with the
 /// shape and the [`Isa`], and makes a [`CacheMut`] or a `Cache` of them for each call, which is a
@@ -192,8 +192,8 @@ impl<'a> Cache<'a> {
         for (c, out) in out.iter_mut().enumerate() {
             let at = panel + c * lanes + position % lanes;
             *out = match storage {
-                CacheStorage::F32 => self.data[at],
-                CacheStorage::F16 => {
+                CacheDtype::F32 => self.data[at],
+                CacheDtype::F16 => {
                     // In the order of memory, not of significance.
                     let word = self.data[at / 2].to_bits().to_ne_bytes();
                     let [a, b] = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
@@ -366,7 +366,7 @@ fn write_shape(
     isa: Isa,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let storage = if storage == CacheStorage::F16 { " in f16" } else { "" };
+    let storage = if storage == CacheDtype::F16 { " in f16" } else { "" };
     write!(f, "{name}({slots} slots of {capacity} x {heads} x {head_dim}{storage}, {isa})")
 }
 
@@ -388,11 +388,11 @@ struct Write<'a> {
     heads: (usize, usize),
 }
 
-impl Kernel for Write<'_> {
+impl SimdOp for Write<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         match self.places {
             Places::Run { slot, position } => {
                 let tokens = 0..self.key.tokens();
@@ -401,7 +401,7 @@ impl Kernel for Write<'_> {
             Places::Each { slots, positions } => {
                 let place = |i: usize| (slots[i] as usize, positions[i] as usize);
                 if !slots.is_empty() {
-                    self.ask(s, place(0), self.heads.0);
+                    self.issue(s, place(0), self.heads.0);
                 }
                 for i in 0..slots.len() {
                     let next = (i + 1 < slots.len()).then(|| place(i + 1));
@@ -417,7 +417,7 @@ impl Write<'_> {
     /// lines that were last touched a whole pass over the weights ago: those of the next head, or of
     /// the first at `next`, are asked for meanwhile.
     #[inline(always)]
-    fn put_one<S: Lanes>(
+    fn put_one<S: SimdF32>(
         &self,
         s: S,
         token: usize,
@@ -427,9 +427,9 @@ impl Write<'_> {
         let (first, end) = self.heads;
         for head in first..end {
             if head + 1 < end {
-                self.ask(s, (slot, position), head + 1);
+                self.issue(s, (slot, position), head + 1);
             } else if let Some(next) = next {
-                self.ask(s, next, first);
+                self.issue(s, next, first);
             }
             self.put_head(s, slot, position, token..token + 1, head);
         }
@@ -437,13 +437,13 @@ impl Write<'_> {
 
     /// Asks for the lines that a token of `head` goes to.
     #[inline(always)]
-    fn ask<S: Lanes>(&self, s: S, (slot, position): (usize, usize), head: usize) {
+    fn issue<S: SimdF32>(&self, s: S, (slot, position): (usize, usize), head: usize) {
         let Self { shape, isa, data, .. } = self;
         let panel = shape.head_dim * S::LANES;
         let keys = shape.keys_at(*isa, slot, head) + position / S::LANES * panel;
         let row = value_row(S::LANES, shape.head_dim);
         let values = shape.values_at(*isa, slot, head) + position * row;
-        let line = LINE * shape.storage.in_word();
+        let line = CACHE_LINE_F32 * shape.storage.in_word();
         for (start, numbers) in [(keys, panel), (values, row)] {
             for at in (start..start + numbers).step_by(line) {
                 s.prefetch(shape.number(data.as_ptr(), at).cast());
@@ -453,7 +453,7 @@ impl Write<'_> {
 
     /// Writes `tokens` from `position` of `slot` on.
     #[inline(always)]
-    fn put<S: Lanes>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
+    fn put<S: SimdF32>(&self, s: S, slot: usize, position: usize, tokens: core::ops::Range<usize>) {
         for head in self.heads.0..self.heads.1 {
             self.put_head(s, slot, position, tokens.clone(), head);
         }
@@ -461,7 +461,7 @@ impl Write<'_> {
 
     /// [`Write::put`] for one head.
     #[inline(always)]
-    fn put_head<S: Lanes>(
+    fn put_head<S: SimdF32>(
         &self,
         s: S,
         slot: usize,
@@ -479,14 +479,14 @@ impl Write<'_> {
         // values are apart in every slot.
         unsafe {
             match shape.storage {
-                CacheStorage::F32 => {
+                CacheDtype::F32 => {
                     write_keys::<S, f32>(s, key, head, tokens.clone(), position, keys.cast());
                     write_values::<S, f32>(s, value, head, tokens, values.cast());
                 }
-                CacheStorage::F16 if !cfg!(feature = "f16") => {
+                CacheDtype::F16 if !cfg!(feature = "f16") => {
                     unreachable!("`CacheShape::len` refuses the format")
                 }
-                CacheStorage::F16 => {
+                CacheDtype::F16 => {
                     write_keys::<S, u16>(s, key, head, tokens.clone(), position, keys.cast());
                     write_values::<S, u16>(s, value, head, tokens, values.cast());
                 }

@@ -5,7 +5,7 @@ use super::bias::Reach;
 use super::cache::CacheShape;
 use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
-use super::options::{Ancestry, Sequence, Weights};
+use super::options::{Sequence, SlotTable, Weights};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 
@@ -200,18 +200,18 @@ pub(super) fn slot(
 
 /// A past for each of `rows` rows, in slots and at positions that the cache has.
 pub(super) fn ancestry(
-    ancestry: &Ancestry<'_>,
+    ancestry: &SlotTable<'_>,
     rows: usize,
     shape: &CacheShape,
 ) -> Result<(), AttentionError> {
-    let &Ancestry { lens, slots, stride } = ancestry;
+    let &SlotTable { lens, slots, stride } = ancestry;
     if lens.len() != rows {
         return Err(AttentionError::Places { expected: rows, found: lens.len() });
     }
     for (row, &len) in lens.iter().enumerate() {
         let Some(past) = ancestry.past(row) else {
             let expected = row.saturating_mul(stride).saturating_add(len as usize);
-            return Err(AttentionError::Ancestry { expected, found: slots.len() });
+            return Err(AttentionError::SlotTable { expected, found: slots.len() });
         };
         slot(shape, 0, past.len())?;
         if let Some(&found) = past.iter().find(|&&slot| slot as usize >= shape.slots) {

@@ -73,7 +73,7 @@ pub enum AttentionError {
         /// Keys said to be valid.
         found: usize,
     },
-    /// This build has no kernels for [`CacheStorage::F16`](super::CacheStorage::F16).
+    /// This build has no kernels for [`CacheDtype::F16`](super::CacheDtype::F16).
     MissingFeature {
         /// The feature of this crate that brings them: `"f16"`.
         feature: &'static str,
@@ -182,7 +182,7 @@ pub enum AttentionError {
         found: usize,
     },
     /// The ancestry table has no room for a row's past.
-    Ancestry {
+    SlotTable {
         /// Entries needed.
         expected: usize,
         /// Entries given.
@@ -317,7 +317,7 @@ impl fmt::Display for AttentionError {
                     "slots, positions or lengths must be as many as the tokens, {expected}; found {found}"
                 )
             }
-            Self::Ancestry { expected, found } => {
+            Self::SlotTable { expected, found } => {
                 write!(f, "the ancestry table must have {expected} entries; found {found}")
             }
             Self::Sums { expected, found } => {

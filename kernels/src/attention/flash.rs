@@ -12,14 +12,14 @@
 
 use super::bias::hides;
 #[cfg(feature = "train")]
-use super::dropped::{DropOnce, Tile};
-use super::head::Head;
-use super::numbers::{Numbers, Stream, load};
-use super::online_softmax::{Block, Factors, KEY_BLOCK, Lines, Running, exponentials};
-use super::product::{ALONE, streamed};
-use crate::gemm::{MAX_ROWS, Rows};
-use crate::lanes::{Kernel, LINE, Lanes};
+use super::dropout::{DropOnce, Tile};
+use super::head_params::HeadParams;
+use super::kv_dtype::{KvFormat, PanelView, load};
+use super::online_softmax::{Block, Factors, KEY_BLOCK, Running, WeightLines, exponentials};
+use super::prefetched_tile::{ALONE, streamed};
+use crate::gemm::{MAX_MR, Rows};
 use crate::parallel::share;
+use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
@@ -40,21 +40,21 @@ const QUERY_ROW: usize = 528;
 /// What one tile of queries needs for one block of keys.
 #[repr(align(64))]
 pub(super) struct Scores {
-    lines: Lines,
+    lines: WeightLines,
     /// The queries side by side. In place their rows may lie a power of two apart, and at a stride
     /// that the innermost loop has no register for.
-    queries: [MaybeUninit<f32>; MAX_ROWS * QUERY_ROW],
+    queries: [MaybeUninit<f32>; MAX_MR * QUERY_ROW],
 }
 
 impl Scores {
     pub(super) const fn new() -> Self {
-        Self { lines: Lines::new(), queries: [MaybeUninit::uninit(); MAX_ROWS * QUERY_ROW] }
+        Self { lines: WeightLines::new(), queries: [MaybeUninit::uninit(); MAX_MR * QUERY_ROW] }
     }
 }
 
-/// What [`Head::tile`] works on.
+/// What [`HeadParams::tile`] works on.
 struct TileRow<'t> {
-    head: &'t Head,
+    head: &'t HeadParams,
     block: Block,
     row: usize,
     running: &'t mut [Running],
@@ -68,29 +68,29 @@ impl<'t> TileRow<'t> {
     }
 }
 
-/// [`Head::tile`] as a function of its own, made where that may be called.
+/// [`HeadParams::tile`] as a function of its own, made where that may be called.
 struct TileOf<'t, N, const MR: usize, const NV: usize> {
     tile: TileRow<'t>,
     numbers: PhantomData<N>,
 }
 
-impl<N: Numbers, const MR: usize, const NV: usize> Kernel for TileOf<'_, N, MR, NV> {
+impl<N: KvFormat, const MR: usize, const NV: usize> SimdOp for TileOf<'_, N, MR, NV> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let TileRow { head, block, row, running, scores } = self.tile;
-        // SAFETY: `Head::attend` makes it under the same contract.
+        // SAFETY: `HeadParams::attend` makes it under the same contract.
         unsafe { head.tile::<S, N, MR, NV>(s, block, row, running, scores) }
     }
 }
 
 /// Rows of the tallest tile of queries. Where a multiply-add is a call, taller tiles are not faster.
-const fn most_rows<S: Lanes, N: Numbers>() -> usize {
-    if S::SOFT_FMA { 2 } else { N::TALLEST }
+const fn most_rows<S: SimdF32, N: KvFormat>() -> usize {
+    if S::SOFT_FMA { 2 } else { N::MAX_MR }
 }
 
-impl Head {
+impl HeadParams {
     /// Attends with queries `start..start + count`, `count <= QUERY_BLOCK`. What `scores` holds does not
     /// matter.
     ///
@@ -98,7 +98,7 @@ impl Head {
     /// Every pointer is valid for what its field says, for the instruction set of `S`; nobody else
     /// touches the outputs and weights of these queries.
     #[inline(always)]
-    pub(super) unsafe fn attend<S: Lanes, N: Numbers, const NV: usize>(
+    pub(super) unsafe fn attend<S: SimdF32, N: KvFormat, const NV: usize>(
         &self,
         s: S,
         start: usize,
@@ -125,21 +125,21 @@ impl Head {
                 let rows = local.len();
                 let tile = TileRow { head: self, block, row, running, scores };
                 if const { most_rows::<S, N>() >= 2 } && rows == 2 {
-                    s.outlined(tile.of::<N, 2, NV>());
+                    s.call_noinline(tile.of::<N, 2, NV>());
                 } else if const { most_rows::<S, N>() >= 3 } && rows == 3 {
-                    s.outlined(tile.of::<N, 3, NV>());
+                    s.call_noinline(tile.of::<N, 3, NV>());
                 } else if const { most_rows::<S, N>() >= 4 } && rows == 4 {
-                    s.outlined(tile.of::<N, 4, NV>());
+                    s.call_noinline(tile.of::<N, 4, NV>());
                 } else if const { most_rows::<S, N>() >= 5 } && rows == 5 {
                     // SAFETY: the caller's contract.
                     unsafe { self.tile::<S, N, 5, NV>(s, block, row, tile.running, tile.scores) };
                 } else if const { most_rows::<S, N>() >= 6 } && rows == 6 {
-                    const { assert!(MAX_ROWS == 6, "an arm for each height of a tile") };
+                    const { assert!(MAX_MR == 6, "an arm for each height of a tile") };
                     // SAFETY: the caller's contract.
                     unsafe { self.tile::<S, N, 6, NV>(s, block, row, tile.running, tile.scores) };
                 } else {
                     debug_assert_eq!(rows, 1);
-                    s.outlined(tile.of::<N, 1, NV>());
+                    s.call_noinline(tile.of::<N, 1, NV>());
                 }
             }
             key += block.len;
@@ -148,7 +148,7 @@ impl Head {
             // SAFETY: the caller's contract.
             unsafe {
                 self.finish::<S, N>(s, start + i, running[i], |key| {
-                    self.values.cast::<N::Number>().wrapping_add(key * self.value_row)
+                    self.values.cast::<N::KvElement>().wrapping_add(key * self.value_row)
                 });
                 if !self.sums.is_null() {
                     let kept = running[i].kept();
@@ -163,9 +163,9 @@ impl Head {
     /// One tile of `MR` queries from `row`, with as many of `running`, against one block of keys.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// As [`HeadParams::attend`].
     #[inline(always)]
-    unsafe fn tile<S: Lanes, N: Numbers, const MR: usize, const NV: usize>(
+    unsafe fn tile<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
         &self,
         s: S,
         block: Block,
@@ -222,7 +222,11 @@ impl Head {
         #[cfg(feature = "train")]
         if let Some(drops) = self.drops {
             let tile = Tile { drops, query: row, queries: MR, key: block.key, keys: most };
-            s.outlined(DropOnce { tile, lines: scores.lines.0.as_mut_ptr(), stride: KEY_BLOCK });
+            s.call_noinline(DropOnce {
+                tile,
+                lines: scores.lines.0.as_mut_ptr(),
+                stride: KEY_BLOCK,
+            });
         }
         let last = block.key + block.len >= self.limit(row + MR - 1);
         // No `from_fn`: it need not be inlined, and is not compiled for this instruction set.
@@ -248,7 +252,7 @@ impl Head {
 
     /// Asks for `count` rows from row `row`, any address.
     #[inline(always)]
-    fn ask_for_rows<S: Lanes>(
+    fn ask_for_rows<S: SimdF32>(
         &self,
         s: S,
         at: *const f32,
@@ -260,7 +264,7 @@ impl Head {
             let mut column = 0;
             while column < self.head_dim {
                 s.prefetch(at.wrapping_add(i.wrapping_mul(stride).wrapping_add(column)));
-                column += LINE;
+                column += CACHE_LINE_F32;
             }
         }
     }
@@ -268,7 +272,7 @@ impl Head {
     /// # Safety
     /// The query rows exist; `head_dim <= QUERY_ROW`.
     #[inline(always)]
-    unsafe fn copy_queries<S: Lanes, const MR: usize>(
+    unsafe fn copy_queries<S: SimdF32, const MR: usize>(
         &self,
         s: S,
         row: usize,
@@ -285,8 +289,8 @@ impl Head {
                     column += S::LANES;
                 }
                 let rest = self.head_dim - column;
-                let x = s.load_first(from.wrapping_add(column), rest);
-                s.store_first(to.wrapping_add(column), x, rest);
+                let x = s.load_prefix(from.wrapping_add(column), rest);
+                s.store_prefix(to.wrapping_add(column), x, rest);
             }
         }
     }
@@ -294,9 +298,9 @@ impl Head {
     /// Scores of `G` vectors of keys at `place`, scaled and masked.
     ///
     /// # Safety
-    /// As [`Head::attend`]; the panels exist.
+    /// As [`HeadParams::attend`]; the panels exist.
     #[inline(always)]
-    unsafe fn scores<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
+    unsafe fn scores<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
         &self,
         s: S,
         block: Block,
@@ -313,18 +317,18 @@ impl Head {
             (scores.queries.as_ptr().cast(), QUERY_ROW)
         };
         let queries = Rows { at: a, row: a_row, step: 1 };
-        let first_keys = self.keys.cast::<N::Number>();
+        let first_keys = self.keys.cast::<N::KvElement>();
         let at = first_keys.wrapping_add((block.key / S::LANES + v) * panel);
-        let numbers = Stream { at, step: S::LANES, vector: panel };
+        let numbers = PanelView { at, step: S::LANES, vector: panel };
         let zero = [[s.splat(0.0); G]; MR];
         // What is multiplied after these keys: more of them, or values.
         let keys = at.wrapping_add(G * panel);
-        let values = self.values.cast::<N::Number>().wrapping_add(block.key * self.value_row);
+        let values = self.values.cast::<N::KvElement>().wrapping_add(block.key * self.value_row);
         let next = match (v + G < end, MR) {
-            (true, 1) => Stream::line_by_line::<S, G>(keys),
-            (false, 1) => Stream::line_by_line::<S, G>(values),
-            (true, _) => Stream { at: keys, step: S::LANES, vector: panel },
-            (false, _) => Stream { at: values, step: self.value_row, vector: S::LANES },
+            (true, 1) => PanelView::line_by_line::<S, G>(keys),
+            (false, 1) => PanelView::line_by_line::<S, G>(values),
+            (true, _) => PanelView { at: keys, step: S::LANES, vector: panel },
+            (false, _) => PanelView { at: values, step: self.value_row, vector: S::LANES },
         };
         // SAFETY: rows and panels exist.
         let acc =
@@ -348,18 +352,18 @@ impl Head {
 
     /// Adds the biases to `vectors` vectors of scores of the tile of queries from `row`, and returns the
     /// largest of each query in each lane. A pass of its own, over what is in the first-level cache: in
-    /// [`Head::scores`] it would take registers from those who have no bias.
+    /// [`HeadParams::scores`] it would take registers from those who have no bias.
     ///
     /// # Safety
     /// There is a bias, and the queries see `seen` keys of the block.
     #[inline(always)]
-    unsafe fn add_biases<S: Lanes, const MR: usize>(
+    unsafe fn add_biases<S: SimdF32, const MR: usize>(
         &self,
         s: S,
         (key, row): (usize, usize),
         seen: &[usize; MR],
         vectors: usize,
-        lines: &mut Lines,
+        lines: &mut WeightLines,
     ) -> [S::F32; MR] {
         let mut highest = [s.splat(f32::NEG_INFINITY); MR];
         let vectors = vectors.min(KEY_BLOCK / S::LANES);
@@ -402,13 +406,13 @@ impl Head {
     /// `out = (out * before + weights * values) * after`, where no bias hides a key.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// As [`HeadParams::attend`].
     #[inline(always)]
-    unsafe fn values<S: Lanes, N: Numbers, const MR: usize, const NV: usize>(
+    unsafe fn values<S: SimdF32, N: KvFormat, const MR: usize, const NV: usize>(
         &self,
         s: S,
         rows: Weighed<'_, MR>,
-        weights: &Lines,
+        weights: &WeightLines,
     ) {
         let mut column = 0;
         while column < self.head_dim {
@@ -433,14 +437,14 @@ impl Head {
     /// that only the later ones see.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// As [`HeadParams::attend`].
     #[inline(always)]
-    unsafe fn columns<S: Lanes, N: Numbers, const MR: usize, const G: usize>(
+    unsafe fn columns<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
         &self,
         s: S,
         rows: Weighed<'_, MR>,
         column: usize,
-        weights: &Lines,
+        weights: &WeightLines,
     ) {
         let Weighed { block, first: row, seen, factors } = rows;
         let mut acc = [[s.splat(0.0); G]; MR];
@@ -454,8 +458,8 @@ impl Head {
             }
         }
         let weights = Rows { at: weights.0.as_ptr(), row: KEY_BLOCK, step: 1 };
-        let values = self.values.cast::<N::Number>();
-        let values = Stream {
+        let values = self.values.cast::<N::KvElement>();
+        let values = PanelView {
             at: values.wrapping_add(block.key * self.value_row + column),
             step: self.value_row,
             vector: S::LANES,
@@ -463,12 +467,12 @@ impl Head {
         let (fewest, most) = (seen[0], seen[MR - 1]);
         // After these values come keys: of this head, or of the next for a query that is alone.
         let panel = self.head_dim * S::LANES;
-        let keys = self.keys.cast::<N::Number>().wrapping_add(block.next / S::LANES * panel);
-        let next_keys = self.next_keys.cast::<N::Number>();
+        let keys = self.keys.cast::<N::KvElement>().wrapping_add(block.next / S::LANES * panel);
+        let next_keys = self.next_keys.cast::<N::KvElement>();
         let next = match (MR, block.next >= self.key_len) {
-            (1, true) => Stream::line_by_line::<S, G>(next_keys.wrapping_add(column * ALONE)),
-            (1, false) => Stream::line_by_line::<S, G>(keys),
-            _ => Stream { at: keys, step: S::LANES, vector: panel },
+            (1, true) => PanelView::line_by_line::<S, G>(next_keys.wrapping_add(column * ALONE)),
+            (1, false) => PanelView::line_by_line::<S, G>(keys),
+            _ => PanelView { at: keys, step: S::LANES, vector: panel },
         };
         // SAFETY: weights and value rows exist for every key that is seen.
         let mut acc = unsafe { streamed::<S, N, MR, G>(s, acc, fewest, weights, values, next) };
@@ -501,9 +505,9 @@ impl Head {
     /// read. A key that is only far off is multiplied like any other, even by 0.
     ///
     /// # Safety
-    /// As [`Head::attend`].
+    /// As [`HeadParams::attend`].
     #[inline(always)]
-    unsafe fn values_where_seen<S: Lanes, N: Numbers>(
+    unsafe fn values_where_seen<S: SimdF32, N: KvFormat>(
         &self,
         s: S,
         block: Block,
@@ -524,7 +528,7 @@ impl Head {
                 for (key, &weight) in weights.iter().enumerate().take(seen) {
                     if weight != 0.0 || !hides(*bias.add(key)) {
                         let at = (block.key + key) * self.value_row + column;
-                        let value = load::<S, N>(s, self.values.cast::<N::Number>().add(at));
+                        let value = load::<S, N>(s, self.values.cast::<N::KvElement>().add(at));
                         acc = s.mul_add(s.splat(weight), value, acc);
                     }
                 }

@@ -98,7 +98,7 @@ impl<'a> Heads<'a> {
     /// For as long as `'a`, for every element of the view:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialised, and may be read;
+    /// * it is aligned as `f32` is, initialized, and may be read;
     /// * nobody writes it.
     ///
     /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.
@@ -106,7 +106,7 @@ impl<'a> Heads<'a> {
     /// ```
     /// use simdformer_kernels::Heads;
     ///
-    /// // Head after head, as engines with `[heads, tokens, head_dim]` have it.
+    /// // HeadParams after head, as engines with `[heads, tokens, head_dim]` have it.
     /// let data = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
     /// // SAFETY: the last element is `data[7]`; the array is borrowed for as long as the view.
     /// let keys = unsafe { Heads::from_raw_parts(data.as_ptr(), [2, 2, 2], 2, 4)? };
@@ -248,7 +248,7 @@ impl<'a> Qkv<'a> {
 /// ```
 /// use simdformer_kernels::HeadsMut;
 ///
-/// // Head after head: each token's heads lie 3 * 4 elements apart.
+/// // HeadParams after head: each token's heads lie 3 * 4 elements apart.
 /// let mut data = [0.0; 2 * 3 * 4];
 /// let mut out = HeadsMut::strided(&mut data, [3, 2, 4], 4, 12)?;
 /// let last = out.reborrow().block(2, 1)?;
@@ -311,7 +311,7 @@ impl<'a> HeadsMut<'a> {
     /// For as long as `'a`, for every element of the view:
     ///
     /// * its address, and that of each element before it, lies in the allocation of `data`;
-    /// * it is aligned as `f32` is, initialised, and may be read and written through `data`;
+    /// * it is aligned as `f32` is, initialized, and may be read and written through `data`;
     /// * nobody else reads or writes it but through this view.
     ///
     /// Nothing is asked of `data` when there is no element, nor ever of the gaps between elements.

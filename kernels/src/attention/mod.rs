@@ -8,7 +8,7 @@
 //!   end or padded; keys are put into panels and values into rows in the caller's scratch first.
 //! * [`attention_cached`]: keys and values in a [`Cache`], where they already have that layout:
 //!   cross-attention, and prefills that continue a cache.
-//! * [`attention_step`]: one query per row, whose past lies in several slots of the cache.
+//! * [`attention_decode`]: one query per row, whose past lies in several slots of the cache.
 //!
 //! Masking is by length (`key_len` of each sequence) and by causality, aligned to the end of the
 //! keys: query `i` of `query_len` sees keys `0..i + 1 + key_len - query_len`. An additive [`Bias`] of
@@ -20,12 +20,12 @@
 //! gets zeros, or with [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) the mean of all values of
 //! its sequence: of `padded_len` for [`attention`], of `key_len` in a cache.
 //!
-//! A call takes at most 32 KiB of the caller's stack when compiled with optimisation: the scores and
+//! A call takes at most 32 KiB of the caller's stack when compiled with optimization: the scores and
 //! the queries of one tile lie there. Nothing is allocated.
 //!
 //! Error: with `u = 2^-24`, each output is within
 //! `8 u (head_dim scale max|q| max|k| + max|bias| + key_len / 8 + 8) max|v|` of the exact value; on a cache of
-//! [`CacheStorage::F16`] of that for the keys and values as it keeps them.
+//! [`CacheDtype::F16`] of that for the keys and values as it keeps them.
 //!
 //! Source: Vaswani et al. 2017, equation 1; the online softmax is Milakov and Gimelshein 2018, its
 //! use in attention Rabe and Staats 2021 and Dao et al. 2022.
@@ -34,35 +34,35 @@
 mod backward;
 mod bias;
 mod cache;
-mod call;
 mod check;
+mod decode;
+mod decode_queries;
 #[cfg(feature = "train")]
-mod dropped;
+mod dropout;
 mod error;
-mod finish;
 mod flash;
-mod head;
+mod head_params;
 mod heads;
-mod numbers;
+mod kv_dtype;
 mod online_softmax;
 mod options;
+mod outputs;
 mod panels;
+mod params;
+mod prefetched_tile;
 mod prefill;
-mod product;
-mod step;
-mod step_queries;
 
 #[cfg(feature = "train")]
 pub use backward::{
     QkvMut, attention_backward, attention_backward_scratch, attention_backward_scratch_bound,
-    attention_kept,
+    attention_forward_save,
 };
 pub use cache::{Cache, CacheMut, CacheShape};
 pub use error::AttentionError;
 pub use heads::{Heads, HeadsMut, Qkv};
-pub use numbers::CacheStorage;
+pub use kv_dtype::CacheDtype;
 pub use options::{
-    Ancestry, AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, Weights,
+    AttentionOptions, AttentionOutput, Bias, CachedSequence, Sequence, SlotTable, Weights,
 };
 
 pub use prefill::attention_scratch;
@@ -70,8 +70,10 @@ pub use prefill::attention_scratch;
 use crate::isa::Isa;
 use crate::parallel::Parallelism;
 use bias::CheckedBias;
-use call::{Call, Source, Steps, chunked, count_tasks, dispatch, estimate_work, rows_of_unit};
 use panels::{head_floats, value_row};
+use params::{
+    AttentionParams, KvHead, Steps, chunked, count_tasks, dispatch, estimate_work, rows_of_unit,
+};
 
 /// Floats of scratch that are enough for any `sequences` sequences with `tokens` keys in all, padding
 /// included: what to plan when lengths are not known yet.
@@ -228,7 +230,7 @@ pub fn attention_cached(
     }
     let row = value_row(isa.lanes(), shape.head_dim);
     let mut context = output.context;
-    let mut call = Call::new(&query, shape.heads, options, bias, &mut context, weights);
+    let mut call = AttentionParams::new(&query, shape.heads, options, bias, &mut context, weights);
     call.read(shape.storage);
     let pairs = sequences.iter().map(|s| (s.query_len, s.key_len));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
@@ -240,7 +242,7 @@ pub fn attention_cached(
         parallelism.workers(),
         &|index, head| {
             let sequence = sequences[index];
-            Source {
+            KvHead {
                 query_start: sequence.query_start,
                 query_len: sequence.query_len,
                 key_len: sequence.key_len,
@@ -273,8 +275,8 @@ pub fn attention_cached(
 ///
 /// ```
 /// use simdformer_kernels::{
-///     Ancestry, AttentionOptions, CacheMut, CacheShape, Heads, HeadsMut, Isa, Parallelism,
-///     attention_step,
+///     SlotTable, AttentionOptions, CacheMut, CacheShape, Heads, HeadsMut, Isa, Parallelism,
+///     attention_decode,
 /// };
 ///
 /// let (isa, heads, head_dim) = (Isa::best(), 1, 2);
@@ -295,10 +297,10 @@ pub fn attention_cached(
 /// let mut slots = [0u32; 2 * 8];
 /// slots[8 + 1] = 1;
 /// let mut context = [0.0; 4];
-/// attention_step(
+/// attention_decode(
 ///     Heads::new(&[0.5; 4], rows)?,
 ///     &cache.read(),
-///     Ancestry { lens: &[2, 2], slots: &slots, stride: 8 },
+///     SlotTable { lens: &[2, 2], slots: &slots, stride: 8 },
 ///     &AttentionOptions::new(head_dim),
 ///     HeadsMut::new(&mut context, rows)?,
 ///     Parallelism::Serial,
@@ -306,10 +308,10 @@ pub fn attention_cached(
 /// assert!(context.iter().zip([3.0, 0.0, 5.0, 3.0]).all(|(x, y)| (x - y).abs() < 1e-5));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn attention_step(
+pub fn attention_decode(
     query: Heads<'_>,
     cache: &Cache<'_>,
-    ancestry: Ancestry<'_>,
+    ancestry: SlotTable<'_>,
     options: &AttentionOptions<'_>,
     mut out: HeadsMut<'_>,
     parallelism: Parallelism<'_>,
@@ -324,7 +326,7 @@ pub fn attention_step(
     if query.tokens() == 0 || query.heads() == 0 || shape.head_dim == 0 {
         return Ok(());
     }
-    let call = Call::new(&query, shape.heads, options, bias, &mut out, None);
+    let call = AttentionParams::new(&query, shape.heads, options, bias, &mut out, None);
     let pairs = ancestry.lens.iter().map(|&len| (1, len as usize));
     let work = estimate_work(pairs, [query.heads(), shape.head_dim]);
     // Each has elements of its own in the output.

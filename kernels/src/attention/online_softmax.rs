@@ -1,9 +1,9 @@
 //! The online softmax: from scores to weights, one block of keys after the other, with the running
 //! maximum and sum that let an earlier block be put right when a later one has a larger maximum.
 
-use crate::gemm::MAX_ROWS;
-use crate::lanes::{Lanes, MAX_LANES, MOST_PARTS};
+use crate::gemm::MAX_MR;
 use crate::math::exp_nonpositive;
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32};
 
 /// Keys in one block: a block of keys and values of 64 dimensions is 128 KiB, a share of the
 /// second-level cache; most sentences are one block, which never rescales.
@@ -20,11 +20,11 @@ pub(super) struct Block {
 
 /// A line of [`KEY_BLOCK`] scores, then weights, for each query of a tile.
 #[repr(align(64))]
-pub(super) struct Lines(pub(super) [f32; MAX_ROWS * KEY_BLOCK]);
+pub(super) struct WeightLines(pub(super) [f32; MAX_MR * KEY_BLOCK]);
 
-impl Lines {
+impl WeightLines {
     pub(super) const fn new() -> Self {
-        Self([0.0; MAX_ROWS * KEY_BLOCK])
+        Self([0.0; MAX_MR * KEY_BLOCK])
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Factors {
 
 /// `score + bias`, and minus infinity where the bias [`hides`](super::bias::hides) the key.
 #[inline(always)]
-pub(super) fn biased<S: Lanes>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
+pub(super) fn biased<S: SimdF32>(s: S, score: S::F32, bias: S::F32) -> S::F32 {
     let hidden = s.less(bias, s.splat(f32::MIN));
     s.select(hidden, s.splat(f32::NEG_INFINITY), s.add(score, bias))
 }
@@ -82,15 +82,15 @@ pub(super) fn base(maximum: f32) -> f32 {
 ///
 /// Of the line of each query in `lines`, `vectors` vectors are scores.
 #[inline(always)]
-pub(super) fn exponentials<S: Lanes, const MR: usize>(
+pub(super) fn exponentials<S: SimdF32, const MR: usize>(
     s: S,
-    lines: &mut Lines,
+    lines: &mut WeightLines,
     vectors: usize,
     highest: [S::F32; MR],
     running: &mut [Running],
 ) -> [f32; MR] {
     const {
-        assert!(MR <= MAX_ROWS && KEY_BLOCK.is_multiple_of(S::LANES));
+        assert!(MR <= MAX_MR && KEY_BLOCK.is_multiple_of(S::LANES));
         assert!(MAX_LANES / S::LANES <= MOST_PARTS);
     };
     let lines = &mut lines.0;

@@ -49,7 +49,7 @@ pub struct CachedSequence {
 /// A row whose whole past lies in one slot has that slot `lens[r]` times. With a `stride` of 0 all
 /// rows share one line of the table.
 #[derive(Clone, Copy)]
-pub struct Ancestry<'a> {
+pub struct SlotTable<'a> {
     /// Keys that each row sees, `[rows]`.
     pub lens: &'a [u32],
     /// The slot of each key of each row.
@@ -58,7 +58,7 @@ pub struct Ancestry<'a> {
     pub stride: usize,
 }
 
-impl<'a> Ancestry<'a> {
+impl<'a> SlotTable<'a> {
     /// The slots of row `row`, or `None` where the table has no such row or ends before its last key.
     pub(super) fn past(&self, row: usize) -> Option<&'a [u32]> {
         let len = *self.lens.get(row)? as usize;
@@ -194,9 +194,9 @@ pub struct Weights<'a> {
     pub keys: usize,
 }
 
-impl fmt::Debug for Ancestry<'_> {
+impl fmt::Debug for SlotTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ancestry")
+        f.debug_struct("SlotTable")
             .field("lens", &Elements::of(self.lens))
             .field("slots", &Elements::of(self.slots))
             .field("stride", &self.stride)

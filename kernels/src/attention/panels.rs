@@ -1,10 +1,10 @@
 //! The two layouts that attention computes on: keys in panels of one vector of tokens,
 //! `[tokens / LANES][head_dim][LANES]`, which makes them a packed operand of the GEMM tile, and
-//! values in rows of whole vectors; of floats, or of whatever form of [`Number`] a cache keeps.
+//! values in rows of whole vectors; of floats, or of whatever form of [`KvElement`] a cache keeps.
 
 use super::heads::Heads;
-use super::numbers::Number;
-use crate::lanes::{Lanes, MAX_LANES};
+use super::kv_dtype::KvElement;
+use crate::simd::{MAX_LANES, SimdF32};
 
 /// Elements of a value row: `head_dim` rounded up to whole vectors. A size that overflows, which
 /// only tensors without tokens can have, is as large as can be.
@@ -37,7 +37,7 @@ pub(super) fn head_floats(lanes: usize, tokens: usize, head_dim: usize) -> Optio
 /// The tokens and the head exist in `key`; `to` is valid for the panels of
 /// `position + tokens.len()` positions, and nobody else touches those positions.
 #[inline(always)]
-pub(super) unsafe fn write_keys<S: Lanes, N: Number>(
+pub(super) unsafe fn write_keys<S: SimdF32, N: KvElement>(
     s: S,
     key: &Heads<'_>,
     head: usize,
@@ -85,7 +85,7 @@ const MANY: usize = 3;
 /// # Safety
 /// As [`write_keys`], of whole panels that nobody else touches.
 #[inline(always)]
-pub(super) unsafe fn write_all_keys<S: Lanes>(
+pub(super) unsafe fn write_all_keys<S: SimdF32>(
     s: S,
     key: &Heads<'_>,
     head: usize,
@@ -107,9 +107,9 @@ pub(super) unsafe fn write_all_keys<S: Lanes>(
     while i < head_dim {
         let count = (head_dim - i).min(S::LANES);
         for row in 0..rest {
-            // SAFETY: elements of a token; `load_first` stops behind the last one.
+            // SAFETY: elements of a token; `load_prefix` stops behind the last one.
             unsafe {
-                let x = s.load_first(from.wrapping_add(row * stride + i), count);
+                let x = s.load_prefix(from.wrapping_add(row * stride + i), count);
                 s.store(square.as_mut_ptr().add(row * S::LANES), x);
             }
         }
@@ -135,7 +135,7 @@ const AHEAD: usize = 8;
 /// Asks for a line of each of `rows` rows, any address: the short runs of one head in each token are too short
 /// for the CPU to see where they lead.
 #[inline(always)]
-fn ask_ahead<S: Lanes>(s: S, at: *const f32, stride: usize, rows: usize) {
+fn ask_ahead<S: SimdF32>(s: S, at: *const f32, stride: usize, rows: usize) {
     for row in 0..rows {
         s.prefetch(at.wrapping_add(row.wrapping_mul(stride)));
     }
@@ -147,7 +147,7 @@ fn ask_ahead<S: Lanes>(s: S, at: *const f32, stride: usize, rows: usize) {
 /// The tokens and the head exist in `value`; `to` is valid for as many rows, and nobody else
 /// touches them.
 #[inline(always)]
-pub(super) unsafe fn write_values<S: Lanes, N: Number>(
+pub(super) unsafe fn write_values<S: SimdF32, N: KvElement>(
     s: S,
     value: &Heads<'_>,
     head: usize,

@@ -2,19 +2,21 @@
 //! the queries attend to them.
 
 use super::bias::CheckedBias;
-use super::call::{Call, MIN_WORK_TO_FORK, Source, chunked, count_tasks, estimate_work};
 use super::check;
 use super::error::AttentionError;
 use super::heads::{Heads, Qkv};
 use super::options::{AttentionOptions, AttentionOutput, Sequence};
 use super::panels::{head_floats, value_row, write_all_keys, write_values};
+use super::params::{
+    AttentionParams, KvHead, MIN_WORK_TO_FORK, chunked, count_tasks, estimate_work,
+};
 #[cfg(feature = "train")]
 use crate::dropout::WeightDropout;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, LINE, Lanes};
 use crate::mask::FullyMasked;
 use crate::parallel::{Parallelism, Workers};
 use crate::shared::SharedMut;
+use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 
 /// Heads for each thread from which on heads are not cut into blocks of queries.
 const HEADS_PER_THREAD: usize = 4;
@@ -86,7 +88,7 @@ pub(super) fn attend(
     }
 
     let mut context = output.context;
-    let mut call = Call::new(&query, kv_heads, options, bias, &mut context, weights);
+    let mut call = AttentionParams::new(&query, kv_heads, options, bias, &mut context, weights);
     if let Some(kept) = kept {
         call.keep(kept.sums);
         #[cfg(feature = "train")]
@@ -115,7 +117,7 @@ pub(super) struct Prefill<'a> {
 
 impl Prefill<'_> {
     /// Attends with every query.
-    pub(super) fn run(&self, call: &Call<'_>, work: usize, workers: Workers<'_>) {
+    pub(super) fn run(&self, call: &AttentionParams<'_>, work: usize, workers: Workers<'_>) {
         // Fewer than the tasks that were checked, of which each query head has one at least.
         let tasks = self.sequences.len() * self.kv_heads();
         let threads = workers.threads();
@@ -127,7 +129,13 @@ impl Prefill<'_> {
     }
 
     /// One head after the other, in the place of the first: its panels and rows stay in cache.
-    fn head_by_head(&self, call: &Call<'_>, tasks: usize, work: usize, workers: Workers<'_>) {
+    fn head_by_head(
+        &self,
+        call: &AttentionParams<'_>,
+        tasks: usize,
+        work: usize,
+        workers: Workers<'_>,
+    ) {
         chunked(tasks, work, workers, &|range| {
             let at = self.place(range.start);
             for task in range.clone() {
@@ -142,7 +150,13 @@ impl Prefill<'_> {
     }
 
     /// Few heads: the keys and values of all of them, then their queries, block by block.
-    fn all_keys_first(&self, call: &Call<'_>, tasks: usize, work: usize, workers: Workers<'_>) {
+    fn all_keys_first(
+        &self,
+        call: &AttentionParams<'_>,
+        tasks: usize,
+        work: usize,
+        workers: Workers<'_>,
+    ) {
         let copied = self.sequences.iter().map(|s| s.padded_len).fold(0, usize::saturating_add);
         let elements = self.kv_heads().saturating_mul(self.qkv.key.head_dim());
         let few = copied.saturating_mul(elements) < MIN_WORK_TO_FORK;
@@ -216,7 +230,7 @@ impl Prefill<'_> {
         }
         let Qkv { query, key, value } = self.qkv;
         let queries = query.at(query_start, head * (query.heads() / self.kv_heads()));
-        self.isa.dispatch(Ask {
+        self.isa.dispatch(PrefetchNext {
             rows: [
                 (key.at(key_start, head), key.token_stride(), key_len),
                 (value.at(key_start, head), value.token_stride(), key_len),
@@ -227,7 +241,7 @@ impl Prefill<'_> {
     }
 
     /// What queries read of one head of one sequence that [`Prefill::prepare`] has put at `at`.
-    fn source(&self, index: usize, head: usize, at: *mut f32) -> Source {
+    fn source(&self, index: usize, head: usize, at: *mut f32) -> KvHead {
         let sequence = self.sequences[index];
         let (values, value_row) = if self.in_place(index) {
             let value = self.qkv.value;
@@ -236,7 +250,7 @@ impl Prefill<'_> {
             let values = at.wrapping_add(self.panels(index));
             (values.cast_const(), value_row(self.isa.lanes(), self.qkv.key.head_dim()))
         };
-        Source {
+        KvHead {
             query_start: sequence.query_start,
             query_len: sequence.query_len,
             key_len: sequence.key_len,
@@ -250,21 +264,21 @@ impl Prefill<'_> {
 }
 
 /// Asks for rows: where they begin, any address, how far they are apart, and how many.
-struct Ask {
+struct PrefetchNext {
     rows: [(*const f32, usize, usize); 3],
     elements: usize,
 }
 
-impl Kernel for Ask {
+impl SimdOp for PrefetchNext {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for (at, stride, count) in self.rows {
             for row in 0..count {
-                for column in (0..self.elements).step_by(LINE) {
+                for column in (0..self.elements).step_by(CACHE_LINE_F32) {
                     let offset = row.wrapping_mul(stride).wrapping_add(column);
-                    s.prefetch_outer(at.wrapping_add(offset));
+                    s.prefetch_l2(at.wrapping_add(offset));
                 }
             }
         }
@@ -284,11 +298,11 @@ struct Prepare<'a> {
     values: *mut f32,
 }
 
-impl Kernel for Prepare<'_> {
+impl SimdOp for Prepare<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self { key, value, head, sequence, value_len, keys, values } = self;
         let start = sequence.key_start;
         // SAFETY: the sequence's tokens exist; the scratch has this head's own place for them.

@@ -4,10 +4,10 @@ use super::error::DropoutError;
 use super::philox::{GROUP, Philox};
 use crate::float_mode::in_default_mode;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
+use crate::simd::{SimdF32, SimdOp};
 
 /// Decisions of one block.
 pub(super) const DECISIONS: usize = 8;
@@ -88,11 +88,11 @@ struct Rows<'a> {
     to_stride: usize,
 }
 
-impl Kernel for Rows<'_> {
+impl SimdOp for Rows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, _: S) {
+    fn run<S: SimdF32>(self, _: S) {
         let Self { philox, share, columns, from, to, to_stride, .. } = self;
         let mut blocks = [[0u64; 2]; BLOCKS];
         for (row, (&sentence, &position)) in self.sentences.iter().zip(self.positions).enumerate() {

@@ -21,15 +21,15 @@
 //! attention is named by its query and its key, each counted from the first of the sentence's, and by the
 //! query's head; key `j` has the decision `j % 8` of its block.
 
+mod distributions;
 mod error;
 mod mask;
-mod numbers;
 mod philox;
 mod weights;
 
+pub use distributions::{normal, permutation, uniform};
 pub use error::DropoutError;
 pub use mask::{Dropout, dropout, dropout_add};
-pub use numbers::{normal, permutation, uniform};
 pub use philox::Philox;
 pub use weights::WeightDropout;
-pub(crate) use weights::{Decisions, HeadDrops};
+pub(crate) use weights::{DropMask, HeadDrops};

@@ -13,7 +13,7 @@ const OF_WEIGHTS: u32 = 4;
 const GROUPS: usize = 8 * 256 / (DECISIONS * GROUP);
 
 /// Which weights of attention are dropped at one place of a model in one step, for
-/// [`attention_kept`](crate::train::attention_kept) and
+/// [`attention_forward_save`](crate::train::attention_forward_save) and
 /// [`attention_backward`](crate::train::attention_backward).
 ///
 /// Whether the weight of a query for a key is dropped depends on the [`Dropout`], on which sentence of the corpus
@@ -72,9 +72,9 @@ pub(crate) struct HeadDrops {
 
 /// What [`HeadDrops::decide`] has decided: `[queries][ceil(keys / 8)][8]`.
 #[repr(align(64))]
-pub(crate) struct Decisions([MaybeUninit<[[u64; 2]; GROUP]>; GROUPS]);
+pub(crate) struct DropMask([MaybeUninit<[[u64; 2]; GROUP]>; GROUPS]);
 
-impl Decisions {
+impl DropMask {
     pub(crate) const fn new() -> Self {
         Self([MaybeUninit::uninit(); GROUPS])
     }
@@ -88,7 +88,7 @@ impl HeadDrops {
         &self,
         queries: Range<usize>,
         (key, keys): (usize, usize),
-        to: &mut Decisions,
+        to: &mut DropMask,
     ) {
         let blocks = keys.div_ceil(DECISIONS);
         let groups = (queries.len() * blocks).div_ceil(GROUP);
@@ -172,7 +172,7 @@ impl HeadDrops {
     #[inline(always)]
     pub(crate) unsafe fn apply(
         &self,
-        from: &Decisions,
+        from: &DropMask,
         (queries, keys): (usize, usize),
         lines: *mut f32,
         stride: usize,

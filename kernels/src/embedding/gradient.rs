@@ -6,10 +6,10 @@
 
 use super::EmbeddingError;
 use crate::isa::Isa;
-use crate::lanes::{Kernel, Lanes};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
+use crate::simd::{SimdF32, SimdOp};
 
 /// Adds the gradients of sorted tokens to the rows of a table.
 struct AddRows<'a> {
@@ -33,11 +33,11 @@ impl AddRows<'_> {
     }
 }
 
-impl Kernel for AddRows<'_> {
+impl SimdOp for AddRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let mut at = self.range.start;
         // What began before belongs to another task.
         while at > 0 && at < self.range.end && self.id(at) == self.id(at - 1) {
@@ -79,7 +79,7 @@ impl Kernel for AddRows<'_> {
 /// # Safety
 /// `from` is valid for reads and `to` for reads and writes of `len` floats.
 #[inline(always)]
-unsafe fn add_scaled<S: Lanes>(s: S, from: *const f32, scale: f32, to: *mut f32, len: usize) {
+unsafe fn add_scaled<S: SimdF32>(s: S, from: *const f32, scale: f32, to: *mut f32, len: usize) {
     let scale = s.splat(scale);
     let mut i = 0;
     // SAFETY: every access is to `LANES` or fewer floats before `len`.
@@ -90,8 +90,8 @@ unsafe fn add_scaled<S: Lanes>(s: S, from: *const f32, scale: f32, to: *mut f32,
             i += S::LANES;
         }
         let rest = len - i;
-        let x = s.mul(s.load_first(from.add(i), rest), scale);
-        s.store_first(to.add(i), s.add(s.load_first(to.add(i), rest), x), rest);
+        let x = s.mul(s.load_prefix(from.add(i), rest), scale);
+        s.store_prefix(to.add(i), s.add(s.load_prefix(to.add(i), rest), x), rest);
     }
 }
 

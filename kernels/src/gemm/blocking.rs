@@ -14,29 +14,30 @@
 //!   asked for explicitly: the hardware's own streams end at each page and each row, which costs a
 //!   fifth of the speed where caches are small (32 KiB and 1 MiB).
 //!
-//! A CPU that [follows](Lanes::follows_streams) what is read in order is asked for less: for one row, or a single
+//! A CPU that [follows](SimdF32::prefers_hw_prefetch) what is read in order is asked for less: for one row, or a single
 //! tile, a line now and then, and for few rows the next block into the second-level cache.
 //!
 //! Threads take ranges of panels, and ranges of rows as well when there are too few panels to go
 //! round. `k` is never split.
 //!
 //! The sums that wait take 9 KiB of each thread's stack for few rows, and 48 KiB for many (see
-//! [`Waiting`]); nothing else here is larger than a tile.
+//! [`PartialSums`]); nothing else here is larger than a tile.
 
-use super::asking::{
-    Asked, BOTH, FEW_ROWS, NEAR, Next, OUTER, OUTER_TILES, PAGES, fewest_rows, requests,
-};
+use super::dtype::Dtype;
 use super::epilogue::{Epilogue, Store};
+use super::f16_tile::{self, Widen};
 use super::microkernel::{
-    Floats, Lines, MAX_ROWS, Operands, Pages, Panels, Spread, multiply, tile, tile_ahead,
+    F32Operand, MAX_MR, Operands, Panels, PrefetchLines, SparsePrefetch, SpreadPrefetch, multiply,
+    tile, tile_prefetched,
 };
 use super::packing::PackedMatrix;
-use super::storage::Storage;
-use super::widened::{self, Widen};
+use super::prefetch::{
+    Asked, FEW_ROWS, Next, OUTER_TILES, SPARSE, TO_BOTH, TO_L1, TO_L2, fewest_rows, requests,
+};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, LINE, Lanes, MAX_PANEL, PanelKernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::{Workers, share, work_to_share};
+use crate::simd::{CACHE_LINE_F32, MAX_PANEL, SimdF32, SimdOp, TileOp};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -46,11 +47,11 @@ use core::ops::Range;
 const FEW_ROWS_DEPTH: usize = 64;
 
 /// `k` in a block for many rows: 128 KiB of a 64-wide panel. Miri gets through two small blocks.
-const BLOCK_DEPTH: usize = if cfg!(miri) { 64 } else { 512 };
+const KC: usize = if cfg!(miri) { 64 } else { 512 };
 
 /// Floats of `A` in a block of rows: half a MiB, beside two blocks of a panel in a
 /// second-level cache of 1 MiB.
-const BLOCK_A: usize = 128 << 10;
+const MC: usize = 128 << 10;
 
 /// Tiles in the largest block of rows.
 const BLOCK_TILES: usize = 32;
@@ -61,7 +62,7 @@ const WIDENED_TILES: usize = BLOCK_TILES / 2;
 /// Tiles whose rows pass over a panel before the next panel.
 #[inline(always)]
 const fn block_tiles(depth: usize) -> usize {
-    let tiles = BLOCK_A / (MAX_ROWS * if depth > 0 { depth } else { 1 });
+    let tiles = MC / (MAX_MR * if depth > 0 { depth } else { 1 });
     if tiles > BLOCK_TILES {
         BLOCK_TILES
     } else if tiles < 4 {
@@ -99,7 +100,7 @@ pub(super) fn run(
     let isa = weight.isa();
     let rows = c.rows();
     let panels = c.columns().div_ceil(isa.panel());
-    let job = Job { a, weight, store: Store::new(epilogue, c) };
+    let job = GemmTask { a, weight, store: Store::new(epilogue, c) };
     // Enough to decide who computes, if it cannot be counted.
     let work = rows.saturating_mul(weight.depth()).saturating_mul(weight.columns());
     let threads = workers.threads();
@@ -109,7 +110,7 @@ pub(super) fn run(
     let wanted = threads * TASKS_PER_THREAD;
     let column_tasks = panels.min(wanted);
     // Rows are cut at multiples of the tile, and only when panels are too few.
-    let row_tasks = (wanted / column_tasks).min(rows.div_ceil(2 * MAX_ROWS)).max(1);
+    let row_tasks = (wanted / column_tasks).min(rows.div_ceil(2 * MAX_MR)).max(1);
     workers.for_each(column_tasks * row_tasks, &|task| {
         let (column_task, row_task) = (task / row_tasks, task % row_tasks);
         job.part(isa, share(rows, row_tasks, row_task), share(panels, column_tasks, column_task));
@@ -117,66 +118,66 @@ pub(super) fn run(
 }
 
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct GemmTask<'a> {
     a: Matrix<'a>,
     weight: &'a PackedMatrix<'a>,
     store: Store,
 }
 
-impl Job<'_> {
+impl GemmTask<'_> {
     fn part(&self, isa: Isa, rows: Range<usize>, panels: Range<usize>) {
         isa.dispatch(Part { job: self, rows, panels });
     }
 }
 
 struct Part<'a> {
-    job: &'a Job<'a>,
+    job: &'a GemmTask<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
 }
 
-impl Kernel for Part<'_> {
+impl SimdOp for Part<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
-        s.with_panels(self);
+    fn run<S: SimdF32>(self, s: S) {
+        s.with_tile_width(self);
     }
 }
 
-impl PanelKernel for Part<'_> {
+impl TileOp for Part<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes, const NV: usize>(self, s: S) {
+    fn run<S: SimdF32, const NV: usize>(self, s: S) {
         const { assert!(NV * S::LANES == S::PANEL) };
-        let as_floats = self.job.weight.storage() == Storage::F32;
+        let as_floats = self.job.weight.storage() == Dtype::F32;
         if !as_floats && self.rows.len() <= FEW_ROWS {
-            let Self { job: &Job { a, weight, store }, rows, panels } = self;
-            return widened::FewRows { a, weight, store, rows, panels }.run(s);
+            let Self { job: &GemmTask { a, weight, store }, rows, panels } = self;
+            return f16_tile::FewRows { a, weight, store, rows, panels }.run(s);
         }
         if self.rows.len() == 1 {
-            return s.outlined(OneRow::<NV>(self));
+            return s.call_noinline(OneRow::<NV>(self));
         }
         if self.rows.len() > FEW_ROWS {
-            return s.outlined(ManyRows::<NV>(self));
+            return s.call_noinline(ManyRows::<NV>(self));
         }
-        let tiles = self.rows.len().div_ceil(MAX_ROWS);
-        if const { S::MAY_FOLLOW } && s.follows_streams() {
-            const { assert!(!S::MAY_FOLLOW || requests::<S>(OUTER_TILES) == 4) };
+        let tiles = self.rows.len().div_ceil(MAX_MR);
+        if const { S::MAY_PREFER_HW_PREFETCH } && s.prefers_hw_prefetch() {
+            const { assert!(!S::MAY_PREFER_HW_PREFETCH || requests::<S>(OUTER_TILES) == 4) };
             return match tiles {
-                1 => s.outlined(FewRows::<NV, 0, PAGES>(self)),
-                _ => s.outlined(FewRows::<NV, 4, OUTER>(self)),
+                1 => s.call_noinline(FewRows::<NV, 0, SPARSE>(self)),
+                _ => s.call_noinline(FewRows::<NV, 4, TO_L2>(self)),
             };
         }
         // What no number of tiles asks for on this instruction set is not even compiled.
         match requests::<S>(tiles) {
-            0 if const { !S::PREFETCHES } => s.outlined(FewRows::<NV, 0, NEAR>(self)),
-            1 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 1, NEAR>(self)),
-            2 if const { S::PREFETCHES } => s.outlined(FewRows::<NV, 2, NEAR>(self)),
-            3 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 3, NEAR>(self)),
-            4 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 4, NEAR>(self)),
-            8 if const { requests::<S>(1) > 2 } => s.outlined(FewRows::<NV, 8, NEAR>(self)),
+            0 if const { !S::PREFETCHES } => s.call_noinline(FewRows::<NV, 0, TO_L1>(self)),
+            1 if const { S::PREFETCHES } => s.call_noinline(FewRows::<NV, 1, TO_L1>(self)),
+            2 if const { S::PREFETCHES } => s.call_noinline(FewRows::<NV, 2, TO_L1>(self)),
+            3 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 3, TO_L1>(self)),
+            4 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 4, TO_L1>(self)),
+            8 if const { requests::<S>(1) > 2 } => s.call_noinline(FewRows::<NV, 8, TO_L1>(self)),
             requests => unreachable!("{requests} lines in two steps"),
         }
     }
@@ -192,31 +193,31 @@ struct FewRows<'a, const NV: usize, const REQUESTS: usize, const WHERE: u8>(Part
 /// [`Part::many_rows`] as a function of its own.
 struct ManyRows<'a, const NV: usize>(Part<'a>);
 
-impl<const NV: usize> Kernel for OneRow<'_, NV> {
+impl<const NV: usize> SimdOp for OneRow<'_, NV> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         self.0.one_row::<S, NV>(s)
     }
 }
 
-impl<const NV: usize, const REQUESTS: usize, const WHERE: u8> Kernel
+impl<const NV: usize, const REQUESTS: usize, const WHERE: u8> SimdOp
     for FewRows<'_, NV, REQUESTS, WHERE>
 {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         self.0.few_rows::<S, NV, REQUESTS, WHERE>(s)
     }
 }
 
-impl<const NV: usize> Kernel for ManyRows<'_, NV> {
+impl<const NV: usize> SimdOp for ManyRows<'_, NV> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         self.0.many_rows::<S, NV>(s)
     }
 }
@@ -224,12 +225,12 @@ impl<const NV: usize> Kernel for ManyRows<'_, NV> {
 impl Part<'_> {
     /// Columns of `panel` that exist.
     #[inline(always)]
-    fn valid<S: Lanes>(&self, panel: usize) -> usize {
+    fn valid<S: SimdF32>(&self, panel: usize) -> usize {
         (self.job.weight.columns() - panel * S::PANEL).min(S::PANEL)
     }
 
     #[inline(always)]
-    fn operands<S: Lanes>(&self, row: usize, k: usize, b: *const f32) -> Operands {
+    fn operands<S: SimdF32>(&self, row: usize, k: usize, b: *const f32) -> Operands {
         let a = &self.job.a;
         Operands {
             a: a.as_ptr().wrapping_add(row * a.row_stride() + k * a.column_stride()),
@@ -242,7 +243,7 @@ impl Part<'_> {
     }
 
     #[inline(always)]
-    fn one_row<S: Lanes, const NV: usize>(&self, s: S) {
+    fn one_row<S: SimdF32, const NV: usize>(&self, s: S) {
         let at = self.rows.start;
         let depth = self.job.weight.depth();
         let in_cache = depth * self.job.weight.columns() <= CACHED_WEIGHTS;
@@ -258,17 +259,17 @@ impl Part<'_> {
                     let at_both = [operands.b, next];
                     let panels = Panels { at: at_both, step: S::PANEL, vector: S::LANES };
                     let rows = operands.rows();
-                    let acc = if const { S::MAY_FOLLOW } && s.follows_streams() {
-                        let ahead = at_both.map(|at| Pages::of(at, S::PANEL));
-                        multiply(Floats(s), zero, depth, rows, panels, ahead)
+                    let acc = if const { S::MAY_PREFER_HW_PREFETCH } && s.prefers_hw_prefetch() {
+                        let ahead = at_both.map(|at| SparsePrefetch::of(at, S::PANEL));
+                        multiply(F32Operand(s), zero, depth, rows, panels, ahead)
                     } else if in_cache {
                         let ahead = at_both.map(|at| {
                             let at = at.wrapping_add(ROW_AHEAD * S::PANEL);
-                            Lines::running(at, NV, S::LANES)
+                            PrefetchLines::running(at, NV, S::LANES)
                         });
-                        multiply(Floats(s), zero, depth, rows, panels, ahead)
+                        multiply(F32Operand(s), zero, depth, rows, panels, ahead)
                     } else {
-                        multiply(Floats(s), zero, depth, rows, panels, ())
+                        multiply(F32Operand(s), zero, depth, rows, panels, ())
                     };
                     for (i, acc) in acc.into_iter().enumerate() {
                         let column = (panel + i) * S::PANEL;
@@ -290,14 +291,14 @@ impl Part<'_> {
     /// Rows that are few: each block of a panel is multiplied from the first-level cache while the
     /// next one comes.
     #[inline(always)]
-    fn few_rows<S: Lanes, const NV: usize, const REQUESTS: usize, const WHERE: u8>(&self, s: S) {
+    fn few_rows<S: SimdF32, const NV: usize, const REQUESTS: usize, const WHERE: u8>(&self, s: S) {
         let depth = self.job.weight.depth();
-        let tiles = self.rows.len().div_ceil(MAX_ROWS);
+        let tiles = self.rows.len().div_ceil(MAX_MR);
         // A single tile needs no blocks to stay a block behind its requests.
         let block = if tiles == 1 { depth } else { FEW_ROWS_DEPTH };
-        let like = if const { WHERE == OUTER } { OUTER_TILES } else { tiles };
-        let asked = Asked::new::<S>(Storage::F32, tiles, like);
-        let mut waiting = Waiting::<FEW_ROWS>::new();
+        let like = if const { WHERE == TO_L2 } { OUTER_TILES } else { tiles };
+        let asked = Asked::new::<S>(Dtype::F32, tiles, like);
+        let mut waiting = PartialSums::<FEW_ROWS>::new();
         let waiting = waiting.rows();
         for panel in self.panels.clone() {
             let mut k = 0;
@@ -321,7 +322,7 @@ impl Part<'_> {
                         next: asked.next(next, index, steps),
                         waiting: waiting.row::<S>(local.start),
                     };
-                    self.heights::<S, NV, REQUESTS, WHERE>(s, &step);
+                    self.dispatch_mr::<S, NV, REQUESTS, WHERE>(s, &step);
                 }
                 k += steps;
                 if last {
@@ -335,18 +336,18 @@ impl Part<'_> {
     /// second-level cache, passes over all panels; each block of a panel is multiplied from that
     /// cache, and the next one comes meanwhile.
     #[inline(always)]
-    fn many_rows<S: Lanes, const NV: usize>(&self, s: S) {
+    fn many_rows<S: SimdF32, const NV: usize>(&self, s: S) {
         let depth = self.job.weight.depth();
-        let all_tiles = self.rows.len().div_ceil(MAX_ROWS);
-        let mut waiting = Waiting::<{ BLOCK_TILES * MAX_ROWS }>::new();
+        let all_tiles = self.rows.len().div_ceil(MAX_MR);
+        let mut waiting = PartialSums::<{ BLOCK_TILES * MAX_MR }>::new();
         let waiting = waiting.rows();
         let storage = self.job.weight.storage();
-        let (block_tiles, block_depth, room) = if storage == Storage::F32 {
-            (block_tiles(depth), BLOCK_DEPTH, core::ptr::null_mut())
+        let (block_tiles, block_depth, room) = if storage == Dtype::F32 {
+            (block_tiles(depth), KC, core::ptr::null_mut())
         } else {
             // The second half of what could wait is for the weights as floats.
-            let steps = (WIDENED_TILES * MAX_ROWS * MAX_PANEL / S::PANEL).min(BLOCK_DEPTH);
-            let room = waiting.row::<S>(WIDENED_TILES * MAX_ROWS);
+            let steps = (WIDENED_TILES * MAX_MR * MAX_PANEL / S::PANEL).min(KC);
+            let room = waiting.row::<S>(WIDENED_TILES * MAX_MR);
             (block_tiles(depth).min(WIDENED_TILES), steps, room)
         };
         let blocks = all_tiles.div_ceil(block_tiles);
@@ -387,13 +388,13 @@ impl Part<'_> {
                         match asked.requests {
                             // Nothing is asked for: the same tile as for few rows.
                             0 if const { !S::PREFETCHES } => {
-                                self.heights::<S, NV, 0, NEAR>(s, &step)
+                                self.dispatch_mr::<S, NV, 0, TO_L1>(s, &step)
                             }
                             1 if const { S::PREFETCHES } => {
-                                self.heights::<S, NV, 1, BOTH>(s, &step)
+                                self.dispatch_mr::<S, NV, 1, TO_BOTH>(s, &step)
                             }
                             2 if const { requests::<S>(4) == 2 } => {
-                                self.heights::<S, NV, 2, BOTH>(s, &step)
+                                self.dispatch_mr::<S, NV, 2, TO_BOTH>(s, &step)
                             }
                             requests => unreachable!("{requests} lines in two steps"),
                         }
@@ -409,7 +410,7 @@ impl Part<'_> {
 
     /// The weights from row `k` of a panel on: where they are, or `steps` of them widened into `room`.
     #[inline(always)]
-    fn block<S: Lanes>(
+    fn block<S: SimdF32>(
         &self,
         s: S,
         panel: usize,
@@ -430,12 +431,12 @@ impl Part<'_> {
 
     /// A tile of as many rows as `step` has.
     #[inline(always)]
-    fn heights<S: Lanes, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
+    fn dispatch_mr<S: SimdF32, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
         &self,
         s: S,
         step: &Step,
     ) {
-        macro_rules! heights {
+        macro_rules! dispatch_mr {
             ($($rows:literal)*) => {
                 match step.rows {
                     $($rows if const { $rows >= fewest_rows::<S>(REQUESTS, WHERE) } => {
@@ -445,13 +446,19 @@ impl Part<'_> {
                 }
             };
         }
-        const { assert!(MAX_ROWS == 6) };
-        heights!(2 3 4 5 6)
+        const { assert!(MAX_MR == 6) };
+        dispatch_mr!(2 3 4 5 6)
     }
 
     /// One tile over one block of `k`.
     #[inline(always)]
-    fn step<S: Lanes, const MR: usize, const NV: usize, const REQUESTS: usize, const WHERE: u8>(
+    fn step<
+        S: SimdF32,
+        const MR: usize,
+        const NV: usize,
+        const REQUESTS: usize,
+        const WHERE: u8,
+    >(
         &self,
         s: S,
         step: &Step,
@@ -471,34 +478,34 @@ impl Part<'_> {
             }
             let column = step.panel * S::PANEL;
             let operands = self.operands::<S>(step.row, step.k, step.b);
-            if step.last && const { WHERE == BOTH } {
+            if step.last && const { WHERE == TO_BOTH } {
                 self.job.store.prefetch::<S, MR>(s, step.row, column);
             }
             let acc = match WHERE {
-                PAGES => {
-                    let pages = Pages::of(operands.b, S::PANEL);
-                    tile_ahead(s, acc, step.steps, operands, pages)
+                SPARSE => {
+                    let pages = SparsePrefetch::of(operands.b, S::PANEL);
+                    tile_prefetched(s, acc, step.steps, operands, pages)
                 }
-                NEAR => {
+                TO_L1 => {
                     // A constant where there are no instructions to spare between few rows. Of three
                     // tiles and more that ask for one line each it is a little more than their share.
-                    let apart = if REQUESTS != 2 { LINE } else { step.next.apart };
-                    let next = Spread::<REQUESTS, true> { at: step.next.from, apart };
-                    tile_ahead(s, acc, step.steps, operands, next)
+                    let apart = if REQUESTS != 2 { CACHE_LINE_F32 } else { step.next.apart };
+                    let next = SpreadPrefetch::<REQUESTS, true> { at: step.next.from, apart };
+                    tile_prefetched(s, acc, step.steps, operands, next)
                 }
                 _ => {
                     let Next { from: at, apart } = step.next;
-                    let next = Spread::<REQUESTS, false> { at, apart };
-                    if const { WHERE == OUTER } {
-                        tile_ahead(s, acc, step.steps, operands, next)
+                    let next = SpreadPrefetch::<REQUESTS, false> { at, apart };
+                    if const { WHERE == TO_L2 } {
+                        tile_prefetched(s, acc, step.steps, operands, next)
                     } else {
-                        let here = Lines {
+                        let here = PrefetchLines {
                             at: operands.b.wrapping_add(PANEL_AHEAD * S::PANEL),
                             step: S::PANEL,
-                            count: S::PANEL.div_ceil(LINE),
-                            apart: LINE,
+                            count: S::PANEL.div_ceil(CACHE_LINE_F32),
+                            apart: CACHE_LINE_F32,
                         };
-                        tile_ahead(s, acc, step.steps, operands, (next, here))
+                        tile_prefetched(s, acc, step.steps, operands, (next, here))
                     }
                 }
             };
@@ -534,11 +541,11 @@ struct Step {
 }
 
 /// Sums of `ROWS` rows of a panel that wait for the next block of `k`: `ROWS * 256` bytes of stack, on
-/// every instruction set. Not initialised: clearing it would cost a small product more than it takes.
+/// every instruction set. Not initialized: clearing it would cost a small product more than it takes.
 #[repr(align(64))]
-struct Waiting<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
+struct PartialSums<const ROWS: usize>(MaybeUninit<[[f32; MAX_PANEL]; ROWS]>);
 
-impl<const ROWS: usize> Waiting<ROWS> {
+impl<const ROWS: usize> PartialSums<ROWS> {
     #[inline(always)]
     const fn new() -> Self {
         Self(MaybeUninit::uninit())
@@ -547,22 +554,22 @@ impl<const ROWS: usize> Waiting<ROWS> {
     /// Its rows. The exclusive borrow is made once: a second one would end the use of every pointer made from
     /// the first, and widened weights and sums are in use at the same time.
     #[inline(always)]
-    const fn rows(&mut self) -> WaitingRows<'_, ROWS> {
-        WaitingRows { first: self.0.as_mut_ptr().cast(), owner: PhantomData }
+    const fn rows(&mut self) -> PartialSumRows<'_, ROWS> {
+        PartialSumRows { first: self.0.as_mut_ptr().cast(), owner: PhantomData }
     }
 }
 
-/// Rows of [`Waiting`], which is borrowed exclusively: all pointers to it come from one.
+/// Rows of [`PartialSums`], which is borrowed exclusively: all pointers to it come from one.
 #[derive(Clone, Copy)]
-struct WaitingRows<'a, const ROWS: usize> {
+struct PartialSumRows<'a, const ROWS: usize> {
     first: *mut f32,
-    owner: PhantomData<&'a mut Waiting<ROWS>>,
+    owner: PhantomData<&'a mut PartialSums<ROWS>>,
 }
 
-impl<const ROWS: usize> WaitingRows<'_, ROWS> {
+impl<const ROWS: usize> PartialSumRows<'_, ROWS> {
     /// Where row `row` starts; rows follow each other `S::PANEL` floats apart.
     #[inline(always)]
-    fn row<S: Lanes>(self, row: usize) -> *mut f32 {
+    fn row<S: SimdF32>(self, row: usize) -> *mut f32 {
         debug_assert!(row < ROWS);
         self.first.wrapping_add(row * S::PANEL)
     }

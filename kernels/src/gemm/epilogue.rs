@@ -1,13 +1,13 @@
 //! What happens to a tile of sums between the last multiplication and the store.
 
 #[cfg(feature = "train")]
-use super::derivative::{Derivative, Slopes};
-use super::microkernel::{MAX_ROWS, Tile};
+use super::epilogue_grad::{Derivative, Derivatives};
+use super::microkernel::{MAX_MR, Tile};
 use crate::activation::{Activation, Applied, apply_lanes, apply_row, with_map};
 use crate::debug::Elements;
-use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MAX_PANEL};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::rows::Map;
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -190,7 +190,7 @@ impl Store {
 
     /// Asks early for where [`Store::finish`] will write.
     #[inline(always)]
-    pub(super) fn prefetch<S: Lanes, const MR: usize>(&self, s: S, row: usize, column: usize) {
+    pub(super) fn prefetch<S: SimdF32, const MR: usize>(&self, s: S, row: usize, column: usize) {
         #[cfg(feature = "train")]
         if let Some(derivative) = &self.derivative {
             derivative.prefetch(s, MR, row, column);
@@ -200,7 +200,7 @@ impl Store {
         }
         for i in 0..MR {
             let at = self.c.wrapping_add((row + i) * self.row_stride + column);
-            for line in (0..S::PANEL).step_by(LINE) {
+            for line in (0..S::PANEL).step_by(CACHE_LINE_F32) {
                 s.prefetch(at.wrapping_add(line));
             }
         }
@@ -209,7 +209,7 @@ impl Store {
     /// Asks long before [`Store::finish`] for where it will write, into the second-level cache, and for what it
     /// will add, into the first.
     #[inline(always)]
-    pub(super) fn prefetch_outer<S: Lanes, const MR: usize>(
+    pub(super) fn prefetch_l2<S: SimdF32, const MR: usize>(
         &self,
         s: S,
         row: usize,
@@ -223,8 +223,8 @@ impl Store {
         for i in row..row + MR {
             let to = self.c.wrapping_add(i * self.row_stride + column);
             let from = self.residual.wrapping_add(i * self.residual_row_stride + column);
-            for line in (0..width).step_by(LINE) {
-                s.prefetch_outer(to.wrapping_add(line));
+            for line in (0..width).step_by(CACHE_LINE_F32) {
+                s.prefetch_l2(to.wrapping_add(line));
                 if residual {
                     s.prefetch(from.wrapping_add(line));
                 }
@@ -242,7 +242,7 @@ impl Store {
     /// `column..column + valid`, no other thread touches that part of the output, and
     /// `1 <= valid <= NV * LANES`.
     #[inline(always)]
-    pub(super) unsafe fn finish<S: Lanes, const MR: usize, const NV: usize>(
+    pub(super) unsafe fn finish<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
         mut acc: Tile<S, MR, NV>,
@@ -250,7 +250,7 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        if !self.usual(valid == NV * S::LANES) {
+        if !self.fits_registers(valid == NV * S::LANES) {
             // SAFETY: the caller's contract.
             return unsafe { self.finish_on_stack(s, &acc, MR, row, column, valid) };
         }
@@ -291,7 +291,7 @@ impl Store {
 
     /// Whether a tile of which the `whole` width is in the output can be finished in registers.
     #[inline(always)]
-    pub(super) fn usual(&self, whole: bool) -> bool {
+    pub(super) fn fits_registers(&self, whole: bool) -> bool {
         self.scale == 1.0
             && whole
             && self.column_stride == 1
@@ -304,7 +304,7 @@ impl Store {
     /// # Safety
     /// The output has these columns.
     #[inline(always)]
-    pub(super) unsafe fn bias_of<S: Lanes, const NV: usize>(
+    pub(super) unsafe fn bias_of<S: SimdF32, const NV: usize>(
         &self,
         s: S,
         column: usize,
@@ -320,13 +320,13 @@ impl Store {
         Some(bias)
     }
 
-    /// What [`Store::finish`] does with one row of a tile that is [`Store::usual`], given the bias of its
+    /// What [`Store::finish`] does with one row of a tile that is [`Store::fits_registers`], given the bias of its
     /// columns: for tiles so tall that they would go through memory.
     ///
     /// # Safety
     /// As [`Store::finish`], of this row. [`Store::finish_stored`] comes last, for all rows.
     #[inline(always)]
-    pub(super) unsafe fn finish_row<S: Lanes, const NV: usize>(
+    pub(super) unsafe fn finish_row<S: SimdF32, const NV: usize>(
         &self,
         s: S,
         line: [S::F32; NV],
@@ -353,13 +353,13 @@ impl Store {
         }
     }
 
-    /// What is left to do of a tile of `rows` rows that is [`Store::usual`] when it is stored.
+    /// What is left to do of a tile of `rows` rows that is [`Store::fits_registers`] when it is stored.
     ///
     /// # Safety
     /// As [`Store::finish`].
     #[inline(always)]
     #[cfg_attr(not(feature = "train"), allow(unused_variables))]
-    pub(super) unsafe fn finish_stored<S: Lanes>(
+    pub(super) unsafe fn finish_stored<S: SimdF32>(
         &self,
         s: S,
         rows: usize,
@@ -371,7 +371,7 @@ impl Store {
         if let Some(derivative) = self.derivative {
             let tile = self.c.wrapping_add(row * self.row_stride + column);
             let width = self.row_stride;
-            s.outlined(Slopes { derivative, tile, rows, width, row, column, valid });
+            s.call_noinline(Derivatives { derivative, tile, rows, width, row, column, valid });
         }
     }
 
@@ -381,7 +381,7 @@ impl Store {
     /// # Safety
     /// As [`Store::finish`]; `tile` is valid for reads and writes of it.
     #[inline(always)]
-    pub(super) unsafe fn finish_tile<S: Lanes>(
+    pub(super) unsafe fn finish_tile<S: SimdF32>(
         &self,
         s: S,
         tile: *mut f32,
@@ -390,7 +390,7 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        s.outlined(Finish { store: self, tile, rows, width, row, column, valid });
+        s.call_noinline(Finish { store: self, tile, rows, width, row, column, valid });
     }
 
     /// [`Store::finish`] of the first `rows` rows of a tile, the others being no rows of the output.
@@ -399,7 +399,7 @@ impl Store {
     /// As [`Store::finish`], of `1 <= rows <= MR` rows.
     #[cfg(feature = "train")]
     #[inline(always)]
-    pub(super) unsafe fn finish_rows<S: Lanes, const MR: usize, const NV: usize>(
+    pub(super) unsafe fn finish_rows<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
         acc: Tile<S, MR, NV>,
@@ -423,7 +423,7 @@ impl Store {
     /// # Safety
     /// As [`Store::finish`], of `1 <= rows <= MR` rows.
     #[inline(always)]
-    unsafe fn finish_on_stack<S: Lanes, const MR: usize, const NV: usize>(
+    unsafe fn finish_on_stack<S: SimdF32, const MR: usize, const NV: usize>(
         &self,
         s: S,
         acc: &Tile<S, MR, NV>,
@@ -432,8 +432,8 @@ impl Store {
         column: usize,
         valid: usize,
     ) {
-        const { assert!(MR * NV * S::LANES <= MAX_ROWS * MAX_PANEL) };
-        let mut room = MaybeUninit::<[f32; MAX_ROWS * MAX_PANEL]>::uninit();
+        const { assert!(MR * NV * S::LANES <= MAX_MR * MAX_PANEL) };
+        let mut room = MaybeUninit::<[f32; MAX_MR * MAX_PANEL]>::uninit();
         let tile = room.as_mut_ptr().cast::<f32>();
         for (i, line) in acc.iter().enumerate() {
             for (v, &x) in line.iter().enumerate() {
@@ -452,7 +452,7 @@ impl Store {
     /// # Safety
     /// As [`Store::finish`], for these elements; `count <= LANES`.
     #[inline(always)]
-    unsafe fn store_vector<S: Lanes>(
+    unsafe fn store_vector<S: SimdF32>(
         &self,
         s: S,
         mut x: S::F32,
@@ -466,10 +466,10 @@ impl Store {
         unsafe {
             if self.column_stride == 1 && self.residual_column_stride == 1 {
                 if !self.residual.is_null() {
-                    let r = s.load_first(self.residual.add(r), count);
+                    let r = s.load_prefix(self.residual.add(r), count);
                     x = if self.gate { s.mul(r, x) } else { s.add(r, x) };
                 }
-                s.store_first(self.c.add(c), x, count);
+                s.store_prefix(self.c.add(c), x, count);
                 return;
             }
             let mut room = [0.0f32; MAX_LANES];
@@ -500,11 +500,11 @@ struct Finish<'a> {
     valid: usize,
 }
 
-impl Kernel for Finish<'_> {
+impl SimdOp for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self { store, tile, rows, width, row, column, valid } = self;
         let one_pass = store.column_stride == 1 && store.residual_column_stride == 1;
         #[cfg(feature = "train")]
@@ -517,7 +517,7 @@ impl Kernel for Finish<'_> {
             let count = (valid - first).min(S::LANES);
             // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
             let bias = (!store.bias.is_null())
-                .then(|| unsafe { s.load_first(store.bias.add(column + first), count) });
+                .then(|| unsafe { s.load_prefix(store.bias.add(column + first), count) });
             for i in 0..rows {
                 // SAFETY: the tile has `rows` rows of `width` floats, a multiple of LANES.
                 unsafe {
@@ -537,7 +537,7 @@ impl Kernel for Finish<'_> {
         unsafe { apply_row(s, store.activation, tile, rows * width) };
         #[cfg(feature = "train")]
         if let Some(derivative) = store.derivative {
-            s.outlined(Slopes { derivative, tile, rows, width, row, column, valid });
+            s.call_noinline(Derivatives { derivative, tile, rows, width, row, column, valid });
         }
         for i in 0..rows {
             for first in (0..valid).step_by(S::LANES) {
@@ -560,7 +560,7 @@ struct OnePass<'a, S> {
     finish: Finish<'a>,
 }
 
-impl<S: Lanes> Applied for OnePass<'_, S> {
+impl<S: SimdF32> Applied for OnePass<'_, S> {
     #[inline(always)]
     fn run<M: Map>(self, map: M) {
         let Self { s, finish: Finish { store, tile, rows, width, row, column, valid } } = self;
@@ -568,8 +568,8 @@ impl<S: Lanes> Applied for OnePass<'_, S> {
         for first in (0..valid).step_by(S::LANES) {
             let (at, count) = (column + first, (valid - first).min(S::LANES));
             // SAFETY: `column + valid` is at most the length of the bias; `count` stops there.
-            let bias =
-                (!store.bias.is_null()).then(|| unsafe { s.load_first(store.bias.add(at), count) });
+            let bias = (!store.bias.is_null())
+                .then(|| unsafe { s.load_prefix(store.bias.add(at), count) });
             for i in 0..rows {
                 let c = store.c.wrapping_add((row + i) * store.row_stride + at);
                 let r = store.residual.wrapping_add((row + i) * store.residual_row_stride + at);
@@ -586,13 +586,13 @@ impl<S: Lanes> Applied for OnePass<'_, S> {
                     }
                     x = map.map(s, x);
                     if !store.residual.is_null() {
-                        let r = s.load_first(r, count);
+                        let r = s.load_prefix(r, count);
                         x = if store.gate { s.mul(r, x) } else { s.add(r, x) };
                     }
                     if count == S::LANES {
                         s.store(c, x);
                     } else {
-                        s.store_first(c, x, count);
+                        s.store_prefix(c, x, count);
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! What can be wrong with the operands of a GEMM.
 
-use super::storage::Storage;
+use super::dtype::Dtype;
 use core::fmt;
 
 /// Why a GEMM was refused. Nothing has been written.
@@ -74,7 +74,7 @@ pub enum GemmError {
     /// A finite number that would be infinite in the form it is to be packed in.
     TooLargeToStore {
         /// That form.
-        storage: Storage,
+        storage: Dtype,
         /// Row and column of the packed matrix where it belongs.
         at: (usize, usize),
         /// The bits of the number.
@@ -102,7 +102,7 @@ pub enum GemmError {
     },
     /// The leaves have another number of rows than `dY`.
     #[cfg(feature = "train")]
-    LeafRows {
+    ReductionChunkRows {
         /// Rows of `dY`.
         expected: usize,
         /// Rows of all leaves.
@@ -178,7 +178,7 @@ impl fmt::Display for GemmError {
                 write!(f, "X must have {expected} rows, as dY has; found {found}")
             }
             #[cfg(feature = "train")]
-            Self::LeafRows { expected, found } => {
+            Self::ReductionChunkRows { expected, found } => {
                 write!(f, "the leaves must have {expected} rows, as dY has; found {found}")
             }
             #[cfg(feature = "train")]

@@ -8,24 +8,24 @@
 //! There is one such loop, [`multiply`], for every kernel that multiplies and for every form in
 //! which weights are stored. What is left to its callers are two small traits:
 //!
-//! * [`Form`]: how a vector of weights is read and what it adds to a sum. [`Floats`] is f32 times
+//! * [`TileOperand`]: how a vector of weights is read and what it adds to a sum. [`F32Operand`] is f32 times
 //!   f32; a screen has bytes times bytes.
-//! * [`Ahead`]: what is asked of memory meanwhile. `()` asks for nothing, [`Lines`] for what comes a
-//!   few steps later, [`Spread`] for the block after this one, a pair or an array for all of its
-//!   parts. [`Pages`] and [`Places`] are for CPUs that [follow](Lanes::follows_streams) what is read.
+//! * [`Prefetch`]: what is asked of memory meanwhile. `()` asks for nothing, [`PrefetchLines`] for what comes a
+//!   few steps later, [`SpreadPrefetch`] for the block after this one, a pair or an array for all of its
+//!   parts. [`SparsePrefetch`] and [`InterleavedPrefetch`] are for CPUs that [follow](SimdF32::prefers_hw_prefetch) what is read.
 
-use crate::lanes::{LINE, Lanes, PAGES_AHEAD};
+use crate::simd::{CACHE_LINE_F32, HW_PREFETCH_DISTANCE, SimdF32};
 
 /// Rows of the tallest tile.
-pub(crate) const MAX_ROWS: usize = 6;
+pub(crate) const MAX_MR: usize = 6;
 
 /// The accumulators of a tile.
-pub(crate) type Tile<S, const MR: usize, const NV: usize> = [[<S as Lanes>::F32; NV]; MR];
+pub(crate) type Tile<S, const MR: usize, const NV: usize> = [[<S as SimdF32>::F32; NV]; MR];
 
 /// A form of weights in a tile. Implementations are `#[inline(always)]`.
-pub(crate) trait Form: Copy {
+pub(crate) trait TileOperand: Copy {
     /// The vectors of f32 beside it.
-    type Lanes: Lanes;
+    type SimdF32: SimdF32;
     /// An element of `A`.
     type Element: Copy;
     /// An element of `B`, as it is stored.
@@ -38,12 +38,12 @@ pub(crate) trait Form: Copy {
     const PARTS: usize = 1;
     /// Whether a step of a tile that is wider than tall holds its elements in registers and reads weights one
     /// by one, instead of holding the weights: where one vector of weights takes several registers.
-    const HOLDS_ELEMENTS: bool = false;
+    const A_STATIONARY: bool = false;
     /// Whether a load is a single instruction of every set.
     const ONE_INSTRUCTION: bool = false;
 
-    /// The proof for [`Form::Lanes`].
-    fn lanes(self) -> Self::Lanes;
+    /// The proof for [`TileOperand::SimdF32`].
+    fn lanes(self) -> Self::SimdF32;
     /// One vector of weights, of step `part % PARTS` of those that are there.
     ///
     /// # Safety
@@ -65,10 +65,10 @@ pub(crate) trait Form: Copy {
 
 /// f32 times f32.
 #[derive(Clone, Copy)]
-pub(crate) struct Floats<S>(pub(crate) S);
+pub(crate) struct F32Operand<S>(pub(crate) S);
 
-impl<S: Lanes> Form for Floats<S> {
-    type Lanes = S;
+impl<S: SimdF32> TileOperand for F32Operand<S> {
+    type SimdF32 = S;
     type Element = f32;
     type Weight = f32;
     type Vector = S::F32;
@@ -96,39 +96,39 @@ impl<S: Lanes> Form for Floats<S> {
 }
 
 /// What a tile asks memory for before each of its steps. Implementations are `#[inline(always)]`.
-pub(crate) trait Ahead: Copy {
+pub(crate) trait Prefetch: Copy {
     /// Steps after which it asks alike: the loop is unrolled by so many, and asks for nothing in
     /// those that are left over.
     const PERIOD: usize = 1;
     /// Asks for what belongs to step `step % PERIOD`, once for each step, in order.
-    fn ask<S: Lanes>(&mut self, s: S, step: usize);
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize);
 }
 
-impl Ahead for () {
+impl Prefetch for () {
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, _: S, _: usize) {}
+    fn issue<S: SimdF32>(&mut self, _: S, _: usize) {}
 }
 
-impl<A: Ahead, B: Ahead> Ahead for (A, B) {
+impl<A: Prefetch, B: Prefetch> Prefetch for (A, B) {
     const PERIOD: usize = if A::PERIOD > B::PERIOD { A::PERIOD } else { B::PERIOD };
 
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
         const {
             assert!(Self::PERIOD % A::PERIOD == 0 && Self::PERIOD % B::PERIOD == 0);
         }
-        self.0.ask(s, step % A::PERIOD);
-        self.1.ask(s, step % B::PERIOD);
+        self.0.issue(s, step % A::PERIOD);
+        self.1.issue(s, step % B::PERIOD);
     }
 }
 
-impl<A: Ahead, const N: usize> Ahead for [A; N] {
+impl<A: Prefetch, const N: usize> Prefetch for [A; N] {
     const PERIOD: usize = A::PERIOD;
 
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
         for ahead in self {
-            ahead.ask(s, step);
+            ahead.issue(s, step);
         }
     }
 }
@@ -136,7 +136,7 @@ impl<A: Ahead, const N: usize> Ahead for [A; N] {
 /// The same lines of each step, into the first-level cache: `count` of them, `apart` floats apart,
 /// and `step` floats further at each step. `count` is a constant wherever one is made.
 #[derive(Clone, Copy)]
-pub(crate) struct Lines {
+pub(crate) struct PrefetchLines {
     /// Where they start, any address.
     pub(crate) at: *const f32,
     pub(crate) step: usize,
@@ -144,7 +144,7 @@ pub(crate) struct Lines {
     pub(crate) apart: usize,
 }
 
-impl Lines {
+impl PrefetchLines {
     /// `count` requests a step, one after the other.
     #[inline(always)]
     pub(crate) fn running(at: *const f32, count: usize, apart: usize) -> Self {
@@ -152,9 +152,9 @@ impl Lines {
     }
 }
 
-impl Ahead for Lines {
+impl Prefetch for PrefetchLines {
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
         for line in 0..self.count {
             s.prefetch(self.at.wrapping_add(line * self.apart));
         }
@@ -162,30 +162,30 @@ impl Ahead for Lines {
     }
 }
 
-/// What is read in order, where the CPU [follows](Lanes::follows_streams) that: a line now and then, into the
+/// What is read in order, where the CPU [follows](SimdF32::prefers_hw_prefetch) that: a line now and then, into the
 /// second-level cache, so that it knows the pages that come and has begun with them before they are read.
 #[derive(Clone, Copy)]
-pub(crate) struct Pages {
+pub(crate) struct SparsePrefetch {
     at: *const f32,
     step: usize,
 }
 
-impl Pages {
+impl SparsePrefetch {
     /// Of what is read from `at` on, `step` floats at each step.
     #[inline(always)]
     pub(crate) fn of(at: *const f32, step: usize) -> Self {
-        Self { at: at.wrapping_add(PAGES_AHEAD), step }
+        Self { at: at.wrapping_add(HW_PREFETCH_DISTANCE), step }
     }
 }
 
-impl Ahead for Pages {
+impl Prefetch for SparsePrefetch {
     /// A panel of floats of AVX-512 is a KiB in four steps, of bytes half of one.
     const PERIOD: usize = 4;
 
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
         if step == 0 {
-            s.prefetch_outer(self.at);
+            s.prefetch_l2(self.at);
             self.at = self.at.wrapping_add(Self::PERIOD * self.step);
         }
     }
@@ -194,13 +194,13 @@ impl Ahead for Pages {
 /// Two lines a step into the second-level cache, from eight places in turn: for tiles that leave a CPU which
 /// follows streams no time to follow the one that they read. Memory answers several streams sooner than one.
 #[derive(Clone, Copy)]
-pub(crate) struct Places {
+pub(crate) struct InterleavedPrefetch {
     at: *const f32,
     apart: usize,
     steps: usize,
 }
 
-impl Places {
+impl InterleavedPrefetch {
     const COUNT: usize = 8;
 
     /// `floats` floats from `at` on, at most two lines for each step.
@@ -210,44 +210,44 @@ impl Places {
     }
 }
 
-impl Ahead for Places {
+impl Prefetch for InterleavedPrefetch {
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, _: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, _: usize) {
         let (turn, pair) = (self.steps / (Self::COUNT / 2), self.steps % (Self::COUNT / 2));
-        let at = self.at.wrapping_add(turn * LINE + 2 * pair * self.apart);
-        s.prefetch_outer(at);
-        s.prefetch_outer(at.wrapping_add(self.apart));
+        let at = self.at.wrapping_add(turn * CACHE_LINE_F32 + 2 * pair * self.apart);
+        s.prefetch_l2(at);
+        s.prefetch_l2(at.wrapping_add(self.apart));
         self.steps += 1;
     }
 }
 
-/// `REQUESTS` lines for each two steps, into the first-level cache if `NEAR`, else into the second.
+/// `REQUESTS` lines for each two steps, into the first-level cache if `TO_L1`, else into the second.
 ///
 /// They are spread evenly over the steps: a burst of them would fill the queue to memory and hold up
 /// the loads behind it. Several requests for one line cost next to nothing.
 #[derive(Clone, Copy)]
-pub(super) struct Spread<const REQUESTS: usize, const NEAR: bool> {
+pub(super) struct SpreadPrefetch<const REQUESTS: usize, const TO_L1: bool> {
     /// Where they start, any address.
     pub(super) at: *const f32,
     /// Floats from one request to the next.
     pub(super) apart: usize,
 }
 
-impl<const REQUESTS: usize, const NEAR: bool> Ahead for Spread<REQUESTS, NEAR> {
+impl<const REQUESTS: usize, const TO_L1: bool> Prefetch for SpreadPrefetch<REQUESTS, TO_L1> {
     const PERIOD: usize = 2;
 
     #[inline(always)]
-    fn ask<S: Lanes>(&mut self, s: S, step: usize) {
+    fn issue<S: SimdF32>(&mut self, s: S, step: usize) {
         let now = match (REQUESTS % 2, step) {
             (0, _) => REQUESTS / 2,
             (_, 0) => REQUESTS,
             _ => 0,
         };
         for _ in 0..now {
-            if NEAR {
+            if TO_L1 {
                 s.prefetch(self.at)
             } else {
-                s.prefetch_outer(self.at)
+                s.prefetch_l2(self.at)
             }
             self.at = self.at.wrapping_add(self.apart);
         }
@@ -270,7 +270,7 @@ pub(crate) struct Rows<T> {
 pub(crate) struct Panels<T, const P: usize> {
     /// Vector 0 of each.
     pub(crate) at: [*const T; P],
-    /// From one `k` to the next, or from [`Form::PARTS`] of them to the next.
+    /// From one `k` to the next, or from [`TileOperand::PARTS`] of them to the next.
     pub(crate) step: usize,
     /// From one vector of a panel to the next.
     pub(crate) vector: usize,
@@ -293,8 +293,8 @@ pub(crate) unsafe fn multiply<F, Q, const P: usize, const MR: usize, const NV: u
     mut ahead: Q,
 ) -> [[[F::Sum; NV]; MR]; P]
 where
-    F: Form,
-    Q: Ahead,
+    F: TileOperand,
+    Q: Prefetch,
 {
     let period = const {
         assert!(Q::PERIOD.is_multiple_of(F::PARTS) || F::PARTS.is_multiple_of(Q::PERIOD));
@@ -302,7 +302,7 @@ where
     };
     for _ in 0..depth / period {
         for part in 0..period {
-            ahead.ask(form.lanes(), part % Q::PERIOD);
+            ahead.issue(form.lanes(), part % Q::PERIOD);
             // SAFETY: the caller's contract.
             unsafe { step(form, &mut acc, &mut rows, &mut panels, part) };
         }
@@ -323,8 +323,8 @@ where
 /// As [`multiply`].
 #[inline(always)]
 pub(crate) unsafe fn multiply_in_phases<
-    F: Form,
-    Q: Ahead,
+    F: TileOperand,
+    Q: Prefetch,
     const PHASES: usize,
     const MR: usize,
     const NV: usize,
@@ -345,7 +345,7 @@ pub(crate) unsafe fn multiply_in_phases<
     phases[0] = [acc];
     for _ in 0..depth / period {
         for part in 0..period {
-            ahead.ask(form.lanes(), part % Q::PERIOD);
+            ahead.issue(form.lanes(), part % Q::PERIOD);
             // SAFETY: the caller's contract.
             unsafe { step(form, &mut phases[part % PHASES], &mut rows, &mut panel, 0) };
         }
@@ -366,7 +366,7 @@ pub(crate) unsafe fn multiply_in_phases<
 /// # Safety
 /// As [`multiply`], for the step at hand.
 #[inline(always)]
-unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
+unsafe fn step<F: TileOperand, const P: usize, const MR: usize, const NV: usize>(
     form: F,
     acc: &mut [[[F::Sum; NV]; MR]; P],
     rows: &mut Rows<F::Element>,
@@ -377,7 +377,7 @@ unsafe fn step<F: Form, const P: usize, const MR: usize, const NV: usize>(
     // SAFETY: the caller's contract: there is a row.
     let alone = if const { MR == 1 } { Some(unsafe { form.broadcast(rows.at) }) } else { None };
     for (tile, at) in acc.iter_mut().zip(panels.at) {
-        if const { F::HOLDS_ELEMENTS && MR < NV } {
+        if const { F::A_STATIONARY && MR < NV } {
             // SAFETY: the caller's contract.
             let mut elements = [unsafe { form.broadcast(rows.at) }; MR];
             for (i, element) in elements.iter_mut().enumerate().skip(1) {
@@ -456,14 +456,14 @@ impl Operands {
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn tile<S: SimdF32, const MR: usize, const NV: usize>(
     s: S,
     acc: Tile<S, MR, NV>,
     depth: usize,
     operands: Operands,
 ) -> Tile<S, MR, NV> {
     // SAFETY: the caller's contract.
-    unsafe { tile_ahead(s, acc, depth, operands, ()) }
+    unsafe { tile_prefetched(s, acc, depth, operands, ()) }
 }
 
 /// [`multiply`] of one panel of floats.
@@ -471,7 +471,7 @@ pub(crate) unsafe fn tile<S: Lanes, const MR: usize, const NV: usize>(
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-pub(crate) unsafe fn tile_ahead<S: Lanes, Q: Ahead, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn tile_prefetched<S: SimdF32, Q: Prefetch, const MR: usize, const NV: usize>(
     s: S,
     acc: Tile<S, MR, NV>,
     depth: usize,
@@ -481,6 +481,6 @@ pub(crate) unsafe fn tile_ahead<S: Lanes, Q: Ahead, const MR: usize, const NV: u
     let Operands { b, b_step, b_vector, .. } = operands;
     let panel = Panels { at: [b], step: b_step, vector: b_vector };
     // SAFETY: the caller's contract.
-    let [acc] = unsafe { multiply(Floats(s), [acc], depth, operands.rows(), panel, ahead) };
+    let [acc] = unsafe { multiply(F32Operand(s), [acc], depth, operands.rows(), panel, ahead) };
     acc
 }

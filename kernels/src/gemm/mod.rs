@@ -13,48 +13,50 @@
 //!   out, no bit lost.
 //! * The epilogue happens in registers, before the only store.
 //!
-//! A call takes at most 64 KiB of the caller's stack when compiled with optimisation: 48 KiB of it are
+//! A call takes at most 64 KiB of the caller's stack when compiled with optimization: 48 KiB of it are
 //! the accumulators of 192 rows of a panel that wait between blocks of `k`. Nothing is allocated.
 //!
 //! See `microkernel.rs` for the tile, `blocking.rs` for the loops and the split over threads,
 //! `packing.rs` for the layout. Another form of weights is another file of packing and an
-//! implementation of the tile's `Form`: the loop over `k` and what it asks of memory stay as they are.
-//! Numbers of sixteen bits ([`Storage`]) are `storage.rs`, `narrow.rs` (packing) and `widened.rs` (back to
+//! implementation of the tile's `TileOperand`: the loop over `k` and what it asks of memory stay as they are.
+//! Numbers of sixteen bits ([`Dtype`]) are `dtype.rs`, `pack_f16.rs` (packing) and `f16_tile.rs` (back to
 //! floats, in the tile or before it).
 
-mod asking;
 mod blocking;
-mod bytes;
 mod check;
-#[cfg(feature = "train")]
-mod derivative;
+mod dtype;
 mod epilogue;
+#[cfg(feature = "train")]
+mod epilogue_grad;
 mod error;
-#[cfg(feature = "train")]
-mod gradient;
-mod in_place;
+mod f16_tile;
+mod int8;
 mod microkernel;
-mod narrow;
-mod packing;
-mod storage;
 #[cfg(feature = "train")]
-mod strips;
+mod pack_a;
+mod pack_f16;
+mod pack_fast;
+mod packing;
+mod prefetch;
+mod small_m;
 mod unpacked;
-mod whole_panels;
-mod widened;
+#[cfg(feature = "train")]
+mod weight_grad;
 
-pub use bytes::{ByteMatrix, ByteRows, RowPrecision, gemm_bytes};
+pub use dtype::Dtype;
 pub use epilogue::{Epilogue, Residual};
 pub use error::GemmError;
-#[cfg(feature = "train")]
-pub use gradient::{weight_gradient, weight_gradient_scratch};
+pub use int8::{ActivationBits, QuantizedActivations, QuantizedMatrix, gemm_int8};
 pub use packing::PackedMatrix;
-pub use storage::Storage;
 pub use unpacked::{gemm_unpacked, gemm_unpacked_scratch};
+#[cfg(feature = "train")]
+pub use weight_grad::{weight_gradient, weight_gradient_scratch};
 
 #[cfg(feature = "train")]
 pub(crate) use microkernel::Operands;
-pub(crate) use microkernel::{Ahead, Floats, Form, Lines, MAX_ROWS, Panels, Rows, Tile, multiply};
+pub(crate) use microkernel::{
+    F32Operand, MAX_MR, Panels, Prefetch, PrefetchLines, Rows, Tile, TileOperand, multiply,
+};
 pub(crate) use packing::Column;
 
 use crate::matrix::{Matrix, MatrixMut};
@@ -72,7 +74,7 @@ use crate::parallel::Parallelism;
 /// infinities propagate as in that order.
 ///
 /// The bits of a row of `c` depend on that row of `a`, on `weight` and on `epilogue` only: on the numbers in
-/// `weight`, however they are stored. Weights of sixteen bits ([`Storage`]) are widened to f32 on the way,
+/// `weight`, however they are stored. Weights of sixteen bits ([`Dtype`]) are widened to f32 on the way,
 /// which is exact, so that the bits are those of a `weight` that holds the same numbers as f32.
 ///
 /// Stack: each thread that takes part uses less than 64 KiB of its own (48 KiB of it for sums that wait,

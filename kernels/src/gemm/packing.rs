@@ -1,13 +1,13 @@
 //! From a weight matrix to panels, once, into the caller's buffer.
 
+use super::dtype::{Dtype, Halves};
 use super::error::GemmError;
-use super::storage::{Halves, Storage};
-use super::whole_panels::{TOGETHER, panel_of_columns, panels_of_rows};
+use super::pack_fast::{TOGETHER, panel_of_columns, panels_of_rows};
 use crate::isa::Isa;
-use crate::lanes::{Kernel, LINE, Lanes};
 use crate::matrix::Matrix;
 use crate::parallel::{Parallelism, Workers, share, work_to_share};
 use crate::shared::SharedMut;
+use crate::simd::{CACHE_LINE_F32, SimdF32, SimdOp};
 use core::fmt;
 use core::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) const TASKS_PER_THREAD: usize = 2;
 
 /// A weight matrix `[depth, columns]` in the layout of one instruction set:
 /// `[ceil(columns / panel)][depth][panel]`, zero columns at the end. It holds f32, or numbers of 16 bits
-/// ([`Storage`]) with two rows in each `[panel]`.
+/// ([`Dtype`]) with two rows in each `[panel]`.
 ///
 /// The buffer may have any alignment; kernels are fastest when it starts on a multiple of 64 bytes.
 ///
@@ -70,7 +70,7 @@ pub struct PackedMatrix<'a> {
     depth: usize,
     columns: usize,
     isa: Isa,
-    storage: Storage,
+    storage: Dtype,
 }
 
 impl<'a> PackedMatrix<'a> {
@@ -80,7 +80,7 @@ impl<'a> PackedMatrix<'a> {
     /// # Errors
     /// The product overflows.
     pub fn len(isa: Isa, depth: usize, columns: usize) -> Result<usize, GemmError> {
-        Self::len_as(isa, Storage::F32, depth, columns)
+        Self::len_as(isa, Dtype::F32, depth, columns)
     }
 
     /// [`PackedMatrix::len`] of a matrix that is stored as `storage`, in words of four bytes: half as many
@@ -90,7 +90,7 @@ impl<'a> PackedMatrix<'a> {
     /// As [`PackedMatrix::len`].
     pub fn len_as(
         isa: Isa,
-        storage: Storage,
+        storage: Dtype,
         depth: usize,
         columns: usize,
     ) -> Result<usize, GemmError> {
@@ -285,7 +285,7 @@ impl<'a> PackedMatrix<'a> {
         columns: usize,
         data: &'a [f32],
     ) -> Result<Self, GemmError> {
-        Self::from_packed_as(isa, Storage::F32, depth, columns, data)
+        Self::from_packed_as(isa, Dtype::F32, depth, columns, data)
     }
 
     /// [`PackedMatrix::from_packed`] of a matrix that is stored as `storage`, packed by
@@ -295,7 +295,7 @@ impl<'a> PackedMatrix<'a> {
     /// The length of `data` is not [`PackedMatrix::len_as`].
     pub fn from_packed_as(
         isa: Isa,
-        storage: Storage,
+        storage: Dtype,
         depth: usize,
         columns: usize,
         data: &'a [f32],
@@ -323,7 +323,7 @@ impl<'a> PackedMatrix<'a> {
     }
 
     /// How it stores its numbers.
-    pub const fn storage(&self) -> Storage {
+    pub const fn storage(&self) -> Dtype {
         self.storage
     }
 
@@ -339,13 +339,13 @@ impl<'a> PackedMatrix<'a> {
     pub(crate) fn copy_row(&self, k: usize, first: usize, to: &mut [f32]) {
         let panel = self.isa.panel();
         let (mut column, mut rest) = (first, to);
-        if self.storage != Storage::F32 {
+        if self.storage != Dtype::F32 {
             // As many as surely lie alike in memory: columns of one vector.
             let lanes = self.isa.lanes();
             while !rest.is_empty() {
                 let (part, after) = rest.split_at_mut(rest.len().min(lanes - column % lanes));
                 let halves = Halves::of_column(self.isa, self.storage, self.depth, column);
-                let step = if self.storage == Storage::F16 { 1 } else { 2 };
+                let step = if self.storage == Dtype::F16 { 1 } else { 2 };
                 for (i, to) in part.iter_mut().enumerate() {
                     let at = halves.row(k) + i * step;
                     // SAFETY: the caller's columns, and one of the rows.
@@ -374,7 +374,7 @@ impl<'a> PackedMatrix<'a> {
     #[inline(always)]
     pub(crate) fn column(&self, column: usize) -> Column {
         let panel = self.isa.panel();
-        if self.storage == Storage::F32 {
+        if self.storage == Dtype::F32 {
             let start = (column - column % panel) * self.depth + column % panel;
             return Column::Floats { start: self.data.as_ptr().wrapping_add(start), step: panel };
         }
@@ -398,7 +398,7 @@ pub(crate) enum Column {
         /// Where the packed matrix starts.
         data: *const u16,
         halves: Halves,
-        storage: Storage,
+        storage: Dtype,
     },
 }
 
@@ -425,7 +425,7 @@ impl fmt::Debug for PackedMatrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { depth, columns, isa, storage, .. } = self;
         write!(f, "PackedMatrix({depth} x {columns}, {isa}")?;
-        if *storage != Storage::F32 { write!(f, ", {storage:?})") } else { f.write_str(")") }
+        if *storage != Dtype::F32 { write!(f, ", {storage:?})") } else { f.write_str(")") }
     }
 }
 
@@ -467,11 +467,11 @@ pub(super) struct Pack<'a, 'b> {
     pub(super) past: bool,
 }
 
-impl Kernel for Pack<'_, '_> {
+impl SimdOp for Pack<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self { block, columns, first, buffer, past } = self;
         let depth = block.rows();
         let count = block.columns();
@@ -481,10 +481,10 @@ impl Kernel for Pack<'_, '_> {
         let (row_stride, column_stride) = (block.row_stride(), block.column_stride());
         let from = block.as_ptr();
         let to = buffer.as_mut_ptr();
-        let past = const { S::MAY_FOLLOW && S::LANES == LINE }
+        let past = const { S::MAY_PREFER_HW_PREFETCH && S::LANES == CACHE_LINE_F32 }
             && past
-            && s.follows_streams()
-            && to.addr().is_multiple_of(size_of::<[f32; LINE]>());
+            && s.prefers_hw_prefetch()
+            && to.addr().is_multiple_of(size_of::<[f32; CACHE_LINE_F32]>());
         // Where column `first + j` starts: then one element every PANEL floats.
         let place = |j: usize| {
             let column = first + j;

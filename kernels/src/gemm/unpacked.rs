@@ -5,12 +5,12 @@
 //! is multiplied while it is in an outer cache. The tile is the packed product's, so the bits are
 //! too. Packing reads and writes `B` once, what a product of a few rows takes as well: from some dozen
 //! rows on it does not matter. One tile of rows reads a `B` of contiguous rows where it lies, see
-//! `in_place.rs`.
+//! `small_m.rs`.
 
 use super::epilogue::{Epilogue, Residual, Store};
 use super::error::GemmError;
 use super::packing::PackedMatrix;
-use super::{blocking, check, in_place};
+use super::{blocking, check, small_m};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
@@ -82,8 +82,8 @@ pub fn gemm_unpacked(
     }
     let workers = parallelism.workers();
     let mut done = 0;
-    if in_place::suits(&a, &b) {
-        done = in_place::run(isa, a, b, Store::new(epilogue, &mut c), workers);
+    if small_m::is_supported(&a, &b) {
+        done = small_m::run(isa, a, b, Store::new(epilogue, &mut c), workers);
     }
     for first in (done..columns).step_by(COLUMNS) {
         let count = (columns - first).min(COLUMNS);

@@ -2,9 +2,9 @@
 
 use super::smoothing::{IGNORED, RowLoss, Wanted};
 use super::sums::{VIRTUAL, VirtualLanes};
-use crate::lanes::{Kernel, Lanes};
 use crate::math::{EXP_LOWEST, exp_from};
 use crate::rows::{Map, sweep};
+use crate::simd::{SimdF32, SimdOp};
 use crate::softmax::block_max;
 
 /// Columns whose sums are taken together. Few, since rounding errors grow with the additions of a lane.
@@ -35,7 +35,7 @@ fn shift_of(max: f32) -> f32 {
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn block_sums<S: Lanes>(s: S, from: *const f32, len: usize, max: f32) -> Sums {
+unsafe fn block_sums<S: SimdF32>(s: S, from: *const f32, len: usize, max: f32) -> Sums {
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
     let (shift, lowest) = (s.splat(max), s.splat(EXP_LOWEST));
     let (mut ties, mut tail) = (VirtualLanes::zero(s), VirtualLanes::zero(s));
@@ -59,7 +59,7 @@ unsafe fn block_sums<S: Lanes>(s: S, from: *const f32, len: usize, max: f32) -> 
             let count = len - i;
             let inside = s.first(count);
             // SAFETY: `i + count <= len`, and `count < LANES`, as the loop has ended.
-            let x = s.sub(unsafe { s.load_first(from.add(i), count) }, shift);
+            let x = s.sub(unsafe { s.load_prefix(from.add(i), count) }, shift);
             let tie = s.select(s.less(x, zero), zero, one);
             tied = s.add(tied, s.select(inside, tie, zero));
             let e = s.sub(exp_from(s, x, lowest), tie);
@@ -77,7 +77,7 @@ unsafe fn block_sums<S: Lanes>(s: S, from: *const f32, len: usize, max: f32) -> 
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
+unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
     let mut max = f32::NEG_INFINITY;
     let (mut ties, mut tail, mut distance) = (0.0, 0.0, 0.0);
     let mut start = 0;
@@ -118,7 +118,7 @@ struct Gradient {
 
 impl Map for Gradient {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         let e = exp_from(s, s.sub(x, s.splat(self.shift)), s.splat(self.lowest));
         s.mul_add(e, s.splat(self.factor), s.splat(self.minus_other))
     }
@@ -141,11 +141,11 @@ pub(super) struct LossRows<'a> {
     pub(super) losses: &'a mut [RowLoss],
 }
 
-impl Kernel for LossRows<'_> {
+impl SimdOp for LossRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self { columns, wanted, scale, .. } = self;
         for (row, (&target, loss)) in self.targets.iter().zip(self.losses).enumerate() {
             // SAFETY: `Logits::check` checked for `cross_entropy` and `cross_entropy_loss` that the
@@ -180,7 +180,7 @@ impl Kernel for LossRows<'_> {
 /// # Safety
 /// `logits` is valid for reads of more than `target` floats.
 #[inline(always)]
-unsafe fn row_loss<S: Lanes>(
+unsafe fn row_loss<S: SimdF32>(
     s: S,
     logits: *const f32,
     target: usize,

@@ -1,6 +1,6 @@
 //! Sums along a row in 64 virtual lanes.
 
-use crate::lanes::{Lanes, MAX_LANES};
+use crate::simd::{MAX_LANES, SimdF32};
 
 /// Lanes that no instruction set has: element `i` of a row belongs to lane `i % VIRTUAL`.
 pub(super) const VIRTUAL: usize = 64;
@@ -8,9 +8,9 @@ pub(super) const VIRTUAL: usize = 64;
 const MOST: usize = VIRTUAL / 4;
 
 /// The virtual lanes as vectors, the first `VIRTUAL / LANES` of them.
-pub(super) struct VirtualLanes<S: Lanes>([S::F32; MOST]);
+pub(super) struct VirtualLanes<S: SimdF32>([S::F32; MOST]);
 
-impl<S: Lanes> VirtualLanes<S> {
+impl<S: SimdF32> VirtualLanes<S> {
     #[inline(always)]
     pub(super) fn zero(s: S) -> Self {
         const { assert!(VIRTUAL.is_multiple_of(S::LANES) && VIRTUAL / S::LANES <= MOST) };

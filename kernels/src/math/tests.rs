@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Isa;
-use crate::lanes::Kernel;
+use crate::simd::SimdOp;
 use core::ops::RangeInclusive;
 
 #[derive(Clone, Copy)]
@@ -16,16 +16,16 @@ enum Function {
 
 struct Apply<'a>(Function, &'a mut [f32]);
 
-impl Kernel for Apply<'_> {
+impl SimdOp for Apply<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let Self(function, data) = self;
         for chunk in data.chunks_mut(S::LANES) {
             // SAFETY: at most the chunk's elements.
             unsafe {
-                let x = s.load_first(chunk.as_ptr(), chunk.len());
+                let x = s.load_prefix(chunk.as_ptr(), chunk.len());
                 let y = match function {
                     Function::Exp => exp(s, x),
                     Function::ExpNonpositive => exp_nonpositive(s, x),
@@ -33,7 +33,7 @@ impl Kernel for Apply<'_> {
                     Function::Sigmoid => sigmoid(s, x),
                     Function::Tanh => tanh(s, x),
                 };
-                s.store_first(chunk.as_mut_ptr(), y, chunk.len());
+                s.store_prefix(chunk.as_mut_ptr(), y, chunk.len());
             }
         }
     }

@@ -4,14 +4,14 @@ use super::error::NormError;
 use super::parameters::{LayerNorm, RmsNorm};
 use super::passes::NormRows;
 use super::rms_passes::RmsRows;
-use super::vectors::Place;
+use super::vectors::RowPtrs;
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::Parallelism;
 use crate::rows::{UnitColumns, for_rows};
 use crate::shared::SharedMut;
 
-/// What a call normalises with.
+/// What a call normalizes with.
 #[derive(Clone, Copy)]
 pub(super) enum Norm<'a> {
     Layer(LayerNorm<'a>),
@@ -19,7 +19,7 @@ pub(super) enum Norm<'a> {
 }
 
 impl<'a> Norm<'a> {
-    /// Whether rows of so many columns can be normalised with this.
+    /// Whether rows of so many columns can be normalized with this.
     pub(super) fn check(self, columns: usize) -> Result<(), NormError> {
         let (weight, bias, eps) = match self {
             Self::Layer(norm) => (norm.weight, norm.bias, norm.eps),
@@ -107,8 +107,8 @@ pub(super) fn run(
         return Ok(());
     }
 
-    let written = |stride, shared: SharedMut<'_>| Place::new(shared.as_ptr(), stride, rows);
-    let read = |m: &Matrix<'_>| Place::new(m.as_ptr().cast_mut(), m.row_stride(), rows);
+    let written = |stride, shared: SharedMut<'_>| RowPtrs::new(shared.as_ptr(), stride, rows);
+    let read = |m: &Matrix<'_>| RowPtrs::new(m.as_ptr().cast_mut(), m.row_stride(), rows);
     let to = written(out.row_stride(), out.shared());
     let (add, x, residual, sum) = match &mut operands {
         Operands::Plain(x) => (false, read(x), to, to),
@@ -120,9 +120,9 @@ pub(super) fn run(
             (true, read(x), sum, sum)
         }
     };
-    let places = Shareable([x, residual, sum, to]);
+    let places = SyncPtrs([x, residual, sum, to]);
     for_rows(parallelism.workers(), rows, columns, &|range| {
-        let Shareable(places) = &places;
+        let SyncPtrs(places) = &places;
         let [x, residual, sum, out] = places.map(|place| place.from(range.start));
         let rows = range.len();
         match (norm, add) {
@@ -150,8 +150,8 @@ pub(super) fn run(
 }
 
 /// Places handed to several tasks, each of which uses its own rows.
-struct Shareable([Place; 4]);
+struct SyncPtrs([RowPtrs; 4]);
 
 // SAFETY: only `run` makes it, from borrows that last until all tasks are done; tasks write rows of
 // their own, and rows that are only read are shared borrows.
-unsafe impl Sync for Shareable {}
+unsafe impl Sync for SyncPtrs {}

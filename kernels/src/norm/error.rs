@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a normalisation could not run.
+/// Why a normalization could not run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NormError {
@@ -45,7 +45,7 @@ pub enum NormError {
         found: usize,
     },
     /// The leaves of a sum over rows have other rows than the matrices.
-    Leaves {
+    ReductionChunks {
         /// Rows of the matrices.
         expected: usize,
         /// Rows of all leaves.
@@ -74,7 +74,7 @@ impl fmt::Display for NormError {
             Self::Scales { expected, found } => {
                 write!(f, "there should be a scale for each of {expected} rows, found {found}")
             }
-            Self::Leaves { expected, found } => {
+            Self::ReductionChunks { expected, found } => {
                 write!(f, "the leaves should have {expected} rows, found {found}")
             }
         }

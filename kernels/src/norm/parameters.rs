@@ -3,7 +3,7 @@
 use crate::debug::Elements;
 use core::fmt;
 
-/// The learned part of a layer normalisation.
+/// The learned part of a layer normalization.
 #[derive(Clone, Copy)]
 pub struct LayerNorm<'a> {
     /// What each column is multiplied by, `[columns]`.
@@ -15,7 +15,7 @@ pub struct LayerNorm<'a> {
     pub eps: f32,
 }
 
-/// The learned part of a root-mean-square normalisation.
+/// The learned part of a root-mean-square normalization.
 #[derive(Clone, Copy)]
 pub struct RmsNorm<'a> {
     /// What each column is multiplied by, `[columns]`.

@@ -1,4 +1,4 @@
-//! The three passes over a row of a layer normalisation: [`start`] reads it for the first time and finds its mean,
+//! The three passes over a row of a layer normalization: [`start`] reads it for the first time and finds its mean,
 //! [`deviations`] what the mean is off by and the variance, [`finish`] writes the result.
 //!
 //! Each of them goes over `R` rows side by side, because a reduction is a chain of additions and a
@@ -7,34 +7,34 @@
 
 use super::parameters::LayerNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, Next, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step,
+    COMFORTABLE, LearnedRow, Next, PAIRED, RowPtrs, STEP, UNROLL, add_vectors, load, prefetch_step,
     reduce, store,
 };
-use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
 /// Columns up to which the passes of one row and the next take turns: of longer ones, two rows and what is asked
 /// for ahead of them leave the first-level cache.
 const IN_TURN: usize = 768;
 
-/// Normalises rows in place or into others, each in three passes. `BIAS` if the norm has one.
+/// Normalizes rows in place or into others, each in three passes. `BIAS` if the norm has one.
 pub(super) struct NormRows<'a, const ADD: bool, const BIAS: bool> {
     pub(super) norm: LayerNorm<'a>,
     pub(super) rows: usize,
     /// The input; only read.
-    pub(super) x: Place,
+    pub(super) x: RowPtrs,
     /// If `ADD`, what is added to it; only read.
-    pub(super) residual: Place,
+    pub(super) residual: RowPtrs,
     /// If `ADD`, where the sum goes.
-    pub(super) sum: Place,
-    pub(super) out: Place,
+    pub(super) sum: RowPtrs,
+    pub(super) out: RowPtrs,
 }
 
-impl<const ADD: bool, const BIAS: bool> Kernel for NormRows<'_, ADD, BIAS> {
+impl<const ADD: bool, const BIAS: bool> SimdOp for NormRows<'_, ADD, BIAS> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
         // of a row side by side, that weight and bias have `columns` floats (`Norm::check`) and
@@ -66,7 +66,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     /// There are as many rows, not empty and as long as the weight and the bias, at every place; the norm
     /// has a bias if `BIAS`.
     #[inline(always)]
-    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         let ahead = [self.x, if ADD { self.residual } else { self.out }].map(|p| p.next(row + R));
@@ -84,7 +84,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     /// # Safety
     /// As [`NormRows::group`], for all of them.
     #[inline(always)]
-    unsafe fn in_turn<S: Lanes>(&self, s: S, row: usize) {
+    unsafe fn in_turn<S: SimdF32>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let len = norm.weight.len();
         let other = if ADD { self.residual } else { self.out };
@@ -114,7 +114,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
     /// # Safety
     /// As [`NormRows::group`].
     #[inline(always)]
-    unsafe fn finish<S: Lanes, const R: usize>(
+    unsafe fn finish<S: SimdF32, const R: usize>(
         &self,
         s: S,
         row: usize,
@@ -135,7 +135,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
                         finish::<S, 1, BIAS>(s, norm, [x[i]], [out[i]], standard, [ahead[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        s.outlined(LearnedRow {
+                        s.call_noinline(LearnedRow {
                             weight: norm.weight,
                             bias: norm.bias,
                             row: out[i],
@@ -153,7 +153,7 @@ impl<const ADD: bool, const BIAS: bool> NormRows<'_, ADD, BIAS> {
 /// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
 /// [`start`].
 #[inline(always)]
-pub(super) unsafe fn moments<S: Lanes, const ADD: bool, const R: usize>(
+pub(super) unsafe fn moments<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     eps: f32,
@@ -173,7 +173,7 @@ pub(super) unsafe fn moments<S: Lanes, const ADD: bool, const R: usize>(
 /// # Safety
 /// As [`moments`].
 #[inline(always)]
-unsafe fn means<S: Lanes, const ADD: bool, const R: usize>(
+unsafe fn means<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
@@ -193,7 +193,7 @@ unsafe fn means<S: Lanes, const ADD: bool, const R: usize>(
 /// # Safety
 /// `x` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn moments_about<S: Lanes, const R: usize>(
+unsafe fn moments_about<S: SimdF32, const R: usize>(
     s: S,
     len: usize,
     eps: f32,
@@ -225,7 +225,7 @@ unsafe fn moments_about<S: Lanes, const R: usize>(
 /// of one row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is
 /// disjoint from other rows.
 #[inline(always)]
-unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
+unsafe fn start<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     x: [*mut f32; R],
@@ -263,7 +263,7 @@ unsafe fn start<S: Lanes, const ADD: bool, const R: usize>(
 /// # Safety
 /// As [`start`].
 #[inline(always)]
-unsafe fn differences<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
+unsafe fn differences<S: SimdF32, const ADD: bool, const R: usize, const WIDTH: usize>(
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
@@ -332,7 +332,7 @@ unsafe fn differences<S: Lanes, const ADD: bool, const R: usize, const WIDTH: us
 /// # Safety
 /// `x` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn deviations<S: Lanes, const R: usize>(
+unsafe fn deviations<S: SimdF32, const R: usize>(
     s: S,
     len: usize,
     x: [*mut f32; R],
@@ -363,7 +363,7 @@ unsafe fn deviations<S: Lanes, const R: usize>(
 /// # Safety
 /// As [`deviations`].
 #[inline(always)]
-unsafe fn moments_of_part<S: Lanes, const R: usize>(
+unsafe fn moments_of_part<S: SimdF32, const R: usize>(
     s: S,
     len: usize,
     x: [*mut f32; R],
@@ -450,7 +450,7 @@ impl<const R: usize> Standard<R> {
 /// The norm has a bias if `BIAS`. `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
 /// same or disjoint; `out` is disjoint from other rows.
 #[inline(always)]
-unsafe fn finish<S: Lanes, const R: usize, const BIAS: bool>(
+unsafe fn finish<S: SimdF32, const R: usize, const BIAS: bool>(
     s: S,
     norm: &LayerNorm<'_>,
     x: [*mut f32; R],

@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation: the same five forms as the layer normalisation has.
+//! Root-mean-square normalization: the same five forms as the layer normalization has.
 
 use super::call::{Norm, Operands, run};
 use super::error::NormError;

@@ -1,33 +1,33 @@
-//! The two passes over a row of a root-mean-square normalisation: [`squares`] reads it for the first
+//! The two passes over a row of a root-mean-square normalization: [`squares`] reads it for the first
 //! time and adds up its squares, [`finish`] writes the result. `R` rows go side by side, as in
 //! `passes.rs`.
 
 use super::parameters::RmsNorm;
 use super::vectors::{
-    COMFORTABLE, LearnedRow, Next, PAIRED, Place, STEP, UNROLL, add_vectors, load, prefetch_step,
+    COMFORTABLE, LearnedRow, Next, PAIRED, RowPtrs, STEP, UNROLL, add_vectors, load, prefetch_step,
     reduce, store,
 };
-use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS};
 use crate::math;
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp};
 
-/// Normalises rows in place or into others, each in two passes.
+/// Normalizes rows in place or into others, each in two passes.
 pub(super) struct RmsRows<'a, const ADD: bool> {
     pub(super) norm: RmsNorm<'a>,
     pub(super) rows: usize,
     /// The input; only read.
-    pub(super) x: Place,
+    pub(super) x: RowPtrs,
     /// If `ADD`, what is added to it; only read.
-    pub(super) residual: Place,
+    pub(super) residual: RowPtrs,
     /// If `ADD`, where the sum goes.
-    pub(super) sum: Place,
-    pub(super) out: Place,
+    pub(super) sum: RowPtrs,
+    pub(super) out: RowPtrs,
 }
 
-impl<const ADD: bool> Kernel for RmsRows<'_, ADD> {
+impl<const ADD: bool> SimdOp for RmsRows<'_, ADD> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         // SAFETY: `norm::call::run` checked that all views have the shape of `out`, with the floats
         // of a row side by side, that the weight has `columns` floats (`Norm::check`) and that
@@ -54,7 +54,7 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
     /// # Safety
     /// There are as many rows, not empty and as long as the weight, at every place.
     #[inline(always)]
-    unsafe fn group<S: Lanes, const R: usize>(&self, s: S, row: usize) {
+    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
         let norm = &self.norm;
         let (x, residual, sum) = (self.x.rows(row), self.residual.rows(row), self.sum.rows(row));
         // SAFETY: the caller's contract.
@@ -75,7 +75,11 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
                         finish(s, norm, [x[i]], [out[i]], [scale[i]], [ahead[i]]);
                     } else {
                         standard_row_wide(norm.weight.len(), norm.eps, x[i], out[i]);
-                        s.outlined(LearnedRow { weight: norm.weight, bias: None, row: out[i] });
+                        s.call_noinline(LearnedRow {
+                            weight: norm.weight,
+                            bias: None,
+                            row: out[i],
+                        });
                     }
                 }
             }
@@ -89,7 +93,7 @@ impl<const ADD: bool> RmsRows<'_, ADD> {
 /// `rows` are inputs, what is added to them and where the sums go, the latter two if `ADD`: as for
 /// [`squares`].
 #[inline(always)]
-pub(super) unsafe fn root<S: Lanes, const ADD: bool, const R: usize>(
+pub(super) unsafe fn root<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     eps: f32,
@@ -116,7 +120,7 @@ pub(super) unsafe fn root<S: Lanes, const ADD: bool, const R: usize>(
 /// row are the same or disjoint, and `sum` is not `x` unless it is `residual` too; `sum` is disjoint
 /// from other rows.
 #[inline(always)]
-unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
+unsafe fn squares<S: SimdF32, const ADD: bool, const R: usize>(
     s: S,
     len: usize,
     x: [*mut f32; R],
@@ -146,7 +150,7 @@ unsafe fn squares<S: Lanes, const ADD: bool, const R: usize>(
 /// # Safety
 /// As [`squares`].
 #[inline(always)]
-unsafe fn squares_of_parts<S: Lanes, const ADD: bool, const R: usize, const WIDTH: usize>(
+unsafe fn squares_of_parts<S: SimdF32, const ADD: bool, const R: usize, const WIDTH: usize>(
     s: S,
     len: usize,
     [x, residual, sum]: [[*mut f32; R]; 3],
@@ -213,7 +217,7 @@ unsafe fn squares_of_parts<S: Lanes, const ADD: bool, const R: usize, const WIDT
 /// `x` is valid for reads and `out` for writes of the norm's columns. Pointers of one row are the
 /// same or disjoint; `out` is disjoint from other rows.
 #[inline(always)]
-unsafe fn finish<S: Lanes, const R: usize>(
+unsafe fn finish<S: SimdF32, const R: usize>(
     s: S,
     norm: &RmsNorm<'_>,
     x: [*mut f32; R],

@@ -1,7 +1,9 @@
 //! What the passes over rows share: where rows are, one vector of them, and the tree in which sums are
 //! added.
 
-use crate::lanes::{Kernel, LINE, Lanes, MAX_LANES, MOST_PARTS, PAGES_AHEAD, sum_of_parts};
+use crate::simd::{
+    CACHE_LINE_F32, HW_PREFETCH_DISTANCE, MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts,
+};
 
 /// Vectors in flight in a reduction.
 pub(super) const UNROLL: usize = 4;
@@ -16,12 +18,12 @@ pub(super) const PAIRED: usize = 256;
 pub(super) const COMFORTABLE: core::ops::RangeInclusive<f32> = 1e-28..=1e35;
 
 /// Floats of a matrix of which the caches hold little when it is read: of such a one a CPU that
-/// [follows streams](Lanes::follows_streams) is told of pages only.
+/// [follows streams](SimdF32::prefers_hw_prefetch) is told of pages only.
 const FAR: usize = 4 << 20;
 
 /// Rows in memory: where they start and how far apart they are.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RowPtrs {
     pub(super) start: *mut f32,
     pub(super) stride: usize,
     /// Whether there are [`FAR`] floats of them.
@@ -35,7 +37,7 @@ pub(super) struct Next {
     far: bool,
 }
 
-impl Place {
+impl RowPtrs {
     /// Rows from `start` on, of a matrix of `rows` rows.
     pub(super) fn new(start: *mut f32, stride: usize, rows: usize) -> Self {
         Self { start, stride, far: rows.saturating_mul(stride) >= FAR }
@@ -65,15 +67,15 @@ const PAGES_APART: usize = 128;
 
 /// Asks for the cache lines of `UNROLL` vectors at element `i` of `row`.
 #[inline(always)]
-pub(super) fn prefetch_step<S: Lanes>(s: S, row: Next, i: usize) {
-    if const { S::MAY_FOLLOW } && row.far && s.follows_streams() {
+pub(super) fn prefetch_step<S: SimdF32>(s: S, row: Next, i: usize) {
+    if const { S::MAY_PREFER_HW_PREFETCH } && row.far && s.prefers_hw_prefetch() {
         if i.is_multiple_of(PAGES_APART) {
-            s.prefetch_outer(row.at.wrapping_add(i + PAGES_AHEAD));
+            s.prefetch_l2(row.at.wrapping_add(i + HW_PREFETCH_DISTANCE));
         }
         return;
     }
-    for line in 0..UNROLL * S::LANES / LINE {
-        s.prefetch(row.at.wrapping_add(i + line * LINE));
+    for line in 0..UNROLL * S::LANES / CACHE_LINE_F32 {
+        s.prefetch(row.at.wrapping_add(i + line * CACHE_LINE_F32));
     }
 }
 
@@ -82,31 +84,31 @@ pub(super) fn prefetch_step<S: Lanes>(s: S, row: Next, i: usize) {
 /// # Safety
 /// `from` is valid for reads of as many floats.
 #[inline(always)]
-pub(super) unsafe fn load<S: Lanes, const FULL: bool>(
+pub(super) unsafe fn load<S: SimdF32, const FULL: bool>(
     s: S,
     from: *const f32,
     count: usize,
 ) -> S::F32 {
     // SAFETY: the caller's contract.
-    unsafe { if FULL { s.load(from) } else { s.load_first(from, count) } }
+    unsafe { if FULL { s.load(from) } else { s.load_prefix(from, count) } }
 }
 
 /// # Safety
 /// `to` is valid for writes of as many floats.
 #[inline(always)]
-pub(super) unsafe fn store<S: Lanes, const FULL: bool>(
+pub(super) unsafe fn store<S: SimdF32, const FULL: bool>(
     s: S,
     to: *mut f32,
     v: S::F32,
     count: usize,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { if FULL { s.store(to, v) } else { s.store_first(to, v, count) } }
+    unsafe { if FULL { s.store(to, v) } else { s.store_prefix(to, v, count) } }
 }
 
 /// The parts from `group` on of the sums of `R` rows: the vectors of each added in one tree.
 #[inline(always)]
-pub(super) fn add_vectors<S: Lanes, const R: usize, const WIDTH: usize>(
+pub(super) fn add_vectors<S: SimdF32, const R: usize, const WIDTH: usize>(
     s: S,
     v: [[[S::F32; UNROLL]; WIDTH]; R],
     parts: &mut [[S::F32; MOST_PARTS]; R],
@@ -122,7 +124,10 @@ pub(super) fn add_vectors<S: Lanes, const R: usize, const WIDTH: usize>(
 
 /// The sums of `R` rows.
 #[inline(always)]
-pub(super) fn reduce<S: Lanes, const R: usize>(s: S, parts: [[S::F32; MOST_PARTS]; R]) -> [f32; R] {
+pub(super) fn reduce<S: SimdF32, const R: usize>(
+    s: S,
+    parts: [[S::F32; MOST_PARTS]; R],
+) -> [f32; R] {
     let mut sums = [0.0; R];
     for (sum, parts) in sums.iter_mut().zip(parts) {
         *sum = sum_of_parts(s, parts);
@@ -137,7 +142,7 @@ pub(super) fn reduce<S: Lanes, const R: usize>(s: S, parts: [[S::F32; MOST_PARTS
 /// There is a bias if `BIAS`, as long as the weight. `standard` is valid for reads and `out` for writes
 /// of as many floats; they are the same or disjoint.
 #[inline(always)]
-pub(super) unsafe fn learned<S: Lanes, const BIAS: bool>(
+pub(super) unsafe fn learned<S: SimdF32, const BIAS: bool>(
     s: S,
     weight: &[f32],
     bias: Option<&[f32]>,
@@ -183,11 +188,11 @@ pub(super) struct LearnedRow<'a> {
     pub(super) row: *mut f32,
 }
 
-impl Kernel for LearnedRow<'_> {
+impl SimdOp for LearnedRow<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         // SAFETY: `NormRows` and `RmsRows` make this value of a row of theirs, which is as long as
         // the weight and the bias (`Norm::check`).
         unsafe {

@@ -1,6 +1,6 @@
 //! Batches of numbered tasks that one thread, the leader, publishes and all may take.
 //!
-//! This is all the synchronisation that is ours. It knows no thread pool: who helps, and on which
+//! This is all the synchronization that is ours. It knows no thread pool: who helps, and on which
 //! thread, is `team.rs`'s business. Three rules keep anybody from waiting for ever:
 //!
 //! - The leader takes tasks itself until none is left, and then waits only for those that others

@@ -37,7 +37,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 ///   implementation has to work then. It may queue the calls, let each wait for the one before it (a lock), or
 ///   run a call on its own thread while the others are busy.
 /// * **Re-entrancy.** Kernels do not call `for_each` from inside a task, but a callback may: the filter of
-///   [`screen::largest`](crate::screen::largest) and the task of
+///   [`pruned_argmax::argmax`](crate::pruned_argmax::argmax) and the task of
 ///   [`Parallelism::for_each_mut`](super::Parallelism::for_each_mut) run inside tasks, and what they pass this
 ///   executor to calls it from there, on any of its threads. An executor in which calls wait for each other
 ///   would wait for ever: with such a one, callbacks use
@@ -131,7 +131,7 @@ const BITS: usize = usize::BITS as usize;
 /// # Panics
 /// As a task or the executor does; the executor lost the panic of a task.
 pub(super) fn run(executor: &dyn Executor, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-    let office = Office {
+    let office = TaskClaims {
         task,
         tasks,
         numbers: tasks.min(MOST_NUMBERS),
@@ -143,7 +143,7 @@ pub(super) fn run(executor: &dyn Executor, tasks: usize, task: &(dyn Fn(usize) +
 }
 
 /// All tasks of a kernel, and which have been claimed.
-struct Office<'t> {
+struct TaskClaims<'t> {
     task: &'t (dyn Fn(usize) + Sync),
     tasks: usize,
     numbers: usize,
@@ -152,7 +152,7 @@ struct Office<'t> {
     done: AtomicUsize,
 }
 
-impl Office<'_> {
+impl TaskClaims<'_> {
     /// Runs the tasks of `number`, if it is one and nobody else did.
     fn call(&self, number: usize) {
         if number >= self.numbers {

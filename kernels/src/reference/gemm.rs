@@ -75,7 +75,7 @@ pub fn gemm(
                 Residual::Gate => (added * activated, added.abs() * product),
                 #[cfg(feature = "train")]
                 Residual::Derivative { of, .. } => {
-                    let slope = super::slope::slope(of, added);
+                    let slope = super::activation_derivative::slope(of, added);
                     (slope * activated, slope.abs() * product)
                 }
                 _ => (added + activated, added.abs() + product),

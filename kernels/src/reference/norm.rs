@@ -3,9 +3,9 @@
 /// Which norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
-    /// Layer normalisation.
+    /// Layer normalization.
     Layer,
-    /// Root-mean-square normalisation.
+    /// Root-mean-square normalization.
     Rms,
 }
 
@@ -20,7 +20,7 @@ pub fn center_and_scale(norm: Norm, x: &[f64], eps: f64) -> (f64, f64) {
     (mean, if square == 0.0 { 0.0 } else { 1.0 / libm::sqrt(square) })
 }
 
-/// Element `column` of a normalised row, before weight and bias.
+/// Element `column` of a normalized row, before weight and bias.
 ///
 /// # Panics
 /// There is no such column.

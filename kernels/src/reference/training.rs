@@ -1,7 +1,7 @@
 //! An update by Adam, and the gradient of a lookup.
 
 use crate::matrix::Matrix;
-use crate::optimiser::Adam;
+use crate::optimizer::Adam;
 
 /// A parameter and its two moments, in that order, after an update by PyTorch's formula of AdamW.
 pub fn adam(settings: &Adam, before: [f64; 3], gradient: f64) -> [f64; 3] {

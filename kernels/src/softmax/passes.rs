@@ -3,10 +3,10 @@
 //! Maximum and sum take turns, a block at a time, while the block is in the first-level cache. What
 //! is made of a score needs the sum of the whole row, and is a pass of its own.
 
-use crate::lanes::{Kernel, Lanes, MAX_LANES, MOST_PARTS, sum_of_parts};
 use crate::mask::FullyMasked;
 use crate::math::exp_nonpositive;
 use crate::rows::{Map, sweep};
+use crate::simd::{MAX_LANES, MOST_PARTS, SimdF32, SimdOp, sum_of_parts};
 use core::ops::Range;
 
 /// Longest rows that take turns, pass by pass, and are asked for: longer ones push each other out of a first-level
@@ -26,7 +26,7 @@ const STEP: usize = UNROLL * MAX_LANES;
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> f32 {
+pub(crate) unsafe fn block_max<S: SimdF32>(s: S, from: *const f32, len: usize) -> f32 {
     let lowest = s.splat(f32::NEG_INFINITY);
     let mut max = [lowest; UNROLL];
     let mut i = 0;
@@ -40,7 +40,7 @@ pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> 
     while i < len {
         let count = (len - i).min(S::LANES);
         // SAFETY: `i + count <= len`.
-        let x = s.select(s.first(count), unsafe { s.load_first(from.add(i), count) }, lowest);
+        let x = s.select(s.first(count), unsafe { s.load_prefix(from.add(i), count) }, lowest);
         max[0] = s.max(x, max[0]);
         i += count;
     }
@@ -54,7 +54,7 @@ pub(crate) unsafe fn block_max<S: Lanes>(s: S, from: *const f32, len: usize) -> 
 /// `from` is valid for reads and, if `STORE`, `to` for writes of `len` floats; they are the same or
 /// disjoint.
 #[inline(always)]
-unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
+unsafe fn block_exp<S: SimdF32, const STORE: bool, const ASK: bool>(
     s: S,
     from: *const f32,
     to: *mut f32,
@@ -111,11 +111,11 @@ unsafe fn block_exp<S: Lanes, const STORE: bool, const ASK: bool>(
         if at < len {
             let count = (len - at).min(S::LANES);
             // SAFETY: `at + count <= len`.
-            let e = exp_nonpositive(s, s.sub(unsafe { s.load_first(from.add(at), count) }, shift));
+            let e = exp_nonpositive(s, s.sub(unsafe { s.load_prefix(from.add(at), count) }, shift));
             if STORE {
                 // SAFETY: `# Safety` of `block_exp`: where `STORE`, `to` has `len` floats; `at +
                 // count <= len`.
-                unsafe { s.store_first(to.add(at), e, count) };
+                unsafe { s.store_prefix(to.add(at), e, count) };
             }
             parts[part] = s.add(parts[part], s.select(s.first(count), e, s.splat(0.0)));
         }
@@ -143,7 +143,7 @@ fn shift_of(max: f32) -> f32 {
 /// # Safety
 /// `from` is valid for reads of `len` floats.
 #[inline(always)]
-unsafe fn sums<S: Lanes>(s: S, from: *const f32, len: usize) -> Sums {
+unsafe fn sums<S: SimdF32>(s: S, from: *const f32, len: usize) -> Sums {
     let mut max = f32::NEG_INFINITY;
     let mut sum = 0.0f64;
     let mut start = 0;
@@ -178,7 +178,7 @@ struct Times(f32);
 
 impl Map for Times {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         s.mul(x, s.splat(self.0))
     }
 }
@@ -189,7 +189,7 @@ struct ShiftExpTimes(f32, f32);
 
 impl Map for ShiftExpTimes {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         s.mul(exp_nonpositive(s, s.sub(x, s.splat(self.0))), s.splat(self.1))
     }
 }
@@ -200,7 +200,7 @@ struct MinusTwice(f32, f32);
 
 impl Map for MinusTwice {
     #[inline(always)]
-    fn map<S: Lanes>(self, s: S, x: S::F32) -> S::F32 {
+    fn map<S: SimdF32>(self, s: S, x: S::F32) -> S::F32 {
         s.sub(s.sub(x, s.splat(self.0)), s.splat(self.1))
     }
 }
@@ -245,7 +245,7 @@ unsafe fn fill_masked(
 /// `from` is valid for reads of `len`, `to` for writes of `columns` floats; they are the same or
 /// disjoint.
 #[inline(always)]
-unsafe fn softmax_row<S: Lanes>(
+unsafe fn softmax_row<S: SimdF32>(
     s: S,
     from: *const f32,
     to: *mut f32,
@@ -269,7 +269,7 @@ unsafe fn softmax_row<S: Lanes>(
 /// # Safety
 /// As [`softmax_row`].
 #[inline(always)]
-unsafe fn log_softmax_row<S: Lanes>(
+unsafe fn log_softmax_row<S: SimdF32>(
     s: S,
     from: *const f32,
     to: *mut f32,
@@ -296,14 +296,14 @@ unsafe fn log_softmax_row<S: Lanes>(
 
 /// What is made of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Output {
     Probability,
     Logarithm,
 }
 
 /// Softmax of rows, or its logarithm, in place or into others.
 pub(super) struct SoftmaxRows<'a> {
-    pub(super) form: Form,
+    pub(super) form: Output,
     pub(super) from: *const f32,
     pub(super) from_stride: usize,
     pub(super) to: *mut f32,
@@ -325,7 +325,7 @@ impl SoftmaxRows<'_> {
     /// # Safety
     /// There are such rows of `columns` floats at both places, the same or disjoint.
     #[inline(always)]
-    unsafe fn short<S: Lanes, const ASK: bool>(&self, s: S, rows: Range<usize>) {
+    unsafe fn short<S: SimdF32, const ASK: bool>(&self, s: S, rows: Range<usize>) {
         let mut sum = 0.0;
         for row in rows.start..=rows.end {
             let from = self.from.wrapping_add(row * self.from_stride);
@@ -354,14 +354,14 @@ impl SoftmaxRows<'_> {
     }
 }
 
-impl Kernel for SoftmaxRows<'_> {
+impl SimdOp for SoftmaxRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         let mut row = 0;
         while row < self.rows {
-            if self.form == Form::Probability {
+            if self.form == Output::Probability {
                 let short = (row..self.rows).take_while(|&row| self.len(row) <= BLOCK).count();
                 // SAFETY: `softmax::run` checked that both views have `rows` rows of `columns`
                 // floats side by side, and `check_lengths` that no length is above `columns`; `row
@@ -385,10 +385,10 @@ impl Kernel for SoftmaxRows<'_> {
                 let from = self.from.add(row * self.from_stride);
                 let to = self.to.add(row * self.to_stride);
                 match self.form {
-                    Form::Probability => {
+                    Output::Probability => {
                         softmax_row(s, from, to, len, self.columns, self.fully_masked);
                     }
-                    Form::Logarithm => {
+                    Output::Logarithm => {
                         log_softmax_row(s, from, to, len, self.columns, self.fully_masked);
                     }
                 }
@@ -408,11 +408,11 @@ pub(super) struct LogSumExpRows<'a> {
     pub(super) out: *mut f32,
 }
 
-impl Kernel for LogSumExpRows<'_> {
+impl SimdOp for LogSumExpRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Lanes>(self, s: S) {
+    fn run<S: SimdF32>(self, s: S) {
         for row in 0..self.rows {
             let len = self.lengths.map_or(self.columns, |lengths| lengths[row]);
             // SAFETY: `log_sum_exp` checked that the view has `rows` rows of `columns` floats side

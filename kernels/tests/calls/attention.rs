@@ -2,11 +2,13 @@
 
 use super::{Calls, Results, bits, poisoned, values};
 use simdformer_kernels::train::{
-    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch, attention_kept,
+    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
+    attention_forward_save,
 };
 use simdformer_kernels::{
-    Ancestry, AttentionOptions, Bias, Cache, CacheMut, CacheShape, CacheStorage, CachedSequence,
-    Heads, HeadsMut, Qkv, Sequence, attention, attention_cached, attention_scratch, attention_step,
+    AttentionOptions, Bias, Cache, CacheDtype, CacheMut, CacheShape, CachedSequence, Heads,
+    HeadsMut, Qkv, Sequence, SlotTable, attention, attention_cached, attention_decode,
+    attention_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -47,7 +49,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
         let mut sums = poisoned(2 * tokens * heads);
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
         let scratch = &mut scratch;
-        attention_kept(
+        attention_forward_save(
             isa,
             qkv(),
             sequences,
@@ -59,7 +61,7 @@ fn prefill(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
             parallelism,
         )
         .expect("fits");
-        results.push(("attention_kept", [bits(&context), bits(&sums)].concat()));
+        results.push(("attention_forward_save", [bits(&context), bits(&sums)].concat()));
 
         let d_context = values(12, tokens * size.width());
         let mut gradient = poisoned(fused.len());
@@ -91,7 +93,7 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
     let shape = [tokens, heads, head_dim];
     let Qkv { query, key, value } = Qkv::fused(fused, shape).expect("as many numbers");
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(head_dim) };
-    for storage in [CacheStorage::F32, CacheStorage::F16] {
+    for storage in [CacheDtype::F32, CacheDtype::F16] {
         let slots = CacheShape { storage, ..CacheShape::new(2, tokens, heads, head_dim) };
         let mut data = vec![0.0; slots.len(isa).expect("small")];
         let mut cache = CacheMut::new(isa, slots, &mut data).expect("the length");
@@ -109,10 +111,10 @@ fn cached(call: &Calls<'_>, fused: &[f32], results: &mut Results) {
 
         let past: Vec<u32> = (0..tokens as u32).map(|j| j / 5 % 2).collect();
         let lens = vec![tokens as u32; tokens];
-        let ancestry = Ancestry { lens: &lens, slots: &past, stride: 0 };
+        let ancestry = SlotTable { lens: &lens, slots: &past, stride: 0 };
         let mut context = poisoned(tokens * size.width());
         let to = HeadsMut::new(&mut context, shape).expect("as many numbers");
-        attention_step(query, &cache, ancestry, &options, to, parallelism).expect("fits");
-        results.push(("attention_step", bits(&context)));
+        attention_decode(query, &cache, ancestry, &options, to, parallelism).expect("fits");
+        results.push(("attention_decode", bits(&context)));
     }
 }

@@ -1,11 +1,13 @@
 //! Products.
 
 use super::{Calls, Results, bits, matrix, matrix_mut, poisoned, values};
-use simdformer_kernels::screen::{self, Product, Screen};
-use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+use simdformer_kernels::train::{
+    ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
+};
 use simdformer_kernels::{
-    Activation, ByteMatrix, ByteRows, Epilogue, Matrix, PackedMatrix, Residual, RowPrecision,
-    Storage, gemm, gemm_bytes, gemm_unpacked, gemm_unpacked_scratch,
+    Activation, ActivationBits, Dtype, Epilogue, Matrix, PackedMatrix, QuantizedActivations,
+    QuantizedMatrix, Residual, gemm, gemm_int8, gemm_unpacked, gemm_unpacked_scratch,
 };
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
@@ -40,7 +42,7 @@ fn packed(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Re
     let mut again = poisoned(buffer.len());
     PackedMatrix::pack_block_with(isa, weight, shape, 0, &mut again, parallelism).expect("fits");
     results.push(("pack_block_with", bits(&again)));
-    for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+    for storage in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         let floats = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
         let mut narrow = poisoned(floats);
         PackedMatrix::pack_block_as(isa, storage, weight, shape, 0, &mut narrow, parallelism)
@@ -80,25 +82,28 @@ fn unpacked(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
 fn bytes(call: &Calls<'_>, x: &[f32], w: &[f32], bias: &[f32], results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let (rows, depth, columns) = (size.tokens, size.width(), size.columns);
-    let mut buffer = poisoned(ByteMatrix::len(depth, columns).expect("small"));
-    let weight = ByteMatrix::quantise(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
+    let mut buffer = poisoned(QuantizedMatrix::len(depth, columns).expect("small"));
+    let weight =
+        QuantizedMatrix::quantize(isa, matrix(w, depth, columns), &mut buffer).expect("fits");
     let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
     let wide = values(5, rows * columns);
-    for precision in [RowPrecision::Eight, RowPrecision::Sixteen] {
+    for precision in [ActivationBits::Eight, ActivationBits::Sixteen] {
         // Rows of so many columns are more than one task.
         for (from, width) in [(x, depth), (&wide[..], columns)] {
-            let mut buffer = poisoned(ByteRows::len(rows, width, precision).expect("small"));
+            let mut buffer =
+                poisoned(QuantizedActivations::len(rows, width, precision).expect("small"));
             let from = matrix(from, rows, width);
             let rounded =
-                ByteRows::quantise(isa, from, precision, &mut buffer, parallelism).expect("fits");
+                QuantizedActivations::quantize(isa, from, precision, &mut buffer, parallelism)
+                    .expect("fits");
             let scales: Vec<f32> = (0..rows).map(|row| rounded.row_scale(row)).collect();
             if width == depth {
                 let mut c = poisoned(rows * columns);
                 let to = matrix_mut(&mut c, rows, columns);
-                gemm_bytes(&rounded, &weight, &epilogue, to, parallelism).expect("fits");
-                results.push(("gemm_bytes", bits(&c)));
+                gemm_int8(&rounded, &weight, &epilogue, to, parallelism).expect("fits");
+                results.push(("gemm_int8", bits(&c)));
             }
-            results.push(("quantise", [bits(&scales), bits(&buffer)].concat()));
+            results.push(("quantize", [bits(&scales), bits(&buffer)].concat()));
         }
     }
 }
@@ -109,12 +114,12 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
     let mut buffer = poisoned(PackedMatrix::len(isa, depth, columns).expect("small"));
     let weight = matrix(w, depth, columns);
     let weight = PackedMatrix::pack(isa, weight, &mut buffer).expect("fits");
-    let mut built = poisoned(Screen::len(depth, columns).expect("small"));
-    let screen = Screen::build(&weight, &mut built).expect("fits");
+    let mut built = poisoned(PruningTable::len(depth, columns).expect("small"));
+    let screen = PruningTable::build(&weight, &mut built).expect("fits");
     let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
     let (mut found, mut of) = (vec![u32::MAX; rows], poisoned(rows));
-    let mut scratch = poisoned(screen::scratch(rows, depth).expect("small"));
-    screen::largest(
+    let mut scratch = poisoned(pruned_argmax::scratch(rows, depth).expect("small"));
+    pruned_argmax::argmax(
         &product,
         matrix(x, rows, depth),
         &|row, column| (row + column as usize).is_multiple_of(3),
@@ -123,7 +128,7 @@ fn largest(call: &Calls<'_>, x: &[f32], w: &[f32], results: &mut Results) {
         parallelism,
     )
     .expect("fits");
-    results.push(("largest", [bits(&of), found].concat()));
+    results.push(("argmax", [bits(&of), found].concat()));
 }
 
 /// Few outputs, whose inputs are read where they are, and many.
@@ -133,7 +138,7 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
     for (outputs, inputs) in [(width, columns), (columns, width)] {
         let (d_y, x) = (values(6, rows * outputs), values(7, rows * inputs));
         let leaves = [rows as u32 - 2, rows as u32];
-        let leaves = Leaves::new(&leaves).expect("in order");
+        let leaves = ReductionChunks::new(&leaves).expect("in order");
         let floats = weight_gradient_scratch(isa, rows - 2, outputs, inputs).expect("small");
         let mut scratch = poisoned(floats);
         let (mut d_weight, mut d_bias) = (poisoned(outputs * inputs), poisoned(outputs));
@@ -142,7 +147,7 @@ fn gradient(call: &Calls<'_>, results: &mut Results) {
             matrix(&d_y, rows, outputs),
             matrix(&x, rows, inputs),
             leaves,
-            Write::Store,
+            WriteMode::Store,
             matrix_mut(&mut d_weight, outputs, inputs),
             Some(&mut d_bias),
             &mut scratch,

@@ -8,7 +8,9 @@ use simdformer_kernels::softmax::{
     FullyMasked, log_softmax, log_softmax_in_place, log_sum_exp, softmax, softmax_in_place,
 };
 use simdformer_kernels::topk::{argmax, top_k};
-use simdformer_kernels::train::{self, Adam, Dropout, Leaves, RowLoss, Smoothing, Write};
+use simdformer_kernels::train::{
+    self, Adam, Dropout, ReductionChunks, RowLoss, Smoothing, WriteMode,
+};
 
 pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     softmaxes(call, results);
@@ -17,7 +19,7 @@ pub(super) fn calls(call: &Calls<'_>, results: &mut Results) {
     activations(call, results);
     embeddings(call, results);
     losses(call, results);
-    optimisers(call, results);
+    optimizers(call, results);
 }
 
 fn softmaxes(call: &Calls<'_>, results: &mut Results) {
@@ -100,7 +102,7 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
     let rms = RmsNorm { weight: &weight, eps: 1e-6 };
     let (from, d) = (matrix(&x, rows, columns), matrix(&d_out, rows, columns));
     let ends = [rows as u32 / 2, rows as u32];
-    let leaves = Leaves::new(&ends).expect("in order");
+    let leaves = ReductionChunks::new(&ends).expect("in order");
     macro_rules! kept_norms {
         ($norm:expr, $kept:ident $kept_in_place:ident $again:ident $backward:ident $backward_in_place:ident) => {
             let (mut standard, mut scale) = (poisoned(rows * columns), poisoned(rows));
@@ -123,7 +125,7 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
             results.push((stringify!($again), bits(&out)));
             let mut d_x = poisoned(rows * columns);
             let to = matrix_mut(&mut d_x, rows, columns);
-            train::$backward(isa, $norm, standard, &scale, d, Write::Store, to, parallelism)
+            train::$backward(isa, $norm, standard, &scale, d, WriteMode::Store, to, parallelism)
                 .expect("fits");
             results.push((stringify!($backward), bits(&d_x)));
             let mut d_x = d_out.clone();
@@ -132,8 +134,8 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
             results.push((stringify!($backward_in_place), bits(&d_x)));
         };
     }
-    kept_norms!(layer, layer_norm_kept layer_norm_kept_in_place layer_norm_again layer_norm_backward layer_norm_backward_in_place);
-    kept_norms!(rms, rms_norm_kept rms_norm_kept_in_place rms_norm_again rms_norm_backward rms_norm_backward_in_place);
+    kept_norms!(layer, layer_norm_forward_save layer_norm_forward_save_in_place layer_norm_recompute layer_norm_backward layer_norm_backward_in_place);
+    kept_norms!(rms, rms_norm_forward_save rms_norm_forward_save_in_place rms_norm_recompute rms_norm_backward rms_norm_backward_in_place);
 
     let (mut d_weight, mut d_bias) = (poisoned(columns), poisoned(columns));
     let (of, both) = (&mut d_weight, Some(&mut d_bias[..]));
@@ -142,7 +144,7 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
         from,
         d,
         leaves,
-        Write::Store,
+        WriteMode::Store,
         of,
         both,
         parallelism,
@@ -154,7 +156,7 @@ fn kept_norms(call: &Calls<'_>, results: &mut Results) {
         from,
         d,
         leaves,
-        Write::Add,
+        WriteMode::Add,
         &mut d_weight,
         parallelism,
     )
@@ -174,8 +176,8 @@ fn activations(call: &Calls<'_>, results: &mut Results) {
         results.push(("apply", bits(&out)));
         let mut out = poisoned(rows * columns);
         let to = matrix_mut(&mut out, rows, columns);
-        train::activation_again(isa, activation, from, to, parallelism).expect("fits");
-        results.push(("activation_again", bits(&out)));
+        train::activation_recompute(isa, activation, from, to, parallelism).expect("fits");
+        results.push(("activation_recompute", bits(&out)));
         let mut out = d_out.clone();
         let to = matrix_mut(&mut out, rows, columns);
         train::activation_backward(isa, activation, from, to, parallelism).expect("fits");
@@ -247,7 +249,7 @@ fn losses(call: &Calls<'_>, results: &mut Results) {
     results.push(("cross_entropy", [losses_of(&losses), bits(&logits)].concat()));
 }
 
-fn optimisers(call: &Calls<'_>, results: &mut Results) {
+fn optimizers(call: &Calls<'_>, results: &mut Results) {
     let Calls { isa, size, parallelism } = *call;
     let len = size.tokens * size.columns;
     let gradients = values(35, len);

@@ -3,8 +3,8 @@
 
 use super::{POISON, Random, Tensor, UNIT};
 use simdformer_kernels::{
-    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheMut, CacheShape,
-    CacheStorage, CachedSequence, FullyMasked, Isa, Parallelism, Qkv, Sequence, Storage, Weights,
+    AttentionError, AttentionOptions, AttentionOutput, Bias, Cache, CacheDtype, CacheMut,
+    CacheShape, CachedSequence, Dtype, FullyMasked, Isa, Parallelism, Qkv, Sequence, Weights,
     attention, attention_cached, attention_scratch, reference,
 };
 
@@ -52,12 +52,12 @@ pub struct Batch {
     /// Layout of the output.
     pub out_layout: usize,
     /// Of a cache.
-    pub storage: CacheStorage,
+    pub storage: CacheDtype,
 }
 
-/// What a cache makes of it in [`CacheStorage::F16`]: of what is finite the nearest finite number.
+/// What a cache makes of it in [`CacheDtype::F16`]: of what is finite the nearest finite number.
 pub fn rounded_to_half(x: f32) -> f32 {
-    let nearest = reference::storage::stored(Storage::F16, x);
+    let nearest = reference::dtype::stored(Dtype::F16, x);
     if x.is_finite() { nearest.clamp(-65_504.0, 65_504.0) } else { nearest }
 }
 
@@ -129,7 +129,7 @@ impl Batch {
             fully_masked: FullyMasked::Zeros,
             weight_heads: Vec::new(),
             out_layout: 0,
-            storage: CacheStorage::F32,
+            storage: CacheDtype::F32,
         };
         for i in 0..batch.sequences.len() {
             let Sequence { query_start, query_len, key_start, key_len, .. } = batch.sequences[i];
@@ -214,7 +214,7 @@ impl Batch {
 
     /// The same with keys and values that a cache keeps in sixteen bits, and that lose nothing there.
     pub fn in_halves(mut self) -> Self {
-        self.storage = CacheStorage::F16;
+        self.storage = CacheDtype::F16;
         for x in self.key.data.iter_mut().chain(&mut self.value.data) {
             if !x.is_nan() {
                 *x = rounded_to_half(*x);
@@ -232,7 +232,7 @@ impl Batch {
             storage: self.storage,
             ..CacheShape::new(slots, longest + 3, self.kv_heads(), self.head_dim())
         };
-        let poison = if self.storage == CacheStorage::F16 { POISONED_HALVES } else { POISON };
+        let poison = if self.storage == CacheDtype::F16 { POISONED_HALVES } else { POISON };
         let mut data = vec![poison; shape.len(isa).expect("a small size")];
         let mut cache = CacheMut::new(isa, shape, &mut data).expect("a buffer of that length");
         for (index, sequence) in self.sequences.iter().enumerate() {

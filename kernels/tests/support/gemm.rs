@@ -2,7 +2,7 @@
 
 use super::POISON;
 use simdformer_kernels::{
-    Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Storage, gemm,
+    Activation, Dtype, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 };
 
 pub const ACTIVATIONS: &[Activation] = &Activation::ALL;
@@ -33,14 +33,14 @@ impl Packed {
 /// poison.
 pub struct Stored {
     pub isa: Isa,
-    pub storage: Storage,
+    pub storage: Dtype,
     pub depth: usize,
     pub columns: usize,
     pub data: Vec<f32>,
 }
 
 impl Stored {
-    pub fn new(isa: Isa, storage: Storage, weight: Matrix<'_>) -> Self {
+    pub fn new(isa: Isa, storage: Dtype, weight: Matrix<'_>) -> Self {
         let (depth, columns) = (weight.rows(), weight.columns());
         let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("a small size");
         let mut data = vec![POISON; length];

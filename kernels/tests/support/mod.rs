@@ -7,7 +7,7 @@ pub mod batch;
 mod effort;
 pub mod gemm;
 pub mod pool;
-pub mod screen;
+pub mod pruned_argmax;
 #[cfg(target_os = "linux")]
 pub mod stack;
 
@@ -399,7 +399,7 @@ impl core::ops::Deref for Guarded {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: `len` floats from `start` are initialised and belong to this value.
+        // SAFETY: `len` floats from `start` are initialized and belong to this value.
         unsafe { core::slice::from_raw_parts(self.start, self.len) }
     }
 }

@@ -3,8 +3,8 @@
 use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, brief, difference};
 use proptest::prelude::*;
 use simdformer_kernels::activation::{ActivationError, apply};
-use simdformer_kernels::reference::slope::slope;
-use simdformer_kernels::train::{activation_again, activation_backward, gate, gate_backward};
+use simdformer_kernels::reference::activation_derivative::slope;
+use simdformer_kernels::train::{activation_backward, activation_recompute, gate, gate_backward};
 use simdformer_kernels::{
     Activation, Epilogue, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
     reference,
@@ -183,7 +183,7 @@ proptest! {
         let mut first: Option<Vec<f32>> = None;
         for isa in all_isas() {
             let mut out = poison(rows, columns, gap);
-            activation_again(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
+            activation_recompute(isa, activation, pre.view(), out.view_mut(), SERIAL).expect("fits");
             out.check_gaps();
             let active = applied(isa, activation, &dense(&pre));
             prop_assert_eq!(difference(&dense(&out), &active), None);
@@ -241,7 +241,8 @@ fn every_crew_has_the_same_bits() {
                 let (mut a, mut b) = (d.clone(), poison(rows, columns, 0));
                 let (mut c, mut e, mut f) = (b.clone(), pre.clone(), inner.clone());
                 activation_backward(isa, activation, pre.view(), a.view_mut(), crew).expect("fits");
-                activation_again(isa, activation, pre.view(), b.view_mut(), crew).expect("fits");
+                activation_recompute(isa, activation, pre.view(), b.view_mut(), crew)
+                    .expect("fits");
                 gate(isa, activation, pre.view(), inner.view(), c.view_mut(), crew).expect("fits");
                 gate_backward(isa, activation, e.view_mut(), f.view_mut(), d.view(), crew)
                     .expect("fits");
@@ -270,7 +271,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
             let to = MatrixMut::new(&mut a, 3, 4).expect("a");
             let found = match call {
                 0 => activation_backward(isa, relu, wrong, to, SERIAL),
-                1 => activation_again(isa, relu, wrong, to, SERIAL),
+                1 => activation_recompute(isa, relu, wrong, to, SERIAL),
                 2 => gate(isa, relu, wrong, m, to, SERIAL),
                 _ => gate(isa, relu, m, wrong, to, SERIAL),
             };

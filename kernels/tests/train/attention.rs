@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use simdformer_kernels::reference::attention_backward as oracle;
 use simdformer_kernels::train::{
     Dropout, Philox, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
-    attention_backward_scratch_bound, attention_kept,
+    attention_backward_scratch_bound, attention_forward_save,
 };
 use simdformer_kernels::{
     FullyMasked, Isa, Parallelism, Qkv, Sequence, attention_scratch, reference,
@@ -119,7 +119,7 @@ impl Case {
         let mut scratch = vec![POISON; floats];
         let mut context = Tensor::new(batch.query.shape, batch.out_layout);
         let mut sums = vec![POISON; 2 * batch.query.shape[0] * batch.heads()];
-        attention_kept(
+        attention_forward_save(
             isa,
             self.qkv(),
             &batch.sequences,

@@ -4,7 +4,8 @@ use crate::attention::{Case, Gradients};
 use crate::support::batch::{Batch, with_bias, with_relative_bias};
 use crate::support::{CREWS, POISON, Random, Tensor, all_isas, bits, difference};
 use simdformer_kernels::train::{
-    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch, attention_kept,
+    Dropout, QkvMut, WeightDropout, attention_backward, attention_backward_scratch,
+    attention_forward_save,
 };
 use simdformer_kernels::{
     AttentionError, AttentionOptions, Bias, FullyMasked, Heads, HeadsMut, Isa, Parallelism, Qkv,
@@ -318,8 +319,10 @@ fn a_fused_buffer_has_a_fused_gradient() {
             let out = HeadsMut::new(&mut context, shape).unwrap();
             let serial = Parallelism::Serial;
             let (sums_of, scratch) = (&mut sums, &mut scratch);
-            attention_kept(isa, qkv, &sequences, &options, None, out, sums_of, scratch, serial)
-                .unwrap();
+            attention_forward_save(
+                isa, qkv, &sequences, &options, None, out, sums_of, scratch, serial,
+            )
+            .unwrap();
             let floats =
                 attention_backward_scratch(isa, &sequences, heads, heads, head_dim).unwrap();
             let run = |gradients: QkvMut<'_>| {

@@ -7,9 +7,9 @@
 use crate::calls::{Size, everything};
 use crate::support::all_isas;
 use simdformer_kernels::position::{PositionEncoding, encode};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
 use simdformer_kernels::relative::RelativeBuckets;
-use simdformer_kernels::screen::{self, Product, Screen};
-use simdformer_kernels::train::{Schedule, Write, clip_factor, normal, uniform};
+use simdformer_kernels::train::{Schedule, WriteMode, clip_factor, normal, uniform};
 use simdformer_kernels::{
     AttentionOptions, Epilogue, Executor, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm,
 };
@@ -138,7 +138,7 @@ fn the_rest() -> Vec<u64> {
     let table: Vec<f32> = (0..799u32).map(|i| f32::from_bits(0x3f80_0000 | (i * 9973))).collect();
     let mut gradient = [0.0; 32];
     let to = MatrixMut::new(&mut gradient, 32, 1).expect("a gradient");
-    buckets.gradient(400, &table, Write::Store, to).expect("a fit");
+    buckets.gradient(400, &table, WriteMode::Store, to).expect("a fit");
     all.extend(gradient.iter().map(|x| u64::from(x.to_bits())));
     normal(1, 2, 3, 0.02, &mut floats);
     all.extend(floats.iter().map(|x| u64::from(x.to_bits())));
@@ -164,17 +164,17 @@ fn a_panic_leaves_the_mode_as_it_was() {
     let mut packed = vec![0.0; PackedMatrix::len(isa, 24, 200).expect("small")];
     let weight = Matrix::new(&w, 24, 200).expect("W");
     let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("the length");
-    let mut built = vec![0.0; Screen::len(24, 200).expect("small")];
-    let screen = Screen::build(&weight, &mut built).expect("the length");
+    let mut built = vec![0.0; PruningTable::len(24, 200).expect("small")];
+    let screen = PruningTable::build(&weight, &mut built).expect("the length");
     let product = Product { weight: &weight, screen: &screen, bias: None, by_column: None };
-    let (x, mut scratch) = ([1.0; 24], vec![0.0; screen::scratch(1, 24).expect("small")]);
+    let (x, mut scratch) = ([1.0; 24], vec![0.0; pruned_argmax::scratch(1, 24).expect("small")]);
     let x = Matrix::new(&x, 1, 24).expect("X");
     let (mut column, mut value) = ([0], [0.0]);
     let result = changed(|| {
         catch_unwind(AssertUnwindSafe(|| {
             let banned = |_: usize, _: u32| -> bool { panic!("meant") };
             let to = (&mut column[..], &mut value[..]);
-            screen::largest(&product, x, &banned, to, &mut scratch, Parallelism::Serial)
+            pruned_argmax::argmax(&product, x, &banned, to, &mut scratch, Parallelism::Serial)
         }))
     });
     assert!(result.is_err(), "the filter was asked");

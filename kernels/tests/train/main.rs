@@ -17,11 +17,11 @@ mod executors;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod float_mode;
 mod gemm_oracle;
-mod leaves;
 mod loss;
 mod norm;
 mod norm_sums;
-mod optimiser;
+mod optimizer;
+mod reduction_chunks;
 mod relative;
 mod schedule;
 #[cfg(target_os = "linux")]

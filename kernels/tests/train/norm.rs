@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use simdformer_kernels::norm::{LayerNorm, NormError, RmsNorm, layer_norm, rms_norm};
 use simdformer_kernels::reference::norm::{self as oracle, Norm};
 use simdformer_kernels::train::{
-    Write, layer_norm_again, layer_norm_backward, layer_norm_backward_in_place, layer_norm_kept,
-    layer_norm_kept_in_place, rms_norm_again, rms_norm_backward, rms_norm_backward_in_place,
-    rms_norm_kept, rms_norm_kept_in_place,
+    WriteMode, layer_norm_backward, layer_norm_backward_in_place, layer_norm_forward_save,
+    layer_norm_forward_save_in_place, layer_norm_recompute, rms_norm_backward,
+    rms_norm_backward_in_place, rms_norm_forward_save, rms_norm_forward_save_in_place,
+    rms_norm_recompute,
 };
 use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 
@@ -51,8 +52,10 @@ impl Learned {
         crew: Parallelism<'_>,
     ) {
         match self.norm {
-            Norm::Layer => layer_norm_kept(isa, self.layer(), x, standard, scale, out, crew),
-            Norm::Rms => rms_norm_kept(isa, self.rms(), x, standard, scale, out, crew),
+            Norm::Layer => {
+                layer_norm_forward_save(isa, self.layer(), x, standard, scale, out, crew)
+            }
+            Norm::Rms => rms_norm_forward_save(isa, self.rms(), x, standard, scale, out, crew),
         }
         .expect("shapes that fit");
     }
@@ -65,16 +68,20 @@ impl Learned {
         scale: &mut [f32],
     ) {
         match self.norm {
-            Norm::Layer => layer_norm_kept_in_place(isa, self.layer(), x, standard, scale, SERIAL),
-            Norm::Rms => rms_norm_kept_in_place(isa, self.rms(), x, standard, scale, SERIAL),
+            Norm::Layer => {
+                layer_norm_forward_save_in_place(isa, self.layer(), x, standard, scale, SERIAL)
+            }
+            Norm::Rms => {
+                rms_norm_forward_save_in_place(isa, self.rms(), x, standard, scale, SERIAL)
+            }
         }
         .expect("shapes that fit");
     }
 
     fn again(&self, isa: Isa, standard: Matrix<'_>, out: MatrixMut<'_>) {
         match self.norm {
-            Norm::Layer => layer_norm_again(isa, self.layer(), standard, out, SERIAL),
-            Norm::Rms => rms_norm_again(isa, self.rms(), standard, out, SERIAL),
+            Norm::Layer => layer_norm_recompute(isa, self.layer(), standard, out, SERIAL),
+            Norm::Rms => rms_norm_recompute(isa, self.rms(), standard, out, SERIAL),
         }
         .expect("shapes that fit");
     }
@@ -84,7 +91,7 @@ impl Learned {
         isa: Isa,
         (standard, scale): (Matrix<'_>, &[f32]),
         d_out: Matrix<'_>,
-        write: Write,
+        write: WriteMode,
         d_x: MatrixMut<'_>,
         crew: Parallelism<'_>,
     ) {
@@ -131,8 +138,8 @@ impl Learned {
         }
         let inverse = 1.0 / g.len() as f32;
         let (mean, along) = (plain[0] * inverse, along[0] * inverse);
-        let centre = if self.norm == Norm::Layer { mean } else { 0.0 };
-        let one = |(&g, &z): (&f32, &f32)| z.mul_add(-along, g - centre) * scale;
+        let center = if self.norm == Norm::Layer { mean } else { 0.0 };
+        let one = |(&g, &z): (&f32, &f32)| z.mul_add(-along, g - center) * scale;
         g.iter().zip(standard).map(one).collect()
     }
 }
@@ -236,14 +243,14 @@ fn check(learned: &Learned, x: &Strided, d_out: &Strided, gap: usize) {
         let (standard, scale) = common.get_or_insert((standard, scale));
         let kept = (standard.view(), &scale[..]);
         let mut stored = poison(rows, columns, gap + 1);
-        learned.backward(isa, kept, d_out.view(), Write::Store, stored.view_mut(), SERIAL);
+        learned.backward(isa, kept, d_out.view(), WriteMode::Store, stored.view_mut(), SERIAL);
         stored.check_gaps();
         let mut over = d_out.clone();
         learned.backward_in_place(isa, standard.view(), scale, over.view_mut());
         over.check_gaps();
         same(&dense(&over), &dense(&stored), "backward in place");
         let mut added = x.clone();
-        learned.backward(isa, kept, d_out.view(), Write::Add, added.view_mut(), SERIAL);
+        learned.backward(isa, kept, d_out.view(), WriteMode::Add, added.view_mut(), SERIAL);
         added.check_gaps();
         let sum: Vec<f32> =
             dense(x).iter().zip(dense(&stored)).map(|(before, new)| before + new).collect();
@@ -328,7 +335,7 @@ fn the_whole_way_from_the_input_matches_the_oracle() {
                 let to = standard.view_mut();
                 learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
                 let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                learned.backward(isa, kept, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
                 for i in 0..3 {
                     let exact: Vec<f64> = row(&x, i).iter().map(|&x| x.into()).collect();
                     let g = learned.g(&row(&d_out, i));
@@ -373,7 +380,7 @@ fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
                     let to = standard.view_mut();
                     learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), crew);
                     let kept = (standard.view(), &scale[..]);
-                    learned.backward(isa, kept, d_out.view(), Write::Add, d_x.view_mut(), crew);
+                    learned.backward(isa, kept, d_out.view(), WriteMode::Add, d_x.view_mut(), crew);
                     [dense(&standard), scale, dense(&out), dense(&d_x)].concat()
                 };
                 let expected = bits(&all(SERIAL));
@@ -392,7 +399,7 @@ fn every_crew_has_the_same_bits_and_rows_do_not_know_each_other() {
                 let to = standard.view_mut();
                 learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
                 let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), Write::Add, d_x.view_mut(), SERIAL);
+                learned.backward(isa, kept, d_out.view(), WriteMode::Add, d_x.view_mut(), SERIAL);
                 let found = bits(&dense(&d_x));
                 assert_eq!(found, expected[expected.len() - columns..], "{isa} {norm:?} alone");
             }
@@ -416,7 +423,7 @@ fn rows_without_variance_have_no_gradient() {
                 let to = standard.view_mut();
                 learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
                 let kept = (standard.view(), &scale[..]);
-                learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                learned.backward(isa, kept, d_out.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
                 assert_eq!(scale[0], 0.0);
                 assert_eq!(row(&standard, 0), [0.0; 37], "{isa}: {value}");
                 assert_eq!(row(&d_x, 0), [0.0; 37], "{isa}: {value}");
@@ -449,7 +456,7 @@ fn rows_of_1e30_and_of_1e_30_have_finite_gradients() {
             assert_eq!(scale, [f32::MAX]);
             let zero = Strided::new(1, 4, (4, 1), |_, _| 0.0);
             let kept = (standard.view(), &scale[..]);
-            learned.backward(isa, kept, zero.view(), Write::Store, d_x.view_mut(), SERIAL);
+            learned.backward(isa, kept, zero.view(), WriteMode::Store, d_x.view_mut(), SERIAL);
             assert_eq!(dense(&d_x), [0.0; 4]);
         }
     }
@@ -468,7 +475,14 @@ fn a_row_that_is_not_finite_spoils_no_other() {
                     let to = standard.view_mut();
                     learned.kept(isa, x.view(), to, &mut scale, out.view_mut(), SERIAL);
                     let kept = (standard.view(), &scale[..]);
-                    learned.backward(isa, kept, d_out.view(), Write::Store, d_x.view_mut(), SERIAL);
+                    learned.backward(
+                        isa,
+                        kept,
+                        d_out.view(),
+                        WriteMode::Store,
+                        d_x.view_mut(),
+                        SERIAL,
+                    );
                     d_x
                 };
                 let expected = run(&clean, &d_out);
@@ -503,7 +517,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let [rows, columns] = standard;
         let to = MatrixMut::new(&mut a, rows, columns).expect("standard");
         let out = MatrixMut::new(&mut b, 3, 4).expect("out");
-        let found = layer_norm_kept(isa, norm, x, to, &mut c[..scales], out, SERIAL);
+        let found = layer_norm_forward_save(isa, norm, x, to, &mut c[..scales], out, SERIAL);
         for x in a.iter().chain(&b).chain(&c) {
             assert_eq!(x.to_bits(), POISON.to_bits());
         }
@@ -525,7 +539,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
 
     let mut out = [POISON; 12];
     let view = MatrixMut::new(&mut out, 3, 4).expect("out");
-    let error = layer_norm_again(isa, norm, turned, view, SERIAL);
+    let error = layer_norm_recompute(isa, norm, turned, view, SERIAL);
     assert_eq!(error, Err(shape));
     for (standard, scales, d_out, expected) in [
         (turned, 3, m, shape),
@@ -535,7 +549,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
         let view = MatrixMut::new(&mut out, 3, 4).expect("out");
         let scale = &data[..scales];
         let found =
-            layer_norm_backward(isa, norm, standard, scale, d_out, Write::Store, view, SERIAL);
+            layer_norm_backward(isa, norm, standard, scale, d_out, WriteMode::Store, view, SERIAL);
         assert_eq!(found, Err(expected));
     }
     assert_eq!(bits(&out), bits(&[POISON; 12]));

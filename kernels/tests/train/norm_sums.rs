@@ -4,7 +4,7 @@ use crate::support::{CREWS, POISON, Random, Strided, UNIT, all_isas, bits, diffe
 use proptest::prelude::*;
 use simdformer_kernels::norm::NormError;
 use simdformer_kernels::train::{
-    Leaves, Write, layer_norm_parameters_backward, rms_norm_parameters_backward,
+    ReductionChunks, WriteMode, layer_norm_parameters_backward, rms_norm_parameters_backward,
 };
 use simdformer_kernels::{Isa, Matrix, Parallelism};
 
@@ -35,12 +35,12 @@ impl Operands {
         &self,
         isa: Isa,
         (first, ends): (usize, &[u32]),
-        write: Write,
+        write: WriteMode,
         (d_weight, d_bias): (&mut [f32], &mut [f32]),
         crew: Parallelism<'_>,
     ) {
         let ends: Vec<u32> = ends.iter().map(|end| end - first as u32).collect();
-        let leaves = Leaves::new(&ends).expect("leaves");
+        let leaves = ReductionChunks::new(&ends).expect("leaves");
         let [standard, d_out] = [&self.standard, &self.d_out]
             .map(|m| m.view().block(first, leaves.rows()).expect("rows"));
         let bias = Some(d_bias);
@@ -48,7 +48,7 @@ impl Operands {
             .expect("shapes that fit");
     }
 
-    fn all(&self, isa: Isa, write: Write, before: f32, crew: Parallelism<'_>) -> [Vec<f32>; 2] {
+    fn all(&self, isa: Isa, write: WriteMode, before: f32, crew: Parallelism<'_>) -> [Vec<f32>; 2] {
         let columns = self.d_out.columns;
         let (mut weight, mut bias) = (vec![before; columns], vec![before; columns]);
         self.run(isa, (0, &self.ends), write, (&mut weight, &mut bias), crew);
@@ -74,11 +74,12 @@ impl Operands {
 
     fn check(&self) {
         let (rows, columns) = (self.d_out.rows, self.d_out.columns);
-        let longest = Leaves::new(&self.ends).expect("leaves").ranges().map(|r| r.len()).max();
+        let longest =
+            ReductionChunks::new(&self.ends).expect("leaves").ranges().map(|r| r.len()).max();
         let chain = longest.unwrap_or(0) + self.ends.len();
         for isa in all_isas() {
-            let [weight, bias] = self.all(isa, Write::Store, POISON, SERIAL);
-            let [more_weight, more_bias] = self.all(isa, Write::Add, 0.75, SERIAL);
+            let [weight, bias] = self.all(isa, WriteMode::Store, POISON, SERIAL);
+            let [more_weight, more_bias] = self.all(isa, WriteMode::Add, 0.75, SERIAL);
             for j in 0..columns {
                 let (mut exact, mut size) = ([0.0f64; 2], [0.0f64; 2]);
                 for i in 0..rows {
@@ -102,12 +103,20 @@ impl Operands {
                 assert_eq!(bits(&found[1]), bits(&self.simulated(j, Some(0.75))), "{isa}");
             }
             // Without the bias, and by the other name.
-            let leaves = Leaves::new(&self.ends).expect("leaves");
+            let leaves = ReductionChunks::new(&self.ends).expect("leaves");
             let (standard, d_out) = (self.standard.view(), self.d_out.view());
             let mut alone = vec![POISON; columns];
             let to = &mut alone[..];
-            rms_norm_parameters_backward(isa, standard, d_out, leaves, Write::Store, to, SERIAL)
-                .expect("shapes that fit");
+            rms_norm_parameters_backward(
+                isa,
+                standard,
+                d_out,
+                leaves,
+                WriteMode::Store,
+                to,
+                SERIAL,
+            )
+            .expect("shapes that fit");
             assert_eq!(difference(&alone, &weight), None, "{isa}");
         }
     }
@@ -135,13 +144,13 @@ proptest! {
     ) {
         let operands = Operands::random(seed, rows, columns, 1, 20);
         for isa in all_isas() {
-            let whole = operands.all(isa, Write::Store, POISON, SERIAL);
+            let whole = operands.all(isa, WriteMode::Store, POISON, SERIAL);
             let cut = cut % (operands.ends.len() + 1);
             let (head, tail) = operands.ends.split_at(cut);
             let (mut weight, mut bias) = (vec![POISON; columns], vec![POISON; columns]);
-            operands.run(isa, (0, head), Write::Store, (&mut weight, &mut bias), SERIAL);
+            operands.run(isa, (0, head), WriteMode::Store, (&mut weight, &mut bias), SERIAL);
             let first = head.last().map_or(0, |&end| end as usize);
-            operands.run(isa, (first, tail), Write::Add, (&mut weight, &mut bias), SERIAL);
+            operands.run(isa, (first, tail), WriteMode::Add, (&mut weight, &mut bias), SERIAL);
             // No leaf at first: zeros are stored, and 0 added to a leaf is the leaf.
             prop_assert_eq!(difference(&weight, &whole[0]), None);
             prop_assert_eq!(difference(&bias, &whole[1]), None);
@@ -156,7 +165,7 @@ fn small_integers_are_exact() {
     let mut matrix = || Strided::new(rows, columns, (columns, 1), |_, _| random.integer(20));
     let operands = Operands { standard: matrix(), d_out: matrix(), ends: vec![1, 64, 299, 300] };
     for isa in all_isas() {
-        let [weight, bias] = operands.all(isa, Write::Store, POISON, SERIAL);
+        let [weight, bias] = operands.all(isa, WriteMode::Store, POISON, SERIAL);
         for j in 0..columns {
             let sum = |f: &dyn Fn(usize) -> f32| (0..rows).map(f).sum::<f32>();
             let product = |i| operands.d_out.at(i, j) * operands.standard.at(i, j);
@@ -171,9 +180,9 @@ fn trap_19_every_crew_has_the_same_bits() {
     for (rows, columns) in [(600, 200), (3, 20_000), (2000, 65)] {
         let operands = Operands::random(8, rows, columns, 1, 300);
         for isa in all_isas() {
-            let expected = operands.all(isa, Write::Add, 0.5, SERIAL).concat();
+            let expected = operands.all(isa, WriteMode::Add, 0.5, SERIAL).concat();
             for crew in CREWS {
-                let found = crew.run(|crew| operands.all(isa, Write::Add, 0.5, crew)).concat();
+                let found = crew.run(|crew| operands.all(isa, WriteMode::Add, 0.5, crew)).concat();
                 assert_eq!(difference(&found, &expected), None, "{isa} {crew:?}");
             }
         }
@@ -184,7 +193,7 @@ fn trap_19_every_crew_has_the_same_bits() {
 #[test]
 fn columns_do_not_know_each_other() {
     let mut operands = Operands::random(8, 40, 71, 0, 9);
-    let all = |operands: &Operands| operands.all(Isa::best(), Write::Store, POISON, SERIAL);
+    let all = |operands: &Operands| operands.all(Isa::best(), WriteMode::Store, POISON, SERIAL);
     let clean = all(&operands);
     operands.d_out.data[73 * 3 + 20] = f32::NAN;
     let spoilt = all(&operands);
@@ -202,7 +211,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
     let (m, turned) =
         (Matrix::new(&data, 3, 4).expect("m"), Matrix::new(&data, 4, 3).expect("turned"));
     let call = |standard: Matrix<'_>, ends: &[u32], weight: usize, bias: usize| {
-        let leaves = Leaves::new(ends).expect("leaves");
+        let leaves = ReductionChunks::new(ends).expect("leaves");
         let (mut d_weight, mut d_bias) = ([POISON; 5], [POISON; 5]);
         let (w, b) = (&mut d_weight[..weight], &mut d_bias[..bias]);
         let isa = Isa::best();
@@ -211,7 +220,7 @@ fn wrong_calls_are_errors_and_write_nothing() {
             standard,
             m,
             leaves,
-            Write::Store,
+            WriteMode::Store,
             w,
             Some(b),
             SERIAL,
@@ -224,6 +233,6 @@ fn wrong_calls_are_errors_and_write_nothing() {
     assert_eq!(call(m, &[3], 5, 4), NormError::Weight { expected: 4, found: 5 });
     assert_eq!(call(m, &[3], 4, 3), NormError::Bias { expected: 4, found: 3 });
     let error = call(m, &[1, 2], 4, 4);
-    assert_eq!(error, NormError::Leaves { expected: 3, found: 2 });
+    assert_eq!(error, NormError::ReductionChunks { expected: 3, found: 2 });
     assert!(error.to_string().contains("3 rows, found 2"));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{POISON, Random, Strided, UNIT};
 use simdformer_kernels::relative::{RelativeBuckets, RelativeError};
-use simdformer_kernels::train::Write;
+use simdformer_kernels::train::WriteMode;
 use simdformer_kernels::{Matrix, MatrixMut};
 
 const BUCKETS: [(usize, usize, bool); 5] =
@@ -24,9 +24,9 @@ fn each_bucket_gets_its_distances() {
                     expected[buckets.bucket(distance) * heads + at / distances] += x;
                 }
                 let mut random = Random::new(4);
-                for (write, before) in [(Write::Store, f32::NAN), (Write::Add, 0.0)] {
+                for (write, before) in [(WriteMode::Store, f32::NAN), (WriteMode::Add, 0.0)] {
                     for strides in [(heads, 1), (heads + 3, 1), (1, count + 2)] {
-                        let add = write == Write::Add;
+                        let add = write == WriteMode::Add;
                         let mut found = Strided::new(count, heads, strides, |_, _| {
                             if add { random.integer(50) } else { before }
                         });
@@ -60,7 +60,7 @@ fn the_gradient_is_the_adjoint_of_the_table() {
         buckets.fill(Matrix::new(&weight, count, heads).unwrap(), positions, &mut table).unwrap();
         let mut gradient = vec![f32::NAN; count * heads];
         let view = MatrixMut::new(&mut gradient, count, heads).unwrap();
-        buckets.gradient(positions, &d_table, Write::Store, view).unwrap();
+        buckets.gradient(positions, &d_table, WriteMode::Store, view).unwrap();
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
         };
@@ -79,7 +79,7 @@ fn tables_and_weights_of_another_size_are_refused() {
         (4, 11, RelativeError::Table { expected: 10, found: 11 }),
     ] {
         let view = MatrixMut::new(&mut gradient, rows, 2).unwrap();
-        let found = buckets.gradient(3, &[0.0; 11][..floats], Write::Store, view);
+        let found = buckets.gradient(3, &[0.0; 11][..floats], WriteMode::Store, view);
         assert_eq!(found, Err(expected));
     }
     assert!(gradient.iter().all(|x| x.to_bits() == POISON.to_bits()));

@@ -6,7 +6,7 @@ use crate::support::stack::{ATTENTION, OTHERS, check};
 use crate::support::{Random, all_isas};
 use simdformer_kernels::train::{
     Adam, Dropout, QkvMut, RowLoss, Smoothing, SmoothingOver, adam, attention_backward,
-    attention_backward_scratch, attention_kept, average, cross_entropy, cross_entropy_loss,
+    attention_backward_scratch, attention_forward_save, average, cross_entropy, cross_entropy_loss,
     dropout, dropout_add, embedding_gradient, normal, permutation, sum_of_squares,
 };
 use simdformer_kernels::{Matrix, MatrixMut, Parallelism, Qkv, attention_scratch};
@@ -85,14 +85,18 @@ fn attentions() {
             check(isa, "attention that drops nothing", ATTENTION, || {
                 let Kept { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_kept(isa, qkv, sequences, &options, None, out, sums, scratch, SERIAL)
-                    .expect("a fit");
+                attention_forward_save(
+                    isa, qkv, sequences, &options, None, out, sums, scratch, SERIAL,
+                )
+                .expect("a fit");
             });
             check(isa, "attention that drops weights", ATTENTION, || {
                 let Kept { context, sums } = &mut kept;
                 let (out, scratch) = (context.view_mut(), &mut scratch);
-                attention_kept(isa, qkv, sequences, &options, dropout, out, sums, scratch, SERIAL)
-                    .expect("a fit");
+                attention_forward_save(
+                    isa, qkv, sequences, &options, dropout, out, sums, scratch, SERIAL,
+                )
+                .expect("a fit");
             });
             let floats = attention_backward_scratch(isa, sequences, 2, 1, 64).expect("small");
             let mut scratch = vec![0.0; floats];

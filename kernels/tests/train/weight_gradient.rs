@@ -4,7 +4,9 @@
 use crate::support::gemm::{Packed, product, strides};
 use crate::support::{POISON, Random, Strided, UNIT, all_isas, brief, chosen, property};
 use proptest::prelude::*;
-use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+use simdformer_kernels::train::{
+    ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
+};
 use simdformer_kernels::{GemmError, Isa, Matrix, MatrixMut, Parallelism, reference};
 use std::collections::BTreeSet;
 
@@ -37,8 +39,8 @@ impl Call {
     }
 
     /// In a scratch of exactly the documented length, full of poison.
-    pub(crate) fn run(&mut self, isa: Isa, write: Write, parallelism: Parallelism<'_>) {
-        let leaves = Leaves::new(&self.ends).expect("leaves");
+    pub(crate) fn run(&mut self, isa: Isa, write: WriteMode, parallelism: Parallelism<'_>) {
+        let leaves = ReductionChunks::new(&self.ends).expect("leaves");
         let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
         let floats = weight_gradient_scratch(isa, longest, self.d_y.columns, self.x.columns);
         let mut scratch = vec![POISON; floats.expect("small")];
@@ -129,14 +131,14 @@ fn check_integers(isa: Isa, random: &mut Random, shape @ [rows, outputs, inputs]
             }
         }
     }
-    call.run(isa, Write::Store, SERIAL);
+    call.run(isa, WriteMode::Store, SERIAL);
     for times in [1, 2] {
         let right = |found: &[f32], sums: &[i32]| {
             found.iter().zip(sums).all(|(&x, &sum)| x == (times * sum) as f32)
         };
         assert!(right(&call.weight(), &sums), "{isa}: dW of {shape:?} in {ends:?}, {times} times");
         assert!(right(&call.d_bias, &columns), "{isa}: db of {shape:?} in {ends:?}, {times} times");
-        call.run(isa, Write::Add, SERIAL);
+        call.run(isa, WriteMode::Add, SERIAL);
     }
 }
 
@@ -159,7 +161,7 @@ fn forward_and_gradients_are_adjoint() {
                 a.iter().zip(b).map(|(&a, &b)| a as i64 * b as i64).sum()
             };
             let (over_y, over_x) = (inner(d_y, &y), inner(&d_x, x));
-            call.run(isa, Write::Store, SERIAL);
+            call.run(isa, WriteMode::Store, SERIAL);
             let over_w = inner(&call.weight(), &w);
             assert_eq!((over_y, over_x), (over_w, over_w), "{isa}: {shape:?}");
         }
@@ -174,7 +176,7 @@ struct Case {
     /// Gaps, and whether it lies column by column.
     layouts: [(usize, bool); 3],
     spread: usize,
-    write: Write,
+    write: WriteMode,
     seed: u64,
 }
 
@@ -186,7 +188,7 @@ fn cases() -> impl Strategy<Value = Case> {
         0usize..5,
         [layout(), layout(), layout()],
         prop_oneof![4 => Just(1usize), 1 => Just(2)],
-        prop_oneof![Just(Write::Store), Just(Write::Add)],
+        prop_oneof![Just(WriteMode::Store), Just(WriteMode::Add)],
         any::<u64>(),
     )
         .prop_map(|(shape, cuts, layouts, spread, write, seed)| Case {
@@ -208,7 +210,7 @@ fn check_case(isa: Isa, case: &Case) {
             if poison { POISON } else { random.value() }
         })
     };
-    let store = write == Write::Store;
+    let store = write == WriteMode::Store;
     let mut call = Call {
         d_y: lay(rows, outputs, 0, false),
         x: lay(rows, inputs, 1, false),
@@ -228,7 +230,7 @@ fn check_case(isa: Isa, case: &Case) {
     let (d_y, x) = (call.d_y.view(), call.x.view());
     reference::gemm_gradient::weight_gradient(d_y, x, there, &mut exact, &mut magnitude)
         .expect("a fit");
-    let leaves = Leaves::new(&call.ends).expect("leaves");
+    let leaves = ReductionChunks::new(&call.ends).expect("leaves");
     let longest = leaves.ranges().map(|rows| rows.len()).max().unwrap_or(0);
     let roundings = 2.0 * (longest + leaves.len() + 2) as f64 * UNIT;
     for (at, &found) in call.weight().iter().enumerate() {
@@ -262,16 +264,16 @@ proptest! {
 fn zero_sizes_write_what_the_formula_says() {
     for isa in all_isas() {
         let mut call = Call::new([0, 5, 70], &[], || 1.0);
-        call.run(isa, Write::Add, SERIAL);
+        call.run(isa, WriteMode::Add, SERIAL);
         assert!(call.weight().iter().chain(&call.d_bias).all(|x| x.to_bits() == POISON.to_bits()));
-        call.run(isa, Write::Store, SERIAL);
+        call.run(isa, WriteMode::Store, SERIAL);
         assert!(call.weight().iter().chain(&call.d_bias).all(|x| x.to_bits() == 0));
 
         let mut call = Call::new([3, 5, 0], &[1, 3], || 2.0);
-        call.run(isa, Write::Store, SERIAL);
+        call.run(isa, WriteMode::Store, SERIAL);
         assert_eq!(call.d_bias, [6.0; 5]);
-        Call::new([3, 0, 70], &[1, 3], || 2.0).run(isa, Write::Store, SERIAL);
-        Call::new([3, 0, 0], &[1, 3], || 2.0).run(isa, Write::Store, SERIAL);
+        Call::new([3, 0, 70], &[1, 3], || 2.0).run(isa, WriteMode::Store, SERIAL);
+        Call::new([3, 0, 0], &[1, 3], || 2.0).run(isa, WriteMode::Store, SERIAL);
     }
 }
 
@@ -288,8 +290,8 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
                 isa,
                 matrix(4, 3),
                 x,
-                Leaves::new(ends).expect("leaves"),
-                Write::Store,
+                ReductionChunks::new(ends).expect("leaves"),
+                WriteMode::Store,
                 MatrixMut::new(&mut d_weight, rows, columns).expect("dW"),
                 Some(&mut d_bias[..bias]),
                 &mut scratch,
@@ -309,7 +311,10 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
                 run(matrix(5, 4), &ends, (3, 4), 3, expected),
                 GemmError::GradientRows { expected: 4, found: 5 },
             ),
-            (run(x, &[2, 3], (3, 4), 3, expected), GemmError::LeafRows { expected: 4, found: 3 }),
+            (
+                run(x, &[2, 3], (3, 4), 3, expected),
+                GemmError::ReductionChunkRows { expected: 4, found: 3 },
+            ),
             (
                 run(x, &ends, (4, 3), 3, expected),
                 GemmError::WeightGradient { expected: (3, 4), found: (4, 3) },

@@ -2,7 +2,9 @@
 
 use super::weight_gradient::{Call, ends};
 use crate::support::{CREWS, POISON, Random, Strided, all_isas, brief, difference};
-use simdformer_kernels::train::{Leaves, Write, weight_gradient, weight_gradient_scratch};
+use simdformer_kernels::train::{
+    ReductionChunks, WriteMode, weight_gradient, weight_gradient_scratch,
+};
 use simdformer_kernels::{Matrix, MatrixMut, Parallelism};
 
 const SERIAL: Parallelism<'static> = Parallelism::Serial;
@@ -15,8 +17,8 @@ fn an_element_is_one_chain_per_leaf() {
         for shape @ [rows, outputs, inputs] in [[9, 7, 70], [40, 13, 20], [600, 50, 65]] {
             let ends = ends(&mut random, rows, 3);
             let mut call = Call::new(shape, &ends, || random.value());
-            call.run(isa, Write::Store, SERIAL);
-            let leaves = Leaves::new(&ends).expect("leaves");
+            call.run(isa, WriteMode::Store, SERIAL);
+            let leaves = ReductionChunks::new(&ends).expect("leaves");
             for n in 0..outputs {
                 let mut bias = f32::NAN;
                 for m in 0..inputs {
@@ -48,8 +50,8 @@ fn instruction_sets_give_the_same_bits() {
         let mut results = Vec::new();
         for isa in all_isas() {
             let mut call = call.clone();
-            call.run(isa, Write::Store, SERIAL);
-            call.run(isa, Write::Add, SERIAL);
+            call.run(isa, WriteMode::Store, SERIAL);
+            call.run(isa, WriteMode::Add, SERIAL);
             results.push((isa, call.weight(), call.d_bias));
         }
         for pair in results.windows(2) {
@@ -69,9 +71,9 @@ fn calls_that_add_whole_leaves_are_one_call() {
         let ends = [40u32, 41, 100, 163, 230];
         let mut whole = Call::new([rows, outputs, inputs], &ends, || random.value());
         for cuts in [&[5][..], &[1, 5], &[2, 3, 5], &[1, 2, 3, 4, 5]] {
-            for write in [Write::Store, Write::Add] {
+            for write in [WriteMode::Store, WriteMode::Add] {
                 let mut parts = whole.clone();
-                if write == Write::Add {
+                if write == WriteMode::Add {
                     parts.d_weight.data[..outputs * inputs].fill(0.75);
                     parts.d_bias.fill(-0.25);
                 }
@@ -95,7 +97,7 @@ fn calls_that_add_whole_leaves_are_one_call() {
                         d_weight: parts.d_weight.clone(),
                         d_bias: parts.d_bias.clone(),
                     };
-                    part.run(isa, if leaf == 0 { write } else { Write::Add }, SERIAL);
+                    part.run(isa, if leaf == 0 { write } else { WriteMode::Add }, SERIAL);
                     (parts.d_weight, parts.d_bias) = (part.d_weight, part.d_bias);
                     (leaf, row) = (cut, ends[cut - 1]);
                 }
@@ -115,10 +117,10 @@ fn trap_19_threads_do_not_change_a_bit() {
         let call = Call::new(shape, &ends, || random.value());
         for isa in all_isas() {
             let mut serial = call.clone();
-            serial.run(isa, Write::Store, SERIAL);
+            serial.run(isa, WriteMode::Store, SERIAL);
             for crew in CREWS {
                 let mut found = call.clone();
-                crew.run(|parallelism| found.run(isa, Write::Store, parallelism));
+                crew.run(|parallelism| found.run(isa, WriteMode::Store, parallelism));
                 let what = format!("{isa}: {shape:?}, {crew:?}");
                 assert_eq!(difference(&found.weight(), &serial.weight()), None, "{what}");
                 assert_eq!(difference(&found.d_bias, &serial.d_bias), None, "{what}");
@@ -136,7 +138,7 @@ fn nan_reaches_its_column_only() {
         let mut call = Call::new(shape, &[9, 20], || random.value());
         call.d_y.data[3 * outputs + 5] = f32::NAN;
         call.x.data[11 * inputs + 66] = f32::NAN;
-        call.run(isa, Write::Store, SERIAL);
+        call.run(isa, WriteMode::Store, SERIAL);
         for n in 0..outputs {
             assert_eq!(call.d_bias[n].is_nan(), n == 5);
             for m in 0..inputs {
@@ -153,7 +155,7 @@ fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
     for isa in all_isas() {
         let mut random = Random::new(9);
         let mut call = Call::new([rows, outputs, inputs], &[50], || random.value());
-        call.run(isa, Write::Store, SERIAL);
+        call.run(isa, WriteMode::Store, SERIAL);
         let floats = weight_gradient_scratch(isa, rows, outputs, inputs).expect("small");
         let mut room = vec![POISON; floats + 16];
         for offset in 0..16 {
@@ -162,8 +164,8 @@ fn neither_a_missing_bias_nor_the_place_of_the_scratch_changes_a_bit() {
                 isa,
                 call.d_y.view(),
                 call.x.view(),
-                Leaves::new(&call.ends).expect("leaves"),
-                Write::Store,
+                ReductionChunks::new(&call.ends).expect("leaves"),
+                WriteMode::Store,
                 MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
                 None,
                 &mut room[offset..][..floats],
@@ -187,7 +189,7 @@ fn everything_stays_between_guard_pages() {
             let shape @ [rows, outputs, inputs] =
                 [1 + index % 23, 1 + (index * 7) % 60, 1 + (index * 13) % 140];
             let mut expected = Call::new(shape, &[rows as u32], || random.integer(8));
-            expected.run(isa, Write::Store, SERIAL);
+            expected.run(isa, WriteMode::Store, SERIAL);
             for wall in walls {
                 let d_y = wall(&expected.d_y.data[..rows * outputs]);
                 let x = wall(&expected.x.data[..rows * inputs]);
@@ -199,8 +201,8 @@ fn everything_stays_between_guard_pages() {
                     isa,
                     Matrix::new(&d_y, rows, outputs).expect("dY"),
                     Matrix::new(&x, rows, inputs).expect("X"),
-                    Leaves::new(&expected.ends).expect("leaves"),
-                    Write::Store,
+                    ReductionChunks::new(&expected.ends).expect("leaves"),
+                    WriteMode::Store,
                     MatrixMut::new(&mut d_weight, outputs, inputs).expect("dW"),
                     Some(&mut d_bias),
                     &mut scratch,

@@ -3,14 +3,14 @@
 
 use super::hugging_face::{self, stack_part};
 use super::location::Location;
-use crate::network::{Affine, Role};
+use crate::network::{ParamKind, TensorId};
 
-pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
+pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {
     match role {
-        Role::OutputBias => vec![Location::whole("final_logits_bias")],
-        Role::Positions(side) => stack_part(side, "embed_positions", Affine::Weight),
-        Role::EmbeddingNorm(side, affine) => stack_part(side, "layernorm_embedding", affine),
-        Role::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
+        TensorId::OutputBias => vec![Location::whole("final_logits_bias")],
+        TensorId::Positions(side) => stack_part(side, "embed_positions", ParamKind::Weight),
+        TensorId::EmbeddingNorm(side, affine) => stack_part(side, "layernorm_embedding", affine),
+        TensorId::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
         _ => hugging_face::locate(role, shared),
     }
 }

@@ -4,7 +4,7 @@
 use super::hugging_face::affine;
 use super::location::Location;
 use crate::config::Side;
-use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 
 /// How a family spells its layers.
 pub(super) struct Spelling {
@@ -25,17 +25,19 @@ pub(super) struct Spelling {
 }
 
 impl Spelling {
-    pub(super) fn locate(&self, role: Role) -> Vec<Location> {
+    pub(super) fn locate(&self, role: TensorId) -> Vec<Location> {
         let whole = |name: &str| self.both(name);
         match role {
-            Role::SourceEmbedding => whole("embeddings.word_embeddings.weight"),
-            Role::Positions(Side::Encoder) => whole("embeddings.position_embeddings.weight"),
-            Role::TokenTypes if self.token_types => {
+            TensorId::SourceEmbedding => whole("embeddings.word_embeddings.weight"),
+            TensorId::Positions(Side::Encoder) => whole("embeddings.position_embeddings.weight"),
+            TensorId::TokenTypes if self.token_types => {
                 whole("embeddings.token_type_embeddings.weight")
             }
-            Role::EmbeddingNorm(Side::Encoder, of) => self.norm("embeddings.LayerNorm", of),
-            Role::RelativeBias(Side::Encoder) => self.relative_bias.map(whole).unwrap_or_default(),
-            Role::Layer(Side::Encoder, layer, part) => self.layer(layer, part),
+            TensorId::EmbeddingNorm(Side::Encoder, of) => self.norm("embeddings.LayerNorm", of),
+            TensorId::RelativeBias(Side::Encoder) => {
+                self.relative_bias.map(whole).unwrap_or_default()
+            }
+            TensorId::Layer(Side::Encoder, layer, part) => self.layer(layer, part),
             _ => Vec::new(),
         }
     }
@@ -67,10 +69,10 @@ impl Spelling {
         }
     }
 
-    fn norm(&self, stem: &str, of: Affine) -> Vec<Location> {
+    fn norm(&self, stem: &str, of: ParamKind) -> Vec<Location> {
         let old = match of {
-            Affine::Weight => "gamma",
-            Affine::Bias => "beta",
+            ParamKind::Weight => "gamma",
+            ParamKind::Bias => "beta",
         };
         let mut places = self.both(&format!("{stem}.{}", affine(of)));
         places.extend(self.both(&format!("{stem}.{old}")));

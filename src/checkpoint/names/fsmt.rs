@@ -2,11 +2,11 @@
 
 use super::hugging_face;
 use super::location::Location;
-use crate::network::Role;
+use crate::network::TensorId;
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: TensorId) -> Vec<Location> {
     match role {
-        Role::Output => vec![Location::whole("model.decoder.output_projection.weight")],
+        TensorId::Output => vec![Location::whole("model.decoder.output_projection.weight")],
         _ => hugging_face::locate(role, false),
     }
 }

@@ -2,45 +2,45 @@
 
 use super::location::Location;
 use crate::config::Side;
-use crate::network::{Affine, Attention, FeedForward, LayerPart, Projection, Role};
+use crate::network::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
 
 const SHARED: &str = "model.shared.weight";
 const ENCODER: &str = "model.encoder.embed_tokens.weight";
 const DECODER: &str = "model.decoder.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
 
-pub(super) const fn affine(affine: Affine) -> &'static str {
+pub(super) const fn affine(affine: ParamKind) -> &'static str {
     match affine {
-        Affine::Weight => "weight",
-        Affine::Bias => "bias",
+        ParamKind::Weight => "weight",
+        ParamKind::Bias => "bias",
     }
 }
 
 /// Layers and embeddings. `shared`: both sides embed with one matrix, which has a name of its own.
-pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
+pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {
     let names: &[&str] = match role {
-        Role::SourceEmbedding if shared => &[ENCODER, SHARED],
-        Role::SourceEmbedding => &[ENCODER],
-        Role::TargetEmbedding if shared => &[DECODER, SHARED],
-        Role::TargetEmbedding => &[DECODER],
-        Role::Output => &[HEAD],
-        Role::Layer(side, layer, part) => {
+        TensorId::SourceEmbedding if shared => &[ENCODER, SHARED],
+        TensorId::SourceEmbedding => &[ENCODER],
+        TensorId::TargetEmbedding if shared => &[DECODER, SHARED],
+        TensorId::TargetEmbedding => &[DECODER],
+        TensorId::Output => &[HEAD],
+        TensorId::Layer(side, layer, part) => {
             let Some(part) = layer_part(part) else { return Vec::new() };
             return vec![Location::whole(format!("model.{}.layers.{layer}.{part}", side.name()))];
         }
-        Role::OutputBias
-        | Role::Positions(_)
-        | Role::TokenTypes
-        | Role::RelativeBias(_)
-        | Role::Convolution(..)
-        | Role::EmbeddingNorm(..)
-        | Role::FinalNorm(..) => &[],
+        TensorId::OutputBias
+        | TensorId::Positions(_)
+        | TensorId::TokenTypes
+        | TensorId::RelativeBias(_)
+        | TensorId::Convolution(..)
+        | TensorId::EmbeddingNorm(..)
+        | TensorId::FinalNorm(..) => &[],
     };
     names.iter().map(|&name| Location::whole(name)).collect()
 }
 
 /// `model.{encoder,decoder}.{part}.{weight,bias}`.
-pub(super) fn stack_part(side: Side, part: &str, of: Affine) -> Vec<Location> {
+pub(super) fn stack_part(side: Side, part: &str, of: ParamKind) -> Vec<Location> {
     vec![Location::whole(format!("model.{}.{part}.{}", side.name(), affine(of)))]
 }
 

@@ -2,12 +2,12 @@
 
 use super::hugging_face;
 use super::location::Location;
-use crate::network::Role;
+use crate::network::TensorId;
 
-pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
+pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {
     match role {
         // `[1, vocabulary]`: a buffer of the library, not a parameter.
-        Role::OutputBias => vec![Location::whole("final_logits_bias")],
+        TensorId::OutputBias => vec![Location::whole("final_logits_bias")],
         _ => hugging_face::locate(role, shared),
     }
 }

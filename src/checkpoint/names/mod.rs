@@ -18,26 +18,26 @@ mod seamless;
 mod t5;
 mod whisper;
 
-use crate::config::{Config, Family, Side, Ties};
-use crate::network::Role;
+use crate::config::{Config, Family, Side, TiedWeights};
+use crate::network::TensorId;
 pub(super) use location::Location;
 
-impl Role {
+impl TensorId {
     /// The names under which a checkpoint of `config.family` may keep this role, the preferred one first: one of them
-    /// is enough. None if the family has no such part. Whether a model of `config` has it is what [`Role::shape`] says.
+    /// is enough. None if the family has no such part. Whether a model of `config` has it is what [`TensorId::shape`] says.
     ///
     /// Where [`Config::ties`] say that matrices are one, each role has the names of the others too. Query, key and
     /// value of [`Family::NnTransformer`] have one name, for they are thirds of one tensor `[3 * d_model, ..]`, in this
     /// order.
     ///
     /// ```
-    /// use simdformer::checkpoint::{Affine, Role};
+    /// use simdformer::checkpoint::{ParamKind, TensorId};
     /// use simdformer::config::{Config, Side};
     ///
     /// let config = Config::from_hugging_face(r#"{"model_type": "m2m_100"}"#)?;
-    /// let norm = Role::FinalNorm(Side::Encoder, Affine::Weight);
+    /// let norm = TensorId::FinalNorm(Side::Encoder, ParamKind::Weight);
     /// assert_eq!(norm.names(&config), ["model.encoder.layer_norm.weight"]);
-    /// assert_eq!(Role::Output.names(&config)[..2], ["lm_head.weight", "model.decoder.embed_tokens.weight"]);
+    /// assert_eq!(TensorId::Output.names(&config)[..2], ["lm_head.weight", "model.decoder.embed_tokens.weight"]);
     /// # Ok::<(), simdformer::config::ConfigError>(())
     /// ```
     pub fn names(self, config: &Config) -> Vec<String> {
@@ -49,9 +49,9 @@ impl Role {
 /// Places where the family keeps a role, the preferred one first; none if the family has no such part.
 ///
 /// A matrix of its own is preferred; where there is none, it is the one that it is tied to.
-pub(super) fn locate(family: Family, ties: Ties, role: Role) -> Vec<Location> {
-    use Role::{Output, SourceEmbedding, TargetEmbedding};
-    let Ties { source_target, target_output } = ties;
+pub(super) fn locate(family: Family, ties: TiedWeights, role: TensorId) -> Vec<Location> {
+    use TensorId::{Output, SourceEmbedding, TargetEmbedding};
+    let TiedWeights { source_target, target_output } = ties;
     // The role and those that it is tied to, the nearest first.
     let roles = match role {
         SourceEmbedding => [
@@ -79,7 +79,7 @@ pub(super) fn locate(family: Family, ties: Ties, role: Role) -> Vec<Location> {
 }
 
 /// Places where the family keeps a role that is tied to no other. `shared`: both sides embed with one matrix.
-fn own(family: Family, shared: bool, role: Role) -> Vec<Location> {
+fn own(family: Family, shared: bool, role: TensorId) -> Vec<Location> {
     match family {
         Family::Marian => marian::locate(role, shared),
         Family::Bart
@@ -220,7 +220,7 @@ mod tests {
     /// What a configuration may ask for is what its family has names for.
     #[test]
     fn a_configuration_is_valid_if_all_its_parts_have_names() {
-        use crate::config::{Dimensions, EmbeddingNorm, Positions, Stack, Stem};
+        use crate::config::{ConvFrontend, Dimensions, EmbeddingNorm, Positions, Stack};
 
         let small = Dimensions { d_model: 4, heads: 2, layers: 2, ffn_dim: 3, vocabulary: 5 };
         let mut refused = 0;
@@ -244,11 +244,11 @@ mod tests {
                 config.ties.target_output = part(5);
                 config.token_types = usize::from(part(6));
                 if part(8) {
-                    config.stem = Some(Stem { bins: 3 });
+                    config.stem = Some(ConvFrontend { bins: 3 });
                     (config.source_vocab, config.token_types) = (0, 0);
                     config.ties.source_target = false;
                 }
-                let nameless = Role::all(&config)
+                let nameless = TensorId::all(&config)
                     .find(|role| !role.may_be_absent() && role.names(&config).is_empty());
                 assert_eq!(config.validate().is_err(), nameless.is_some(), "{config:?}");
                 refused += usize::from(nameless.is_some());

@@ -6,26 +6,26 @@
 use super::hugging_face::affine;
 use super::location::Location;
 use crate::config::Side;
-use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: TensorId) -> Vec<Location> {
     let names: &[&str] = match role {
-        Role::SourceEmbedding => &["src_embed.weight"],
-        Role::TargetEmbedding => &["tgt_embed.weight"],
-        Role::Output => &["generator.weight"],
-        Role::OutputBias => &["generator.bias"],
-        Role::FinalNorm(side, of) => {
+        TensorId::SourceEmbedding => &["src_embed.weight"],
+        TensorId::TargetEmbedding => &["tgt_embed.weight"],
+        TensorId::Output => &["generator.weight"],
+        TensorId::OutputBias => &["generator.bias"],
+        TensorId::FinalNorm(side, of) => {
             return inside(format!("{}.norm.{}", side.name(), affine(of)), (0, 1));
         }
-        Role::Layer(side, layer, part) => {
+        TensorId::Layer(side, layer, part) => {
             let Some((part, block)) = layer_part(side, part) else { return Vec::new() };
             return inside(format!("{}.layers.{layer}.{part}", side.name()), block);
         }
-        Role::Positions(_)
-        | Role::TokenTypes
-        | Role::RelativeBias(_)
-        | Role::Convolution(..)
-        | Role::EmbeddingNorm(..) => &[],
+        TensorId::Positions(_)
+        | TensorId::TokenTypes
+        | TensorId::RelativeBias(_)
+        | TensorId::Convolution(..)
+        | TensorId::EmbeddingNorm(..) => &[],
     };
     names.iter().map(|&name| Location::whole(name)).collect()
 }

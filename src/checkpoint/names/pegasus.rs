@@ -2,12 +2,12 @@
 
 use super::hugging_face::{self, stack_part};
 use super::location::Location;
-use crate::network::Role;
+use crate::network::TensorId;
 
-pub(super) fn locate(role: Role, shared: bool) -> Vec<Location> {
+pub(super) fn locate(role: TensorId, shared: bool) -> Vec<Location> {
     match role {
-        Role::OutputBias => vec![Location::whole("final_logits_bias")],
-        Role::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
+        TensorId::OutputBias => vec![Location::whole("final_logits_bias")],
+        TensorId::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
         _ => hugging_face::locate(role, shared),
     }
 }

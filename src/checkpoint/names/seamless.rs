@@ -3,18 +3,18 @@
 use super::hugging_face::affine;
 use super::location::Location;
 use crate::config::Side;
-use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: TensorId) -> Vec<Location> {
     let one = |name: String| vec![Location::whole(name)];
     let names: &[&str] = match role {
-        Role::SourceEmbedding => &["text_encoder.embed_tokens.weight", "shared.weight"],
-        Role::TargetEmbedding => &["text_decoder.embed_tokens.weight", "shared.weight"],
-        Role::Output => &["lm_head.weight"],
-        Role::FinalNorm(side, of) => {
+        TensorId::SourceEmbedding => &["text_encoder.embed_tokens.weight", "shared.weight"],
+        TensorId::TargetEmbedding => &["text_decoder.embed_tokens.weight", "shared.weight"],
+        TensorId::Output => &["lm_head.weight"],
+        TensorId::FinalNorm(side, of) => {
             return one(format!("text_{}.layer_norm.{}", side.name(), affine(of)));
         }
-        Role::Layer(side, layer, part) => {
+        TensorId::Layer(side, layer, part) => {
             let part = layer_part(side, part);
             let name = |part| format!("text_{}.layers.{layer}.{part}", side.name());
             return part.map(|part| one(name(part))).unwrap_or_default();

@@ -4,28 +4,28 @@
 use super::hugging_face::affine;
 use super::location::Location;
 use crate::config::Side;
-use crate::network::{Attention, FeedForward, LayerPart, Projection, Role};
+use crate::network::{Attention, FeedForward, LayerPart, Projection, TensorId};
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: TensorId) -> Vec<Location> {
     let names = match role {
-        Role::SourceEmbedding => {
+        TensorId::SourceEmbedding => {
             vec!["shared.weight".to_owned(), "encoder.embed_tokens.weight".to_owned()]
         }
-        Role::TargetEmbedding => {
+        TensorId::TargetEmbedding => {
             vec!["shared.weight".to_owned(), "decoder.embed_tokens.weight".to_owned()]
         }
-        Role::Output => vec!["lm_head.weight".to_owned()],
-        Role::FinalNorm(side, of) => {
+        TensorId::Output => vec!["lm_head.weight".to_owned()],
+        TensorId::FinalNorm(side, of) => {
             vec![format!("{}.final_layer_norm.{}", side.name(), affine(of))]
         }
         // Kept in the first block.
-        Role::RelativeBias(side) => layer(side, 0, LayerPart::RelativeBias),
-        Role::Layer(side, index, part) => layer(side, index, part),
-        Role::OutputBias
-        | Role::Positions(_)
-        | Role::TokenTypes
-        | Role::Convolution(..)
-        | Role::EmbeddingNorm(..) => Vec::new(),
+        TensorId::RelativeBias(side) => layer(side, 0, LayerPart::RelativeBias),
+        TensorId::Layer(side, index, part) => layer(side, index, part),
+        TensorId::OutputBias
+        | TensorId::Positions(_)
+        | TensorId::TokenTypes
+        | TensorId::Convolution(..)
+        | TensorId::EmbeddingNorm(..) => Vec::new(),
     };
     names.into_iter().map(Location::whole).collect()
 }

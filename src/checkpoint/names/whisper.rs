@@ -3,17 +3,17 @@
 
 use super::hugging_face::{self, affine, stack_part};
 use super::location::Location;
-use crate::network::{Affine, Role};
+use crate::network::{ParamKind, TensorId};
 
-pub(super) fn locate(role: Role) -> Vec<Location> {
+pub(super) fn locate(role: TensorId) -> Vec<Location> {
     match role {
-        Role::SourceEmbedding => Vec::new(),
-        Role::Output => vec![Location::whole("proj_out.weight")],
-        Role::Convolution(index, of) => {
+        TensorId::SourceEmbedding => Vec::new(),
+        TensorId::Output => vec![Location::whole("proj_out.weight")],
+        TensorId::Convolution(index, of) => {
             vec![Location::whole(format!("model.encoder.conv{}.{}", index + 1, affine(of)))]
         }
-        Role::Positions(side) => stack_part(side, "embed_positions", Affine::Weight),
-        Role::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
+        TensorId::Positions(side) => stack_part(side, "embed_positions", ParamKind::Weight),
+        TensorId::FinalNorm(side, affine) => stack_part(side, "layer_norm", affine),
         _ => hugging_face::locate(role, false),
     }
 }

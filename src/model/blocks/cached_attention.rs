@@ -1,20 +1,20 @@
 //! Self-attention of the decoder: a token sees itself and its past, whose keys and values are in the
 //! cache.
 
-use super::{Run, add_and_norm};
+use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::model::pass::{Past, TargetPass, Workspace};
 use crate::model::weights::SelfAttention;
 use simdformer_kernels::{
-    Activation, Ancestry, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, Qkv,
-    attention_cached, attention_step,
+    Activation, AttentionOptions, CacheMut, CachedSequence, Heads, HeadsMut, Qkv, SlotTable,
+    attention_cached, attention_decode,
 };
 
 /// Appends keys and values of the tokens to `cache`, and adds what they find in their pasts to
 /// `work.x`, with its norm.
 pub(crate) fn cached_attention(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &SelfAttention,
     pass: &TargetPass<'_>,
     layer: usize,
@@ -35,7 +35,7 @@ pub(crate) fn cached_attention(
 }
 
 fn attend(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     pass: &TargetPass<'_>,
     layer: usize,
     query: Heads<'_>,
@@ -45,10 +45,10 @@ fn attend(
     let bias = pass.relative.of_layer(layer);
     let options = AttentionOptions { causal: true, bias, ..run.attention_options(Side::Decoder) };
     match pass.past {
-        Past::Ancestry { lens, ancestry, stride } => attention_step(
+        Past::SlotTable { lens, ancestry, stride } => attention_decode(
             query,
             &cache.read(),
-            Ancestry { lens, slots: ancestry, stride },
+            SlotTable { lens, slots: ancestry, stride },
             &options,
             context,
             run.parallelism,

@@ -5,9 +5,9 @@
 //! What a position becomes depends on five to seven frames alone, so both convolutions go over some rows at a time, which
 //! stay in the cache between them.
 
-use super::Run;
+use super::ExecContext;
 use super::embedding::{add_late, position_rows};
-use crate::config::{Config, Side, Stem};
+use crate::config::{Config, ConvFrontend, Side};
 use crate::error::KernelError;
 use crate::features::Features;
 use crate::model::pass::{SourcePass, Workspace};
@@ -30,7 +30,7 @@ pub(crate) const fn reach(positions: usize) -> (usize, usize) {
 /// Floats of [`Workspace::frames`] where sources have up to `positions`; `None` if there are too many to count, 0
 /// where the encoder reads ids.
 pub(crate) fn stem_floats(config: &Config, positions: usize) -> Option<usize> {
-    let Some(Stem { bins }) = config.stem else { return Some(0) };
+    let Some(ConvFrontend { bins }) = config.stem else { return Some(0) };
     let (rows, frames) = reach(positions.min(STEM_ROWS));
     rows.checked_mul(config.d_model)?.checked_add(frames.checked_mul(bins)?)
 }
@@ -43,7 +43,7 @@ pub(crate) const fn stem_rows(positions: usize) -> usize {
 /// Sets `work.x` to what the convolutions make of the features of `pass`, positions added, with the norm where the
 /// architecture has it.
 pub(crate) fn convolve(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     stem: &[Linear; 2],
     embedding: &Embedding,
     pass: &SourcePass<'_>,
@@ -78,7 +78,7 @@ pub(crate) fn convolve(
 /// `window` is left with the frames that it reads, the first of which is frame `2 start - 2`; both are as long as
 /// [`reach`] says. Before and after the sound the second convolution reads zeros, and not what the first makes of them.
 pub(crate) fn first_rows(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     first: &Linear,
     features: &Features<'_>,
     start: usize,

@@ -1,7 +1,7 @@
 //! Attention of the target to the source: keys and values are made once per sentence, and all its
 //! hypotheses read them.
 
-use super::{Run, add_and_norm};
+use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::model::pass::{TargetPass, Workspace};
@@ -13,7 +13,7 @@ const SENTENCES_PER_CALL: usize = 64;
 
 /// Adds what the tokens find in the source to `work.x`, with its norm.
 pub(crate) fn cross_attention(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &CrossAttention,
     pass: &TargetPass<'_>,
     cache: &CacheMut<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn cross_attention(
 
 /// Rows of one sentence that lie side by side, its beams, read its keys and values together.
 fn attend(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     pass: &TargetPass<'_>,
     query: &[f32],
     cache: &CacheMut<'_>,
@@ -70,7 +70,7 @@ fn attend(
 /// Projects the encoder's memory of several sentences laid end to end, `[tokens, d_model]`, to the
 /// keys and values of a layer, `[tokens, (key, value), d_model]`.
 pub(crate) fn project_memory(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &CrossAttention,
     memory: &[f32],
     room: &mut [f32],
@@ -81,7 +81,7 @@ pub(crate) fn project_memory(
 
 /// Keeps sentence `i` of what [`project_memory`] made, `lengths[i]` tokens, in slot `slots[i]`.
 pub(crate) fn keep_memory(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     key_value: &[f32],
     lengths: &[u32],
     slots: &[u32],

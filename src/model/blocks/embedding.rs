@@ -1,7 +1,7 @@
 //! Token embedding plus position, with an optional norm: the bottom of both stacks (section 3.4 of
 //! the paper).
 
-use super::Run;
+use super::ExecContext;
 use crate::config::{EmbeddingNorm, Side};
 use crate::error::KernelError;
 use crate::model::pass::Tokens;
@@ -12,7 +12,7 @@ use simdformer_kernels::{Matrix, MatrixMut};
 /// `x[i] = norm(scale * table[ids[i]] + position_table[positions[i]])`, `[tokens, d_model]`, with the norm where the
 /// architecture has it; an empty `position_table` adds nothing.
 pub(crate) fn embed(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     side: Side,
     table: &Table,
     block: &Embedding,
@@ -34,14 +34,14 @@ pub(crate) fn embed(
     add_late(run, side, block, tokens, x)
 }
 
-fn norm_first(run: &Run<'_>, side: Side) -> bool {
+fn norm_first(run: &ExecContext<'_>, side: Side) -> bool {
     let stack = run.config.stack(side);
     stack.is_some_and(|stack| stack.embedding_norm == Some(EmbeddingNorm::BeforePositions))
 }
 
 /// `table` as rows that are added at once, before a norm; `None` where there are none, or where they come after it.
 pub(super) fn position_rows<'t>(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     side: Side,
     table: &'t [f32],
 ) -> Result<Option<Matrix<'t>>, KernelError> {
@@ -52,7 +52,7 @@ pub(super) fn position_rows<'t>(
 
 /// The norm where the architecture has it, and positions that come after it.
 pub(super) fn add_late(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     side: Side,
     block: &Embedding,
     tokens: &Tokens<'_>,

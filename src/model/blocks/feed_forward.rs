@@ -1,7 +1,7 @@
 //! The position-wise feed-forward block, `FFN(x) = activation(x W1 + b1) W2 + b2` (equation 2 of
 //! the paper); with a gate, `(activation(x Wg + bg) * (x W1 + b1)) W2 + b2`.
 
-use super::{Run, add_and_norm};
+use super::{ExecContext, add_and_norm};
 use crate::error::KernelError;
 use crate::model::pass::Workspace;
 use crate::model::weights::FeedForward;
@@ -17,7 +17,7 @@ const ROWS_ALONE: usize = 72;
 /// Adds `FFN(x)` to `work.x`, with its norm. After each chunk of rows, `each(first, input, hidden)` is
 /// called with the number of its first row, the input of all rows, and the chunk's hidden activations.
 pub(crate) fn feed_forward(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &FeedForward,
     work: &mut Workspace<'_>,
     mut each: impl FnMut(usize, &[f32], &[f32]),

@@ -1,13 +1,13 @@
 //! From hidden states to the vocabulary: logits, or their largest alone.
 
-use super::Run;
+use super::ExecContext;
 use crate::error::KernelError;
 use crate::model::weights::{Output, Weight};
-use simdformer_kernels::{Matrix, screen};
+use simdformer_kernels::{Matrix, pruned_argmax};
 
 /// `x` is `[rows, d_model]`, `logits` `[rows, vocabulary]`, `room` for rounded rows.
 pub(crate) fn logits(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &Output,
     x: &[f32],
     room: &mut [f32],
@@ -18,18 +18,18 @@ pub(crate) fn logits(
 
 /// The best tokens of hidden states.
 pub(crate) struct Best<'b> {
-    /// `[rows]`: tokens, or [`screen::UNDECIDED`].
+    /// `[rows]`: tokens, or [`pruned_argmax::UNDECIDED`].
     pub(crate) tokens: &'b mut [u32],
     /// `[rows]`.
     pub(crate) values: &'b mut [f32],
-    /// Of [`screen::scratch`] floats.
+    /// Of [`pruned_argmax::scratch`] floats.
     pub(crate) scratch: &'b mut [f32],
 }
 
 /// For each row of `x`, `[rows, d_model]`, the token of the largest logit that is not banned, where it
 /// can be told from the screen; nowhere if there is none.
 pub(crate) fn best(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &Output,
     x: &[f32],
     banned: &(dyn Fn(usize, u32) -> bool + Sync),
@@ -39,16 +39,16 @@ pub(crate) fn best(
     let (Some(screen), Weight::Floats(weight)) =
         (run.weights.screen(block)?, run.weights.matrix(&block.linear)?)
     else {
-        tokens.fill(screen::UNDECIDED);
+        tokens.fill(pruned_argmax::UNDECIDED);
         return Ok(());
     };
-    let product = screen::Product {
+    let product = pruned_argmax::Product {
         weight: &weight,
         screen: &screen,
         bias: run.weights.bias(&block.linear),
         by_column: block.by_column.as_ref().map(|table| run.weights.table(table)).transpose()?,
     };
     let x = Matrix::new(x, x.len() / weight.depth(), weight.depth())?;
-    screen::largest(&product, x, banned, (tokens, values), scratch, run.parallelism)?;
+    pruned_argmax::argmax(&product, x, banned, (tokens, values), scratch, run.parallelism)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Self-attention of the encoder (section 3.2 of the paper) over the tokens of all sentences laid end
 //! to end: the only block that tells sentences apart.
 
-use super::{Run, add_and_norm};
+use super::{ExecContext, add_and_norm};
 use crate::config::Side;
 use crate::error::KernelError;
 use crate::model::pass::{SourcePass, Workspace};
@@ -13,7 +13,7 @@ const SENTENCES_PER_CALL: usize = 64;
 
 /// Adds what the tokens find in their own sentences to `work.x`, with its norm.
 pub(crate) fn self_attention(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     block: &SelfAttention,
     pass: &SourcePass<'_>,
     layer: usize,
@@ -31,7 +31,7 @@ pub(crate) fn self_attention(
 
 /// `context = attention of every sentence`, from one `[tokens, (query, key, value), heads, head_dim]`.
 fn attend(
-    run: &Run<'_>,
+    run: &ExecContext<'_>,
     rows: usize,
     pass: &SourcePass<'_>,
     layer: usize,

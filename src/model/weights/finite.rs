@@ -1,8 +1,8 @@
 //! Finds numbers in packed weights that no checkpoint may hold: NaN and infinities.
 
-use super::form::Numbers;
+use super::packed_weight::Numbers;
 use super::parameter::{Parameter, Place};
-use crate::network::Role;
+use crate::network::TensorId;
 use core::ops::Range;
 
 /// A number that is not finite.
@@ -10,7 +10,7 @@ use core::ops::Range;
 pub(crate) struct NotFinite {
     /// In whose memory it is. Where projections share a matrix of floats, the first of them; of what lies between two
     /// tensors, the one before.
-    pub(crate) role: Role,
+    pub(crate) role: TensorId,
     pub(crate) found: f32,
 }
 
@@ -72,24 +72,24 @@ impl<'p> FiniteCheck<'p> {
 /// The words of a parameter that are not simply floats; once for the tensors of one matrix.
 fn span(parameter: &Parameter) -> Option<(Range<usize>, Numbers)> {
     match &parameter.place {
-        Place::Rows { range, .. } if parameter.role == Role::OutputBias => {
+        Place::Rows { range, .. } if parameter.role == TensorId::OutputBias => {
             Some((range.clone(), Numbers::OutputBias))
         }
         Place::Columns { matrix, first: 0 } => Some((matrix.range.clone(), matrix.numbers())),
-        Place::Screen(screen) => Some((screen.range.clone(), Numbers::Bytes)),
+        Place::PruningTable(screen) => Some((screen.range.clone(), Numbers::Bytes)),
         Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_) => None,
     }
 }
 
 /// The last parameter that begins at `word` or before.
-fn role_at(parameters: &[Parameter], word: usize) -> Option<Role> {
+fn role_at(parameters: &[Parameter], word: usize) -> Option<TensorId> {
     let begin = |parameter: &Parameter| match &parameter.place {
         Place::Rows { range, .. } => Some(range.start),
         Place::Columns { matrix, .. } => Some(matrix.range.start),
-        Place::Screen(screen) => Some(screen.range.start),
+        Place::PruningTable(screen) => Some(screen.range.start),
         Place::Shared(_) => None,
     };
-    let mut last: Option<(usize, Role)> = None;
+    let mut last: Option<(usize, TensorId)> = None;
     for parameter in parameters {
         if let Some(begin) = begin(parameter).filter(|&begin| begin <= word)
             && last.is_none_or(|(latest, _)| begin > latest)

@@ -1,13 +1,13 @@
 //! Decides where each weight goes: the walk over the network as ranges of memory.
 
-use super::form::{Panels, ScreenBytes};
+use super::packed_weight::{PackedWeight, ScreenBytes};
 use super::parameter::{Parameter, Place};
 use crate::config::Config;
 use crate::memory::{MemoryError, Planner};
 use crate::model::error::ModelError;
-use crate::model::forms::{Forms, FormsError, WeightForm};
-use crate::network::Role;
-use crate::network::tree::{self, AffineTensors, Network, Parts, TableTensor, Tensor};
+use crate::model::weight_dtypes::{WeightDtype, WeightDtypes, WeightDtypesError};
+use crate::network::TensorId;
+use crate::network::visitor::{self, AffineTensors, Network, TableTensor, Tensor, TensorVisitor};
 use core::ops::Range;
 use simdformer_kernels::Isa;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 /// Rows that are looked up by number, `[rows, columns]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    pub(crate) role: Role,
+    pub(crate) role: TensorId,
     pub(crate) range: Range<usize>,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Norm {
 /// `y = x W + b`.
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
-    pub(crate) matrix: Panels,
+    pub(crate) matrix: PackedWeight,
     pub(crate) bias: Option<Range<usize>>,
 }
 
@@ -55,31 +55,31 @@ pub(crate) struct Output {
 /// Which matrix is stored in which form.
 #[derive(Clone, Default)]
 pub(crate) struct Chosen {
-    pub(crate) forms: Forms,
+    pub(crate) forms: WeightDtypes,
     /// Of what the checkpoint has in sixteen bits.
-    pub(crate) stored: HashMap<Role, WeightForm>,
+    pub(crate) stored: HashMap<TensorId, WeightDtype>,
 }
 
 impl Chosen {
-    fn stored(&self, role: Role) -> WeightForm {
-        self.stored.get(&role).copied().unwrap_or(WeightForm::F32)
+    fn stored(&self, role: TensorId) -> WeightDtype {
+        self.stored.get(&role).copied().unwrap_or(WeightDtype::F32)
     }
 
-    fn of(&self, role: Role) -> WeightForm {
+    fn of(&self, role: TensorId) -> WeightDtype {
         self.forms.of(role).unwrap_or_else(|| self.stored(role))
     }
 
     /// The form of one matrix of several maps.
-    fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightForm, FormsError> {
+    fn of_all(&self, maps: &[AffineTensors]) -> Result<WeightDtype, WeightDtypesError> {
         let forms = maps.iter().map(|map| (map.weight.role, self.of(map.weight.role)));
-        let Some(first) = forms.clone().next() else { return Ok(WeightForm::F32) };
+        let Some(first) = forms.clone().next() else { return Ok(WeightDtype::F32) };
         match forms.into_iter().find(|&(_, form)| form != first.1) {
             None => Ok(first.1),
             // Nobody asked for a difference: what holds all of them exactly.
             Some(_) if maps.iter().all(|map| self.forms.of(map.weight.role).is_none()) => {
-                Ok(WeightForm::F32)
+                Ok(WeightDtype::F32)
             }
-            Some(second) => Err(FormsError::Shared { first, second }),
+            Some(second) => Err(WeightDtypesError::Shared { first, second }),
         }
     }
 }
@@ -93,7 +93,7 @@ pub(crate) struct Layout {
 }
 
 /// Where everything of a network is, and the table of all that is there.
-pub(crate) struct Placed {
+pub(crate) struct Placement {
     pub(crate) network: Network<Layout>,
     pub(crate) parameters: Vec<Parameter>,
     /// Floats of memory.
@@ -101,15 +101,16 @@ pub(crate) struct Placed {
 }
 
 /// Places the network of `config`.
-pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placed, ModelError> {
+pub(crate) fn place(config: &Config, isa: Isa, chosen: Chosen) -> Result<Placement, ModelError> {
     let mut layout = Layout { isa, chosen, planner: Planner::default(), parameters: Vec::new() };
-    let network = tree::walk(config, &mut layout)?;
+    let network = visitor::walk(config, &mut layout)?;
     let columns = |parameter: &&Parameter| matches!(parameter.place, Place::Columns { .. });
-    let matrices: Vec<Role> = layout.parameters.iter().filter(columns).map(|p| p.role).collect();
+    let matrices: Vec<TensorId> =
+        layout.parameters.iter().filter(columns).map(|p| p.role).collect();
     if let Some(path) = layout.chosen.forms.useless(&matrices) {
-        return Err(FormsError::Useless { found: path.to_owned() }.into());
+        return Err(WeightDtypesError::Useless { found: path.to_owned() }.into());
     }
-    Ok(Placed { network, parameters: layout.parameters, floats: layout.planner.floats() })
+    Ok(Placement { network, parameters: layout.parameters, floats: layout.planner.floats() })
 }
 
 impl Layout {
@@ -142,7 +143,7 @@ impl Layout {
     }
 }
 
-impl Parts for Layout {
+impl TensorVisitor for Layout {
     type Table = Table;
     type Norm = Norm;
     type Linear = Linear;
@@ -171,10 +172,10 @@ impl Parts for Layout {
         let depth = maps.first().map_or(0, |map| rows_and_columns(&map.weight).1);
         let columns = maps.iter().map(|map| rows_and_columns(&map.weight).0).sum();
         let form = self.chosen.of_all(&maps)?;
-        let floats = Panels::floats(self.isa, form, depth, columns)
+        let floats = PackedWeight::floats(self.isa, form, depth, columns)
             .map_err(|error| ModelError::Unfit { form, error })?;
         let (range, mut matrix_left) = self.take(floats)?;
-        let matrix = Panels { range, depth, columns, form };
+        let matrix = PackedWeight { range, depth, columns, form };
         // Each map's share, as the memory of several is that of all outputs.
         let share = |outputs: usize| floats.checked_div(columns).unwrap_or(0) * outputs;
         let has_bias = maps.iter().any(|map| map.bias.is_some());
@@ -204,12 +205,12 @@ impl Parts for Layout {
         let linear = self.linear(vec![map])?;
         let of = &linear.matrix;
         // The table's rows are the matrix's columns, unless these were rounded.
-        let same = same.filter(|_| [WeightForm::F32, self.chosen.stored(role)].contains(&of.form));
+        let same = same.filter(|_| [WeightDtype::F32, self.chosen.stored(role)].contains(&of.form));
         let screen = match ScreenBytes::floats(self.isa, of) {
             Some(floats) => {
                 let (range, floats) = self.take(floats)?;
                 let screen = ScreenBytes { range, of: of.clone() };
-                self.push(tensor, Place::Screen(screen.clone()), floats);
+                self.push(tensor, Place::PruningTable(screen.clone()), floats);
                 Some(screen)
             }
             None => None,
@@ -227,19 +228,19 @@ fn rows_and_columns(tensor: &Tensor) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Affine, LayerPart};
+    use crate::network::{LayerPart, ParamKind};
 
     /// Some networks have no bias, some have one at every map but one: the table adds up for all.
     #[test]
     fn parts_without_bias_are_placed_and_add_up() {
         use crate::config::Side::Encoder;
         let tensor = |index, affine, shape: &[usize]| Tensor {
-            role: Role::Layer(Encoder, index, LayerPart::FeedForwardNorm(affine)),
+            role: TensorId::Layer(Encoder, index, LayerPart::FeedForwardNorm(affine)),
             shape: shape.to_vec(),
         };
         let map = |index, outputs, bias: bool| AffineTensors {
-            weight: tensor(index, Affine::Weight, &[outputs, 7]),
-            bias: bias.then(|| tensor(index, Affine::Bias, &[outputs])),
+            weight: tensor(index, ParamKind::Weight, &[outputs, 7]),
+            bias: bias.then(|| tensor(index, ParamKind::Bias, &[outputs])),
         };
         for isa in Isa::available() {
             let (chosen, planner) = (Chosen::default(), Planner::default());
@@ -249,7 +250,7 @@ mod tests {
             let one = layout.linear(vec![map(2, 5, true), map(3, 3, false)]).expect("placed");
             // Where another map has a bias, one without adds zeros.
             assert_eq!(one.bias.expect("a bias").len(), 8);
-            let factor = tensor(4, Affine::Weight, &[7]);
+            let factor = tensor(4, ParamKind::Weight, &[7]);
             let norm = layout.norm(AffineTensors { weight: factor, bias: None }).expect("placed");
             assert_eq!((norm.weight.len(), norm.bias), (7, None));
             assert_eq!(layout.parameters.len(), 6);

@@ -1,9 +1,9 @@
 //! Brings every parameter of the table to its place: from a checkpoint, or from whoever writes it.
 
-use super::form::Panels;
 use super::layout::Table;
+use super::packed_weight::PackedWeight;
 use super::parameter::{Parameter, Place};
-use crate::checkpoint::{Checkpoint, Role, TensorView};
+use crate::checkpoint::{Checkpoint, TensorId, TensorView};
 use crate::memory::zeros;
 use crate::model::error::ModelError;
 use crate::model::progress::{Loading, OnLoading};
@@ -39,7 +39,7 @@ fn spare(shape: &[usize]) -> usize {
 /// Stores rows of a linear map or of a convolution of this shape as the columns from `first` on; the last
 /// [`spare`] numbers of `block` are free to use.
 fn pack(
-    matrix: &Panels,
+    matrix: &PackedWeight,
     isa: Isa,
     shape: &[usize],
     block: &mut [f32],
@@ -111,7 +111,7 @@ pub(crate) fn load(
                     progress(&rows)?;
                 }
             }
-            (Place::Screen(screen), _) => screen.fill(isa, memory)?,
+            (Place::PruningTable(screen), _) => screen.fill(isa, memory)?,
             // What is absent is zero, as the memory is.
             (Place::Rows { .. } | Place::Columns { .. } | Place::Shared(_), _) => {}
         }
@@ -126,7 +126,7 @@ fn tensor_of<'c>(
 ) -> Result<Option<TensorView<'c>>, ModelError> {
     let role = parameter.role;
     let tensor = match (&parameter.place, role.may_be_absent()) {
-        (Place::Screen(_) | Place::Shared(_), _) => None,
+        (Place::PruningTable(_) | Place::Shared(_), _) => None,
         (_, true) => checkpoint.optional(role)?,
         (_, false) => Some(checkpoint.tensor(role)?),
     };
@@ -146,12 +146,12 @@ fn blocks(tensor: &TensorView<'_>, most: usize) -> impl Iterator<Item = Range<us
 }
 
 /// Writes a tensor: what for, its shape, and where to, which holds zeros.
-pub(crate) type Fill<'f> = dyn FnMut(Role, &[usize], &mut [f32]) -> Result<(), ModelError> + 'f;
+pub(crate) type Fill<'f> = dyn FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), ModelError> + 'f;
 
 /// Floats of the memory in which a tensor is written that is stored in another form than its shape.
 fn written(parameter: &Parameter) -> usize {
     match parameter.place {
-        Place::Rows { skip: 0, .. } | Place::Screen(_) | Place::Shared(_) => {
+        Place::Rows { skip: 0, .. } | Place::PruningTable(_) | Place::Shared(_) => {
             spare(&parameter.shape)
         }
         Place::Rows { .. } | Place::Columns { .. } => {
@@ -173,7 +173,7 @@ pub(crate) fn fill(
 ) -> Result<(), ModelError> {
     // A tensor whose form in memory is not that of its shape. Memory for the largest is there before the first is
     // written.
-    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == Role::Output;
+    let is_tied = |parameter: &&Parameter| tied.is_some() && parameter.role == TensorId::Output;
     let own = parameters.iter().filter(|parameter| !is_tied(parameter));
     let mut whole = zeros(own.map(written).max().unwrap_or(0))?;
     // Numbers of it that may not be zero.
@@ -198,14 +198,14 @@ pub(crate) fn fill(
                 let columns: usize = shape.iter().skip(1).product();
                 memory[range.clone()].copy_from_slice(&whole[skip * columns..len]);
             }
-            (Place::Columns { matrix, .. }, Some(table)) if *role == Role::Output => {
+            (Place::Columns { matrix, .. }, Some(table)) if *role == TensorId::Output => {
                 matrix.fill_from(isa, table.range.clone(), memory)?;
             }
             (Place::Columns { matrix, first }, _) => {
                 staged(&mut whole)?;
                 pack(matrix, isa, shape, &mut whole[..len + spare(shape)], *first, memory)?;
             }
-            (Place::Screen(screen), _) => screen.fill(isa, memory)?,
+            (Place::PruningTable(screen), _) => screen.fill(isa, memory)?,
             (Place::Shared(_), _) => {}
         }
     }
@@ -213,8 +213,8 @@ pub(crate) fn fill(
 }
 
 /// The same numbers that a checkpoint may hold: minus infinity is a way to ban a token.
-fn finite(role: Role, numbers: &[f32]) -> Result<(), ModelError> {
-    let bias = role == Role::OutputBias;
+fn finite(role: TensorId, numbers: &[f32]) -> Result<(), ModelError> {
+    let bias = role == TensorId::OutputBias;
     let good = |x: f32| x.is_finite() || bias && x == f32::NEG_INFINITY;
     match numbers.iter().position(|&x| !good(x)) {
         Some(index) => Err(ModelError::NotFinite { role, index, found: numbers[index] }),
@@ -239,7 +239,7 @@ pub(crate) fn refresh<'r>(
     isa: Isa,
     parameters: &[Parameter],
     memory: &mut [f32],
-    rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+    rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
     room: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), ModelError> {
@@ -262,7 +262,7 @@ pub(crate) fn refresh<'r>(
             Place::Columns { matrix, first } => {
                 matrix.fill(isa, rows_of(*role), *first, memory, parallelism)?;
             }
-            Place::Screen(screen) => screen.fill(isa, memory)?,
+            Place::PruningTable(screen) => screen.fill(isa, memory)?,
             Place::Shared(_) => {}
         }
     }

@@ -2,53 +2,53 @@
 //!
 //! `layout.rs` gives each tensor a place and writes the table of [`Parameter`]s; `load.rs` goes over the
 //! table and fills them, from a checkpoint or a function; `finite.rs` checks what was packed elsewhere; blocks ask here for what their part of the network holds. In which form that
-//! is stored, `form.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
+//! is stored, `packed_weight.rs` knows. Gradients and moments of a trainer would lie at the ranges of the same
 //! table, in a buffer of their own.
 
 #[cfg(feature = "train")]
 mod backward;
 mod finite;
-mod form;
 mod layout;
 mod load;
+mod packed_weight;
 mod parameter;
 
-pub use form::Form;
+pub use packed_weight::StorageKind;
 pub use parameter::Parameter;
 
 #[cfg(feature = "train")]
 pub(crate) use backward::Backward;
 pub(crate) use finite::{FiniteCheck, NotFinite};
-pub(crate) use form::{Input, Weight};
 pub(crate) use layout::{Chosen, Linear, Norm, Output, Table};
 pub(crate) use load::Fill;
 #[cfg(feature = "train")]
 pub(crate) use load::refresh_floats;
+pub(crate) use packed_weight::{Input, Weight};
 
 use super::error::ModelError;
-use super::forms::{Forms, WeightForm};
 use super::progress::OnLoading;
+use super::weight_dtypes::{WeightDtype, WeightDtypes};
 use crate::checkpoint::{Checkpoint, Dtype};
 use crate::config::Config;
 use crate::memory::Buffer;
-use crate::network::{Role, tree};
-use layout::{Layout, Placed};
+use crate::network::{TensorId, visitor};
+use layout::{Layout, Placement};
 use parameter::Place;
 #[cfg(feature = "train")]
 use simdformer_kernels::Parallelism;
-use simdformer_kernels::screen::{Screen, ScreenError};
+use simdformer_kernels::pruned_argmax::{PrunedArgmaxError, PruningTable};
 use simdformer_kernels::{GemmError, Isa, Matrix, ViewError};
 use std::collections::HashMap;
 
 /// Where the parts of each block are: the network as [`Layout`] placed it.
-pub(crate) type Network = tree::Network<Layout>;
-pub(crate) type Encoder = tree::Encoder<Layout>;
-pub(crate) type Decoder = tree::Decoder<Layout>;
-pub(crate) type Bottom = tree::Input<Layout>;
-pub(crate) type Embedding = tree::Embedding<Layout>;
-pub(crate) type SelfAttention = tree::SelfAttention<Layout>;
-pub(crate) type CrossAttention = tree::CrossAttention<Layout>;
-pub(crate) type FeedForward = tree::FeedForward<Layout>;
+pub(crate) type Network = visitor::Network<Layout>;
+pub(crate) type Encoder = visitor::Encoder<Layout>;
+pub(crate) type Decoder = visitor::Decoder<Layout>;
+pub(crate) type Bottom = visitor::Input<Layout>;
+pub(crate) type Embedding = visitor::Embedding<Layout>;
+pub(crate) type SelfAttention = visitor::SelfAttention<Layout>;
+pub(crate) type CrossAttention = visitor::CrossAttention<Layout>;
+pub(crate) type FeedForward = visitor::FeedForward<Layout>;
 
 /// All weights, for one instruction set.
 pub(crate) struct Weights {
@@ -62,7 +62,7 @@ pub(crate) struct Weights {
 pub(crate) struct Planned {
     isa: Isa,
     chosen: Chosen,
-    placed: Placed,
+    placed: Placement,
 }
 
 impl Planned {
@@ -83,7 +83,7 @@ impl Planned {
 
     /// Memory for them, all zeros, and where the parts of the network are.
     pub(crate) fn allocate(self) -> Result<(Weights, Network), ModelError> {
-        let Self { isa, chosen, placed: Placed { network, parameters, floats } } = self;
+        let Self { isa, chosen, placed: Placement { network, parameters, floats } } = self;
         Ok((Weights { isa, chosen, memory: Buffer::owned(floats)?, parameters }, network))
     }
 }
@@ -100,21 +100,22 @@ pub(crate) struct Needed {
 pub(crate) fn needed(
     checkpoint: &Checkpoint<'_>,
     isa: Isa,
-    forms: &Forms,
+    forms: &WeightDtypes,
 ) -> Result<Needed, ModelError> {
     let config = checkpoint.config();
-    let Placed { parameters, floats, .. } = layout::place(config, isa, chosen(checkpoint, forms)?)?;
+    let Placement { parameters, floats, .. } =
+        layout::place(config, isa, chosen(checkpoint, forms)?)?;
     let staged = load::staged(&parameters).saturating_mul(size_of::<f32>());
     Ok(Needed { parameters, bytes: floats * size_of::<f32>(), staged })
 }
 
 /// The forms of `forms` for the weights of `checkpoint`.
-fn chosen(checkpoint: &Checkpoint<'_>, forms: &Forms) -> Result<Chosen, ModelError> {
+fn chosen(checkpoint: &Checkpoint<'_>, forms: &WeightDtypes) -> Result<Chosen, ModelError> {
     let mut stored = HashMap::new();
-    for role in Role::all(checkpoint.config()) {
+    for role in TensorId::all(checkpoint.config()) {
         let form = match checkpoint.optional(role)?.map(|tensor| tensor.dtype()) {
-            Some(Dtype::Bf16) => WeightForm::Bf16,
-            Some(Dtype::F16) => WeightForm::F16,
+            Some(Dtype::Bf16) => WeightDtype::Bf16,
+            Some(Dtype::F16) => WeightDtype::F16,
             _ => continue,
         };
         stored.insert(role, form);
@@ -127,7 +128,7 @@ impl Weights {
     pub(crate) fn load(
         checkpoint: &Checkpoint<'_>,
         isa: Isa,
-        forms: &Forms,
+        forms: &WeightDtypes,
         on_progress: &mut OnLoading<'_>,
     ) -> Result<(Self, Network), ModelError> {
         let chosen = chosen(checkpoint, forms)?;
@@ -146,7 +147,7 @@ impl Weights {
     pub(crate) fn from_fn(
         config: &Config,
         isa: Isa,
-        forms: &Forms,
+        forms: &WeightDtypes,
         fill: &mut Fill<'_>,
     ) -> Result<(Self, Network), ModelError> {
         let chosen = Chosen { forms: forms.clone(), ..Chosen::default() };
@@ -162,7 +163,7 @@ impl Weights {
     #[cfg(feature = "train")]
     pub(crate) fn refresh<'r>(
         &mut self,
-        rows_of: &(dyn Fn(Role) -> &'r [f32] + Sync),
+        rows_of: &(dyn Fn(TensorId) -> &'r [f32] + Sync),
         room: &mut [f32],
         parallelism: Parallelism<'_>,
     ) -> Result<(), ModelError> {
@@ -204,7 +205,7 @@ impl Weights {
     }
 
     /// Floats of the memory in which the input of any matrix is rounded, if the one of a role has `rows(role)` rows.
-    pub(crate) fn rounded(&self, rows: &dyn Fn(Role) -> usize) -> Result<usize, GemmError> {
+    pub(crate) fn rounded(&self, rows: &dyn Fn(TensorId) -> usize) -> Result<usize, GemmError> {
         let mut most = 0;
         for parameter in &self.parameters {
             if let Place::Columns { matrix, .. } = &parameter.place {
@@ -238,7 +239,10 @@ impl Weights {
     }
 
     /// The bytes of the output's matrix, where there are any.
-    pub(crate) fn screen(&self, output: &Output) -> Result<Option<Screen<'_>>, ScreenError> {
+    pub(crate) fn screen(
+        &self,
+        output: &Output,
+    ) -> Result<Option<PruningTable<'_>>, PrunedArgmaxError> {
         output.screen.as_ref().map(|screen| screen.read(self.memory.floats())).transpose()
     }
 }

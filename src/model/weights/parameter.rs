@@ -1,7 +1,7 @@
 //! One row of the table of parameters.
 
-use super::form::{Form, Panels, ScreenBytes};
-use crate::network::Role;
+use super::packed_weight::{PackedWeight, ScreenBytes, StorageKind};
+use crate::network::TensorId;
 use core::fmt;
 use core::ops::Range;
 
@@ -9,7 +9,7 @@ use core::ops::Range;
 /// See [`crate::Model::parameters`].
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    pub(crate) role: Role,
+    pub(crate) role: TensorId,
     pub(crate) shape: Vec<usize>,
     pub(crate) place: Place,
     pub(crate) floats: usize,
@@ -21,43 +21,43 @@ pub(crate) enum Place {
     /// The rows of the tensor from row `skip` on.
     Rows { range: Range<usize>, skip: usize },
     /// The rows of the tensor are the columns of `matrix` from column `first` on.
-    Columns { matrix: Panels, first: usize },
+    Columns { matrix: PackedWeight, first: usize },
     /// Made of the columns of the same tensor.
-    Screen(ScreenBytes),
+    PruningTable(ScreenBytes),
     /// The tensor of this role has the same numbers.
-    Shared(Role),
+    Shared(TensorId),
 }
 
 impl Parameter {
     /// What it is for.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> TensorId {
         self.role
     }
 
-    /// Its shape in a checkpoint, that of [`Role::shape`](crate::checkpoint::Role::shape): rows first.
+    /// Its shape in a checkpoint, that of [`TensorId::shape`](crate::checkpoint::TensorId::shape): rows first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
     /// How it is stored.
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> StorageKind {
         match self.place {
-            Place::Rows { .. } => Form::Rows,
+            Place::Rows { .. } => StorageKind::Rows,
             Place::Columns { ref matrix, .. } => matrix.form.into(),
-            Place::Screen(_) => Form::Screen,
-            Place::Shared(_) => Form::Shared,
+            Place::PruningTable(_) => StorageKind::PruningTable,
+            Place::Shared(_) => StorageKind::Shared,
         }
     }
 
-    /// The tensor in whose memory it is, where [`Parameter::form`] is [`Form::Shared`].
-    pub fn shared_with(&self) -> Option<Role> {
+    /// The tensor in whose memory it is, where [`Parameter::form`] is [`StorageKind::Shared`].
+    pub fn shared_with(&self) -> Option<TensorId> {
         match self.place {
             Place::Shared(role) => Some(role),
             _ => None,
         }
     }
 
-    /// Bytes of memory, with the padding that comes after it; 0 where it is [`Form::Shared`].
+    /// Bytes of memory, with the padding that comes after it; 0 where it is [`StorageKind::Shared`].
     pub fn bytes(&self) -> usize {
         self.floats * size_of::<f32>()
     }

@@ -12,9 +12,9 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use simdformer_kernels::norm::{LayerNorm, layer_norm};
 use simdformer_kernels::{
-    Activation, Ancestry, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue,
+    Activation, SlotTable, AttentionOptions, CacheMut, CacheShape, CachedSequence, Epilogue,
     Executor, Heads, HeadsMut, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Qkv, Residual,
-    Sequence, attention, attention_cached, attention_scratch, attention_step, gemm, gemm_unpacked,
+    Sequence, attention, attention_cached, attention_scratch, attention_decode, gemm, gemm_unpacked,
     gemm_unpacked_scratch,
 };
 
@@ -61,7 +61,7 @@ enum Failure {
     NotExecuted,
     /// Attention over a cache gave other numbers.
     CacheWrong,
-    /// A normalised row was refused or is wrong.
+    /// A normalized row was refused or is wrong.
     NormWrong,
 }
 
@@ -276,14 +276,14 @@ fn a_cache(isa: Isa) -> Result<(), Failure> {
     if out != [2.0, 4.0] {
         return Err(Failure::CacheWrong);
     }
-    let past = Ancestry { lens: &[2], slots: &[0, 1], stride: 2 };
+    let past = SlotTable { lens: &[2], slots: &[0, 1], stride: 2 };
     let context = HeadsMut::new(&mut out, [1, 1, 2]).map_err(|_| Failure::Setup)?;
-    attention_step(heads(&QUERY, 1)?, &cache, past, &options, context, Parallelism::Serial)
+    attention_decode(heads(&QUERY, 1)?, &cache, past, &options, context, Parallelism::Serial)
         .map_err(|_| Failure::AttentionRefused)?;
     if out == [4.0, 6.0] { Ok(()) } else { Err(Failure::CacheWrong) }
 }
 
-/// A constant row, normalised, is the bias exactly; in the second half of rows of a buffer.
+/// A constant row, normalized, is the bias exactly; in the second half of rows of a buffer.
 fn a_norm(isa: Isa) -> Result<(), Failure> {
     let mut data = [3.0f32; 2 * 8];
     let norm = LayerNorm { weight: &[2.0; 4], bias: Some(&[1.0, 2.0, 3.0, 4.0]), eps: 1e-5 };

@@ -37,7 +37,7 @@ fn varint(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// A model as it was trained; its rules are stored beside it. Merged into the one normaliser field, as a
+/// A model as it was trained; its rules are stored beside it. Merged into the one normalizer field, as a
 /// writer would have it: not every reader merges two.
 fn model(name: &str, rules: &str) -> Vec<u8> {
     let bytes = fs::read(golden(&format!("spm/{name}.spm"))).expect("a model");

@@ -5,7 +5,7 @@
 //! product of matrices by the kernels of the core, which are f32's.
 
 use super::error::AudioError;
-use super::mel::Filters;
+use super::log_mel::Filters;
 use super::wav::Wav;
 use crate::directory::Settings;
 use crate::error::TextError;

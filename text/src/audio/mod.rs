@@ -25,7 +25,7 @@
 
 mod error;
 mod features;
-mod mel;
+mod log_mel;
 mod wav;
 
 pub use error::AudioError;

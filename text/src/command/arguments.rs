@@ -2,7 +2,7 @@
 
 use core::fmt;
 use simdformer::search::{BeamOptions, Strategy};
-use simdformer::{CacheStorage, Forms, FormsError};
+use simdformer::{CacheDtype, WeightDtypes, WeightDtypesError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -92,8 +92,8 @@ pub(crate) struct Arguments {
     pub(crate) truncate: bool,
     pub(crate) stream: bool,
     pub(crate) json: bool,
-    pub(crate) weights: Forms,
-    pub(crate) cache: Option<CacheStorage>,
+    pub(crate) weights: WeightDtypes,
+    pub(crate) cache: Option<CacheDtype>,
     pub(crate) threads: usize,
     pub(crate) slots: usize,
     pub(crate) summary: bool,
@@ -131,7 +131,7 @@ pub(crate) enum ArgumentError {
     Option { command: String, option: String },
     NoValue(&'static str),
     Number { option: &'static str, found: String },
-    Weights(FormsError),
+    Weights(WeightDtypesError),
     Cache(String),
     NoModel,
     NoQuery,
@@ -197,7 +197,7 @@ pub(crate) fn parse(
         truncate: false,
         stream: false,
         json: false,
-        weights: Forms::as_stored(),
+        weights: WeightDtypes::as_stored(),
         cache: None,
         threads: 1,
         // What a decoder sees of a window of audio is as much as of fifty sentences.
@@ -280,7 +280,7 @@ pub(crate) fn parse(
             "--max-new-tokens" => wanted.max_new_tokens = Some(number("--max-new-tokens")?),
             "--cache" => {
                 let found = value("--cache")?.to_string_lossy().into_owned();
-                let storage = CacheStorage::from_name(&found);
+                let storage = CacheDtype::from_name(&found);
                 wanted.cache = Some(storage.ok_or(ArgumentError::Cache(found))?);
             }
             "--json" => wanted.json = true,

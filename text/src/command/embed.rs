@@ -9,7 +9,7 @@ use crate::{Failure, Streams, loading, show};
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
-use simdformer::heads::SentenceHead;
+use simdformer::task_heads::SentenceHead;
 use simdformer_text::{Direction, Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;
@@ -94,16 +94,16 @@ impl Runner<'_> {
             for (text, answer) in texts.iter().zip(self.block(&texts, progress, *notes)?) {
                 done += 1;
                 let vector = match answer {
-                    Answer { error: Some(error), .. } => {
+                    IntoControlFlow { error: Some(error), .. } => {
                         failed += 1;
                         writeln!(notes, "simdformer: text {done}: {error}")?;
                         None
                     }
-                    Answer { too_long: Some(tokens), vector, .. } => {
+                    IntoControlFlow { too_long: Some(tokens), vector, .. } => {
                         writeln!(notes, "simdformer: text {done} has {tokens} tokens and was cut")?;
                         Some(vector)
                     }
-                    Answer { vector, .. } => Some(vector),
+                    IntoControlFlow { vector, .. } => Some(vector),
                 };
                 vectors.add(text, vector, *out)?;
             }
@@ -122,8 +122,8 @@ impl Runner<'_> {
         texts: &[String],
         mut progress: Progress,
         notes: &mut (dyn Write + Send),
-    ) -> Result<Vec<Answer>, Failure> {
-        let mut answers = vec![Answer::default(); texts.len()];
+    ) -> Result<Vec<IntoControlFlow>, Failure> {
+        let mut answers = vec![IntoControlFlow::default(); texts.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             let one = self.tokenizer.encode(text, &Direction::default())?;
@@ -149,7 +149,7 @@ impl Runner<'_> {
 
 /// What became of a text.
 #[derive(Clone, Debug, Default)]
-struct Answer {
+struct IntoControlFlow {
     vector: Vec<f32>,
     /// It was longer than the model takes: how long.
     too_long: Option<usize>,

@@ -109,9 +109,9 @@ pub(crate) fn run(
         let ids: Vec<&[u32]> = batch.iter().map(|one| &one.ids[..]).collect();
         let hidden = if config.token_types > 1 {
             let types: Vec<&[u32]> = batch.iter().map(|one| &one.types[..]).collect();
-            session.memory_of_types(&ids, &types)?
+            session.encoder_output_of_types(&ids, &types)?
         } else {
-            session.memory(&ids)?
+            session.encoder_output(&ids)?
         };
         let mut rest = hidden;
         for (i, one) in batch.iter().enumerate() {

@@ -20,7 +20,7 @@ const LONGEST: usize = 256;
 
 /// What became of a text.
 #[derive(Clone, Debug, Default)]
-struct Answer {
+struct IntoControlFlow {
     text: String,
     score: f32,
     tokens: usize,
@@ -125,8 +125,8 @@ impl Runner<'_> {
         mut progress: Progress,
         notes: &mut (dyn Write + Send),
         out: &mut (dyn Write + Send),
-    ) -> Result<Vec<Answer>, Failure> {
-        let mut answers = vec![Answer::default(); texts.len()];
+    ) -> Result<Vec<IntoControlFlow>, Failure> {
+        let mut answers = vec![IntoControlFlow::default(); texts.len()];
         let mut encoded: Vec<(usize, Encoded)> = Vec::new();
         let positions = self.model.config().max_positions(Side::Encoder).unwrap_or(usize::MAX);
         for (i, text) in texts.iter().enumerate() {
@@ -230,7 +230,7 @@ impl Runner<'_> {
 
     fn write(
         &self,
-        answer: &Answer,
+        answer: &IntoControlFlow,
         number: usize,
         notes: &mut dyn Write,
         out: &mut dyn Write,

@@ -3,7 +3,7 @@
 use crate::{Failure, Streams};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
-use simdformer::{Forms, Loading, Model};
+use simdformer::{Loading, Model, WeightDtypes};
 use std::time::{Duration, Instant};
 
 /// Before the first line, and between two.
@@ -15,7 +15,7 @@ const WIDTH: usize = 79;
 /// Loads the model of `checkpoint`, and says before a weight is read what it will take, to whoever wants to know.
 pub(crate) fn load(
     checkpoint: &Checkpoint<'_>,
-    forms: &Forms,
+    forms: &WeightDtypes,
     tell: bool,
     streams: &mut Streams<'_>,
 ) -> Result<Model, Failure> {

@@ -9,7 +9,7 @@ use serde_json::json;
 use simdformer::Model;
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::Side;
-use simdformer::heads::Classifier;
+use simdformer::task_heads::Classifier;
 use simdformer_text::{Encoded, Tokenizer};
 use std::io::Write;
 use std::time::Instant;

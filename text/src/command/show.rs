@@ -4,7 +4,7 @@ use crate::{Failure, Streams, encoder, loading};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::kernels::Isa;
 use simdformer::search::{SearchOptions, Strategy};
-use simdformer::{Forms, Model};
+use simdformer::{Model, WeightDtypes};
 use simdformer_text::Tokenizer;
 use std::io::Write;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn model(path: &Path, streams: &mut Streams<'_>) -> Result<(), Failur
         writeln!(streams.out, "weights: {file}")?;
     }
     streams.out.flush()?;
-    let model = loading::load(&checkpoint, &Forms::as_stored(), false, streams)?;
+    let model = loading::load(&checkpoint, &WeightDtypes::as_stored(), false, streams)?;
     loaded(&tokenizer, &checkpoint, &model, streams.out)
 }
 

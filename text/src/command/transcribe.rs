@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use simdformer::checkpoint::Checkpoint;
 use simdformer::config::{Config, Side};
 use simdformer::search::{Finish, Hooks, LogitsProcessor, SearchOptions};
-use simdformer::{Event, Features, Limits, Model, Sentence, Session, Source, Threads};
+use simdformer::{Event, Features, Limits, Model, Session, Source, SourceId, Threads};
 use simdformer_text::audio::{AudioError, FeatureExtractor, Wav};
 use simdformer_text::{Family, Tokenizer};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ struct Heard {
 
 /// What became of a file.
 #[derive(Default)]
-struct Answer {
+struct IntoControlFlow {
     name: String,
     seconds: f64,
     /// The token of its language, where that is known.
@@ -141,7 +141,7 @@ struct State<'r> {
     session: Option<Session<'r>>,
     windows: Vec<Window>,
     /// Files that are not yet written.
-    answers: VecDeque<Answer>,
+    answers: VecDeque<IntoControlFlow>,
     written: usize,
     failed: usize,
     progress: Progress,
@@ -165,7 +165,7 @@ impl<'r> Runner<'r> {
         };
         for path in paths {
             let name = path.display().to_string();
-            state.answers.push_back(Answer { name, ..Answer::default() });
+            state.answers.push_back(IntoControlFlow { name, ..IntoControlFlow::default() });
             let read = match path {
                 path if path == input => {
                     let wav = Wav::new(&mut *streams.input);
@@ -326,7 +326,7 @@ impl<'r> Runner<'r> {
     ) -> Result<Option<u32>, Failure> {
         let Some(known) = self.prompt.to_detect() else { return Ok(self.prompt.language) };
         session.clear();
-        let mut sentence = [Sentence::default()];
+        let mut sentence = [SourceId::default()];
         session.encode_features(&[features], &mut sentence)?;
         let heard = session.detect_language(sentence[0], self.options.start, known)?;
         session.clear();
@@ -362,7 +362,7 @@ impl<'r> Runner<'r> {
     }
 
     /// What is to be known about an answer.
-    fn note(&self, answer: &Answer, notes: &mut dyn Write) -> Result<(), Failure> {
+    fn note(&self, answer: &IntoControlFlow, notes: &mut dyn Write) -> Result<(), Failure> {
         let name = &answer.name;
         if let Some(error) = &answer.error {
             writeln!(notes, "simdformer: {name}: {error}")?;
@@ -382,7 +382,7 @@ impl<'r> Runner<'r> {
         Ok(())
     }
 
-    fn json(&self, answer: &Answer) -> Value {
+    fn json(&self, answer: &IntoControlFlow) -> Value {
         if let Some(error) = &answer.error {
             return json!({"file": answer.name, "text": null, "error": error});
         }
@@ -417,13 +417,13 @@ impl<'r> Runner<'r> {
     }
 
     /// The text of all windows. What stands between two words is in the tokens.
-    fn text(&self, answer: &Answer) -> String {
+    fn text(&self, answer: &IntoControlFlow) -> String {
         answer.windows.iter().map(|heard| self.tokenizer.decode(&heard.ids)).collect()
     }
 
     /// What was said from when to when, in seconds of the file. What has no time of its own begins and ends
-    /// with its neighbours, or with its window.
-    fn segments(&self, answer: &Answer) -> Vec<(f64, f64, String)> {
+    /// with its neighbors, or with its window.
+    fn segments(&self, answer: &IntoControlFlow) -> Vec<(f64, f64, String)> {
         let mut segments = Vec::new();
         for Heard { span, ids, .. } in &answer.windows {
             let (mut from, mut at) = (span.0, 0);

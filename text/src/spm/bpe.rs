@@ -1,28 +1,28 @@
 //! Neighbours merge, the best score first, the leftmost of equal ones, until no two make a piece.
 
 use super::file::Kind;
-use super::letters::character_len;
 use super::model::{Segment, SentencePiece};
+use super::utf8::character_len;
 use crate::trie::ROOT;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 const NONE: u32 = u32::MAX;
 
-/// A stretch of text between merges; empty once it went into its left neighbour.
+/// A stretch of text between merges; empty once it went into its left neighbor.
 #[derive(Clone, Copy)]
 struct Symbol {
     start: u32,
     len: u32,
     previous: u32,
     next: u32,
-    /// Where it leads to in the trie, from where its right neighbour goes on.
+    /// Where it leads to in the trie, from where its right neighbor goes on.
     node: u32,
     /// User-defined: never merged.
     frozen: bool,
 }
 
-/// Two neighbours whose text is a piece.
+/// Two neighbors whose text is a piece.
 struct Pair {
     score: f32,
     left: u32,
@@ -100,7 +100,7 @@ impl Merging<'_, '_> {
         }
     }
 
-    /// Puts two neighbours on the agenda if together they are a piece.
+    /// Puts two neighbors on the agenda if together they are a piece.
     fn consider(&mut self, left: u32, right: u32) {
         let text = self.text;
         let (Some(a), Some(b)) =

@@ -1,9 +1,9 @@
 //! Ids to text, one at a time: what comes of an id is known when it or the next one comes.
 
 use super::file::Kind;
-use super::letters::byte_of;
 use super::model::SentencePiece;
 use super::normalizer::SPACE;
+use super::utf8::byte_of;
 
 /// What a vocabulary's id stands for.
 #[derive(Clone, Copy, Debug)]

@@ -58,7 +58,7 @@ pub enum SpmError {
         /// `model_type`: 3 is words, 4 characters.
         found: u64,
     },
-    /// Rules of normalisation that are cut short.
+    /// Rules of normalization that are cut short.
     Rules {
         /// Their length.
         bytes: usize,
@@ -133,7 +133,7 @@ impl fmt::Display for SpmError {
                 )
             }
             Self::Rules { bytes } => {
-                write!(f, "the {bytes} bytes of normalisation rules are not units and replacements")
+                write!(f, "the {bytes} bytes of normalization rules are not units and replacements")
             }
             Self::Replacement { limit, found } => {
                 write!(f, "expected replacements of at most {limit} bytes, found one of {found}")

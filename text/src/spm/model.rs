@@ -2,12 +2,12 @@
 
 use super::error::SpmError;
 use super::file::{Algorithm, File, Kind, Pieces};
-use super::letters::byte_of;
 use super::normalizer::Normalizer;
+use super::utf8::byte_of;
 use crate::trie::Trie;
 use std::collections::HashMap;
 
-/// The longest text that is segmented, in bytes after normalisation: positions are `u32`.
+/// The longest text that is segmented, in bytes after normalization: positions are `u32`.
 const LONGEST_TEXT: usize = u32::MAX as usize / 2;
 /// The largest file that is read.
 const LARGEST_FILE: usize = 1 << 30;
@@ -39,7 +39,7 @@ pub struct SentencePiece {
     pub(super) highest: f32,
 }
 
-/// A range of the normalised text and the id of its piece.
+/// A range of the normalized text and the id of its piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) start: u32,
@@ -155,7 +155,7 @@ impl SentencePiece {
         Ok(ids)
     }
 
-    /// Calls `each` with every piece as it stands in the normalised text, and its id. A piece that is not in
+    /// Calls `each` with every piece as it stands in the normalized text, and its id. A piece that is not in
     /// the vocabulary comes with the id of the unknown one, or byte by byte.
     pub(crate) fn segment(
         &self,

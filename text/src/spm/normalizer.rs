@@ -1,7 +1,7 @@
 //! Text to the text that is segmented: rules of replacement, spaces, and what no rule may touch.
 //!
 //! The rules are a Darts double array of `u32` units, then the replacements, each ended by a zero byte. At
-//! each position the longest rule wins; the whole is not normalised again.
+//! each position the longest rule wins; the whole is not normalized again.
 
 use super::error::SpmError;
 use crate::limits;
@@ -178,7 +178,7 @@ fn offset(unit: u32) -> u32 {
 
 /// The length of the character at the beginning, if it is one.
 fn character(text: &[u8]) -> Option<usize> {
-    let len = super::letters::character_len(text);
+    let len = super::utf8::character_len(text);
     str::from_utf8(&text[..len]).is_ok().then_some(len)
 }
 

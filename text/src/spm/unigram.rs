@@ -1,8 +1,8 @@
 //! The segmentation of the highest score: Viterbi over bytes, each end remembering its best beginning.
 
 use super::file::Kind;
-use super::letters::character_len;
 use super::model::{Segment, SentencePiece};
+use super::utf8::character_len;
 use crate::trie::ROOT;
 
 /// What a character that no piece begins with costs beyond the worst piece.

@@ -1,14 +1,14 @@
 //! One block of queries of one head against one block of keys, whose operands lie in a task's room.
 
-use super::room::{ROW_SUMS, WEIGHTS_ROW};
-use crate::attention::head::Head;
-use crate::lanes::Lanes;
+use super::workspace::{ROW_SUMS, WEIGHTS_ROW};
+use crate::attention::head_params::HeadParams;
+use crate::simd::SimdF32;
 
 /// Where the operands of a block are.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     /// The head; its output is the gradient of its queries.
-    pub(super) head: Head,
+    pub(super) head: HeadParams,
     /// The first key and the number of keys.
     pub(super) key: usize,
     pub(super) keys: usize,
@@ -117,7 +117,7 @@ impl Block {
     /// # Safety
     /// There is a table, and it has every distance of the head, valid for nobody else.
     #[inline(always)]
-    pub(super) unsafe fn add_to_table<S: Lanes>(&self, s: S, local: usize, seen: usize) {
+    pub(super) unsafe fn add_to_table<S: SimdF32>(&self, s: S, local: usize, seen: usize) {
         let to = self.table.wrapping_add(self.key).wrapping_sub(self.query + local);
         let from = self.d_scores_of(local);
         let mut key = 0;
@@ -125,9 +125,9 @@ impl Block {
             let count = (seen - key).min(S::LANES);
             // SAFETY: the caller's contract; the query has a score for each key that it sees.
             unsafe {
-                let x = s.load_first(from.add(key), count);
-                let sum = s.add(s.load_first(to.add(key), count), x);
-                s.store_first(to.add(key), sum, count);
+                let x = s.load_prefix(from.add(key), count);
+                let sum = s.add(s.load_prefix(to.add(key), count), x);
+                s.store_prefix(to.add(key), sum, count);
             }
             key += S::LANES;
         }

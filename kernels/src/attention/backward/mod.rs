@@ -9,19 +9,19 @@
 //!   is the same number with the context's rounding in it,
 //! * `dQ = scale dS K`, `dK = scale dS^T Q`, and `d_bias` the sums of `dS` over what shares a value.
 //!
-//! [`attention_kept`] keeps two floats of each query and head, the maximum `m` of its scores and one over the
+//! [`attention_forward_save`] keeps two floats of each query and head, the maximum `m` of its scores and one over the
 //! sum of its weights, and `P = exp(S - m) / sum` is computed once more from the same bits as the
 //! forward's. Not the logarithm of the sum: added to a large maximum it would lose what the weights are made of.
 //!
-//! One task is a key-value head of a sequence (`task.rs`). Blocks of keys are the outer loop, blocks of
+//! One task is a key-value head of a sequence (`tasks.rs`). Blocks of keys are the outer loop, blocks of
 //! queries the inner one (`block.rs`): a tile of queries makes its weights and the gradients of its scores,
-//! and adds to its own gradient (`queries.rs`); a tile of keys then sums over the queries of the block
-//! (`keys.rs`). Five products, two and a half times the forward's work, no atomics and no second pass. Every
+//! and adds to its own gradient (`dq.rs`); a tile of keys then sums over the queries of the block
+//! (`dkv.rs`). Five products, two and a half times the forward's work, no atomics and no second pass. Every
 //! element of a gradient is one chain of multiply-adds, over keys for a query, over heads and then queries
 //! for a key. So its bits depend neither on threads, nor on the rest of the batch, nor on the width of a vector.
 //!
 //! Masks are loop bounds, as in the forward: no product runs over a key that a query does not see, so that
-//! 0 times NaN does not reach a gradient. A bias of minus infinity hides keys one by one (`hiding.rs`).
+//! 0 times NaN does not reach a gradient. A bias of minus infinity hides keys one by one (`masked.rs`).
 //!
 //! Dropout drops weights, not scores: with `Z` 0 where a weight is dropped and else one over the probability that it
 //! is kept, `O = (P Z) V`, so `dV = (P Z)^T dO` and `dP = (dO V^T) Z`; the rest stands as it is. No mask is kept: a
@@ -29,24 +29,24 @@
 //!
 //! Source: Dao et al. 2022, algorithm 4, and Dao 2023, algorithm 2, with the order of the sums fixed.
 
-mod ahead;
 mod block;
-mod hiding;
-mod keys;
+mod causal_diagonal;
+mod copy;
+mod dkv;
+mod dq;
+mod fused_small;
+mod masked;
+mod prefetch;
 mod product;
-mod queries;
-mod room;
-mod rows;
-mod task;
-mod together;
-mod triangle;
+mod tasks;
+mod workspace;
 
 use super::bias::CheckedBias;
-use super::call::{Call, MIN_WORK_TO_FORK, count_tasks, estimate_work};
 use super::check;
 use super::error::AttentionError;
 use super::heads::{Heads, HeadsMut, Qkv};
 use super::options::{AttentionOptions, Bias, Sequence};
+use super::params::{AttentionParams, MIN_WORK_TO_FORK, count_tasks, estimate_work};
 use super::prefill::{Kept, attend};
 use crate::dropout::WeightDropout;
 use crate::float_mode::in_default_mode;
@@ -55,8 +55,8 @@ use crate::matrix::ViewError;
 use crate::parallel::{Parallelism, share};
 use crate::shared::SharedMut;
 use core::ops::RangeInclusive;
-use room::Room;
-use task::{Backward, Target, Tasks, table_len};
+use tasks::{Backward, Target, Tasks, table_len};
+use workspace::Workspace;
 
 /// Most rooms of tasks that run side by side, whatever the number of threads.
 const ROOMS: usize = 32;
@@ -78,7 +78,7 @@ const ROOMS: usize = 32;
 ///
 /// ```
 /// use simdformer_kernels::train::{
-///     QkvMut, attention_backward, attention_backward_scratch, attention_kept,
+///     QkvMut, attention_backward, attention_backward_scratch, attention_forward_save,
 /// };
 /// use simdformer_kernels::{
 ///     AttentionOptions, Heads, HeadsMut, Isa, Parallelism, Qkv, Sequence, attention_scratch,
@@ -93,7 +93,7 @@ const ROOMS: usize = 32;
 /// let (mut context, mut sums) = ([0.0; 2], [0.0; 4]);
 /// let mut scratch = vec![0.0; attention_scratch(isa, &sequences, 1, 1)?];
 /// let out = HeadsMut::new(&mut context, shape)?;
-/// attention_kept(isa, qkv, &sequences, &options, None, out, &mut sums, &mut scratch, serial)?;
+/// attention_forward_save(isa, qkv, &sequences, &options, None, out, &mut sums, &mut scratch, serial)?;
 /// assert_eq!((context, sums), ([3.0; 2], [0.0, 0.5, 0.0, 0.5]));
 ///
 /// // The gradient of the first token's context.
@@ -119,7 +119,7 @@ const ROOMS: usize = 32;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[allow(clippy::too_many_arguments, reason = "what the forward has, and what it keeps")]
-pub fn attention_kept(
+pub fn attention_forward_save(
     isa: Isa,
     qkv: Qkv<'_>,
     sequences: &[Sequence],
@@ -191,10 +191,10 @@ fn rooms(sequences: usize, kv_heads: usize) -> Result<(usize, usize), AttentionE
     Ok((tasks, tasks.min(ROOMS)))
 }
 
-fn room_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Room, AttentionError> {
+fn room_of(isa: Isa, sequences: &[Sequence], head_dim: usize) -> Result<Workspace, AttentionError> {
     let queries = sequences.iter().map(|s| s.query_len).max().unwrap_or(0);
     let keys = sequences.iter().map(|s| s.key_len).max().unwrap_or(0);
-    Room::new(isa.lanes(), [queries, keys], head_dim).ok_or(AttentionError::TooLarge)
+    Workspace::new(isa.lanes(), [queries, keys], head_dim).ok_or(AttentionError::TooLarge)
 }
 
 /// Floats of scratch that [`attention_backward`] needs for `sequences` with `heads` query heads and `kv_heads`
@@ -246,7 +246,7 @@ pub fn attention_backward_scratch_bound(
     head_dim: usize,
 ) -> Result<usize, AttentionError> {
     let longest = tokens.map(|tokens| longest.min(tokens));
-    let room = Room::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
+    let room = Workspace::new(isa.lanes(), longest, head_dim).ok_or(AttentionError::TooLarge)?;
     let (_, rooms) = rooms(sequences, kv_heads)?;
     let distances = tokens[0].checked_add(tokens[1]);
     distances
@@ -255,7 +255,7 @@ pub fn attention_backward_scratch_bound(
 }
 
 /// The gradients of queries, keys and values, given the gradient `d_context` of what
-/// [`attention_kept`] wrote to `context` and `sums` from the same `qkv`, `sequences`, `options` and `dropout`.
+/// [`attention_forward_save`] wrote to `context` and `sums` from the same `qkv`, `sequences`, `options` and `dropout`.
 ///
 /// All three are stored, never added, for every query of a sequence and for every key, padding included; a
 /// hidden key gets exactly 0 (under [`FullyMasked::Uniform`](crate::FullyMasked::Uniform) its value gets its share
@@ -290,7 +290,7 @@ pub fn attention_backward_scratch_bound(
 /// dropout of other tokens;
 /// then nothing is written.
 ///
-/// There is an example at [`attention_kept`].
+/// There is an example at [`attention_forward_save`].
 #[allow(
     clippy::too_many_arguments,
     reason = "what the forward had, its results and their gradients"
@@ -345,7 +345,7 @@ pub fn attention_backward(
     let (places, tables) = scratch.split_at_mut(rooms * room.floats);
     let (places, tables) = (SharedMut::new(places), SharedMut::new(tables));
     let hides = bias.is_some_and(|bias| bias.hides);
-    let mut call = Call::new(&query, kv_heads, options, bias, &mut d_query, None);
+    let mut call = AttentionParams::new(&query, kv_heads, options, bias, &mut d_query, None);
     call.drop_weights(dropout);
     let target = |gradient: &mut HeadsMut<'_>| (gradient.token_stride(), gradient.head_stride());
     let (key_strides, value_strides) = (target(&mut d_key), target(&mut d_value));

@@ -1,17 +1,17 @@
 //! The GEMM tile of the gradients. As that of the forward, but for the loops: some closures of `core::array` stay
 //! calls in functions of so many tiles, and a call in the innermost loop takes every sum to memory and back.
 
-use crate::attention::numbers::Stream;
-use crate::attention::product::distance;
+use crate::attention::kv_dtype::PanelView;
+use crate::attention::prefetched_tile::distance;
 use crate::gemm::Operands;
-use crate::lanes::Lanes;
+use crate::simd::SimdF32;
 
 /// `sums + A * B` of `depth` steps.
 ///
 /// # Safety
 /// As [`multiply`](crate::gemm::multiply).
 #[inline(always)]
-pub(super) unsafe fn tile<S: Lanes, const MR: usize, const G: usize>(
+pub(super) unsafe fn tile<S: SimdF32, const MR: usize, const G: usize>(
     s: S,
     sums: [[S::F32; G]; MR],
     depth: usize,
@@ -26,17 +26,17 @@ pub(super) unsafe fn tile<S: Lanes, const MR: usize, const G: usize>(
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const G: usize>(
+pub(super) unsafe fn streamed<S: SimdF32, const MR: usize, const G: usize>(
     s: S,
     sums: [[S::F32; G]; MR],
     depth: usize,
     operands: Operands,
-    next: Stream<f32>,
+    next: PanelView<f32>,
 ) -> [[S::F32; G]; MR] {
     let Operands { a, a_step, b, b_step, b_vector, .. } = operands;
     let ahead = distance(MR);
     let before = depth.saturating_sub(ahead);
-    let later = Stream { at: b.wrapping_add(ahead * b_step), step: b_step, vector: b_vector };
+    let later = PanelView { at: b.wrapping_add(ahead * b_step), step: b_step, vector: b_vector };
     let rest = Operands {
         a: a.wrapping_add(before * a_step),
         b: b.wrapping_add(before * b_step),
@@ -54,17 +54,17 @@ pub(super) unsafe fn streamed<S: Lanes, const MR: usize, const G: usize>(
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn steps<S: Lanes, const MR: usize, const G: usize>(
+unsafe fn steps<S: SimdF32, const MR: usize, const G: usize>(
     s: S,
     mut sums: [[S::F32; G]; MR],
     depth: usize,
     operands: Operands,
-    ahead: Option<Stream<f32>>,
+    ahead: Option<PanelView<f32>>,
 ) -> [[S::F32; G]; MR] {
     let Operands { mut a, a_row, a_step, mut b, b_step, b_vector } = operands;
     let mut asked = ahead.map_or(core::ptr::null(), |ahead| ahead.at);
     for _ in 0..depth {
-        if let Some(Stream { step, vector, .. }) = ahead {
+        if let Some(PanelView { step, vector, .. }) = ahead {
             for g in 0..G {
                 s.prefetch(asked.wrapping_add(g * vector));
             }

@@ -1,13 +1,13 @@
-//! A layer normalisation that keeps what its gradient needs, and the gradient.
+//! A layer normalization that keeps what its gradient needs, and the gradient.
 
-use super::{again, columns, kept, rows};
+use super::{forward_save, input_grad, param_grad, recompute};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
 use crate::norm::error::NormError;
 use crate::norm::parameters::LayerNorm;
 use crate::parallel::Parallelism;
-use crate::train::{Leaves, Write};
+use crate::train::{ReductionChunks, WriteMode};
 
 /// `out = LN(x)` with exactly the bits of [`layer_norm`](crate::norm::layer_norm), which also keeps the
 /// standard scores `(x - mean) r` in `standard`, `[rows, columns]` like `x` and `out`, and
@@ -25,11 +25,11 @@ use crate::train::{Leaves, Write};
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::layer_norm_kept;
+/// use simdformer_kernels::train::layer_norm_forward_save;
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let (mut standard, mut scale, mut out) = ([0.0; 4], [0.0; 2], [0.0; 4]);
-/// layer_norm_kept(
+/// layer_norm_forward_save(
 ///     Isa::best(),
 ///     LayerNorm { weight: &[2.0, 2.0], bias: Some(&[0.5, 0.5]), eps: 0.0 },
 ///     Matrix::new(&[1.0, 3.0, 7.0, 7.0], 2, 2)?,
@@ -43,7 +43,7 @@ use crate::train::{Leaves, Write};
 /// assert_eq!(out, [-1.5, 2.5, 0.5, 0.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn layer_norm_kept(
+pub fn layer_norm_forward_save(
     isa: Isa,
     norm: LayerNorm<'_>,
     x: Matrix<'_>,
@@ -52,22 +52,22 @@ pub fn layer_norm_kept(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    kept::run(isa, Norm::Layer(norm), Some(x), standard, scale, out, parallelism)
+    forward_save::run(isa, Norm::Layer(norm), Some(x), standard, scale, out, parallelism)
 }
 
-/// [`layer_norm_kept`] in place: `x = LN(x)`.
+/// [`layer_norm_forward_save`] in place: `x = LN(x)`.
 ///
 /// # Errors
-/// As [`layer_norm_kept`].
+/// As [`layer_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::layer_norm_kept_in_place;
+/// use simdformer_kernels::train::layer_norm_forward_save_in_place;
 /// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
 ///
 /// let norm = LayerNorm { weight: &[2.0, 3.0], bias: None, eps: 0.0 };
 /// let (mut x, mut standard, mut scale) = ([4.0, 8.0], [0.0; 2], [0.0]);
-/// layer_norm_kept_in_place(
+/// layer_norm_forward_save_in_place(
 ///     Isa::best(),
 ///     norm,
 ///     MatrixMut::new(&mut x, 1, 2)?,
@@ -78,7 +78,7 @@ pub fn layer_norm_kept(
 /// assert_eq!((x, standard, scale), ([-2.0, 3.0], [-1.0, 1.0], [0.5]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn layer_norm_kept_in_place(
+pub fn layer_norm_forward_save_in_place(
     isa: Isa,
     norm: LayerNorm<'_>,
     x: MatrixMut<'_>,
@@ -86,51 +86,51 @@ pub fn layer_norm_kept_in_place(
     scale: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    kept::run(isa, Norm::Layer(norm), None, standard, scale, x, parallelism)
+    forward_save::run(isa, Norm::Layer(norm), None, standard, scale, x, parallelism)
 }
 
-/// `out = standard * weight + bias`: what [`layer_norm_kept`] wrote to its `out`, made again with the same
+/// `out = standard * weight + bias`: what [`layer_norm_forward_save`] wrote to its `out`, made again with the same
 /// bits. One rounding an element.
 ///
 /// # Errors
-/// As [`layer_norm_kept`].
+/// As [`layer_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::layer_norm_again;
+/// use simdformer_kernels::train::layer_norm_recompute;
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = LayerNorm { weight: &[2.0, 3.0], bias: Some(&[0.5, 0.5]), eps: 0.0 };
 /// let (standard, mut out) = (Matrix::new(&[-1.0, 1.0], 1, 2)?, [0.0; 2]);
 /// let view = MatrixMut::new(&mut out, 1, 2)?;
-/// layer_norm_again(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// layer_norm_recompute(Isa::best(), norm, standard, view, Parallelism::Serial)?;
 /// assert_eq!(out, [-1.5, 3.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn layer_norm_again(
+pub fn layer_norm_recompute(
     isa: Isa,
     norm: LayerNorm<'_>,
     standard: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    again::run(isa, Norm::Layer(norm), standard, out, parallelism)
+    recompute::run(isa, Norm::Layer(norm), standard, out, parallelism)
 }
 
-/// The gradient of a layer normalisation's input: with `g = weight * d_out`, in every row
+/// The gradient of a layer normalization's input: with `g = weight * d_out`, in every row
 /// `d_x = r (g - mean(g) - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are
-/// what [`layer_norm_kept`] kept; all matrices are `[rows, columns]`.
+/// what [`layer_norm_forward_save`] kept; all matrices are `[rows, columns]`.
 ///
 /// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
 /// `u (columns / 64 + 15) r (|g| + mean |g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum
 /// with what was there is rounded once more.
 ///
 /// # Errors
-/// As [`layer_norm_kept`].
+/// As [`layer_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::LayerNorm;
-/// use simdformer_kernels::train::{Write, layer_norm_backward};
+/// use simdformer_kernels::train::{WriteMode, layer_norm_backward};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = LayerNorm { weight: &[1.0; 4], bias: None, eps: 0.0 };
@@ -143,7 +143,7 @@ pub fn layer_norm_again(
 ///     standard,
 ///     &[2.0],
 ///     d_out,
-///     Write::Store,
+///     WriteMode::Store,
 ///     MatrixMut::new(&mut d_x, 1, 4)?,
 ///     Parallelism::Serial,
 /// )?;
@@ -158,12 +158,12 @@ pub fn layer_norm_backward(
     standard: Matrix<'_>,
     scale: &[f32],
     d_out: Matrix<'_>,
-    write: Write,
+    write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
     let kept = (standard, scale);
-    rows::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
+    input_grad::run(isa, Norm::Layer(norm), kept, Some(d_out), write, d_x, parallelism)
 }
 
 /// [`layer_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
@@ -193,10 +193,10 @@ pub fn layer_norm_backward_in_place(
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
     let kept = (standard, scale);
-    rows::run(isa, Norm::Layer(norm), kept, None, Write::Store, d, parallelism)
+    input_grad::run(isa, Norm::Layer(norm), kept, None, WriteMode::Store, d, parallelism)
 }
 
-/// The gradients of a layer normalisation's weight, `d_weight = sum over rows of d_out * standard`, and
+/// The gradients of a layer normalization's weight, `d_weight = sum over rows of d_out * standard`, and
 /// bias, `d_bias = sum over rows of d_out`, both `[columns]`, stored or added: per column one chain of
 /// additions a leaf, then leaves in order. Without rows, zeros are stored.
 ///
@@ -209,7 +209,7 @@ pub fn layer_norm_backward_in_place(
 /// of a row are not side by side.
 ///
 /// ```
-/// use simdformer_kernels::train::{Leaves, Write, layer_norm_parameters_backward};
+/// use simdformer_kernels::train::{ReductionChunks, WriteMode, layer_norm_parameters_backward};
 /// use simdformer_kernels::{Isa, Matrix, Parallelism};
 ///
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
@@ -219,8 +219,8 @@ pub fn layer_norm_backward_in_place(
 ///     Isa::best(),
 ///     standard,
 ///     d_out,
-///     Leaves::new(&[2])?,
-///     Write::Store,
+///     ReductionChunks::new(&[2])?,
+///     WriteMode::Store,
 ///     &mut d_weight,
 ///     Some(&mut d_bias),
 ///     Parallelism::Serial,
@@ -233,11 +233,11 @@ pub fn layer_norm_parameters_backward(
     isa: Isa,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
-    leaves: Leaves<'_>,
-    write: Write,
+    leaves: ReductionChunks<'_>,
+    write: WriteMode,
     d_weight: &mut [f32],
     d_bias: Option<&mut [f32]>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    columns::run(isa, (standard, d_out), leaves, write, d_weight, d_bias, parallelism)
+    param_grad::run(isa, (standard, d_out), leaves, write, d_weight, d_bias, parallelism)
 }

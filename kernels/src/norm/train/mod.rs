@@ -8,13 +8,13 @@
 //! dx = r (g - mean(g) - z mean(g z))      dweight = sum over rows of dy z      dbias = sum over rows of dy
 //! ```
 //!
-//! and without `mean(g)` for a root-mean-square normalisation, of which `z = x r`. Written in `z`, nothing
+//! and without `mean(g)` for a root-mean-square normalization, of which `z = x r`. Written in `z`, nothing
 //! cancels that is not small in the result, however far the mean of `x` is from 0.
 
-mod again;
-mod columns;
-mod kept;
+mod forward_save;
+mod input_grad;
 pub(crate) mod layer;
+mod param_grad;
+mod recompute;
 pub(crate) mod rms;
-mod rows;
-mod views;
+mod row_ptrs;

@@ -1,13 +1,13 @@
-//! A root-mean-square normalisation that keeps what its gradient needs, and the gradient.
+//! A root-mean-square normalization that keeps what its gradient needs, and the gradient.
 
-use super::{again, columns, kept, rows};
+use super::{forward_save, input_grad, param_grad, recompute};
 use crate::isa::Isa;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::norm::call::Norm;
 use crate::norm::error::NormError;
 use crate::norm::parameters::RmsNorm;
 use crate::parallel::Parallelism;
-use crate::train::{Leaves, Write};
+use crate::train::{ReductionChunks, WriteMode};
 
 /// `out = x r weight` with exactly the bits of [`rms_norm`](crate::norm::rms_norm), which also keeps the
 /// standard scores `x r` in `standard`, `[rows, columns]` like `x` and `out`, and
@@ -24,11 +24,11 @@ use crate::train::{Leaves, Write};
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::rms_norm_kept;
+/// use simdformer_kernels::train::rms_norm_forward_save;
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let (mut standard, mut scale, mut out) = ([0.0; 2], [0.0], [0.0; 2]);
-/// rms_norm_kept(
+/// rms_norm_forward_save(
 ///     Isa::best(),
 ///     RmsNorm { weight: &[5.0, 3.0], eps: 0.0 },
 ///     Matrix::new(&[2.0, -2.0], 1, 2)?,
@@ -40,7 +40,7 @@ use crate::train::{Leaves, Write};
 /// assert_eq!((standard, scale, out), ([1.0, -1.0], [0.5], [5.0, -3.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn rms_norm_kept(
+pub fn rms_norm_forward_save(
     isa: Isa,
     norm: RmsNorm<'_>,
     x: Matrix<'_>,
@@ -49,21 +49,21 @@ pub fn rms_norm_kept(
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    kept::run(isa, Norm::Rms(norm), Some(x), standard, scale, out, parallelism)
+    forward_save::run(isa, Norm::Rms(norm), Some(x), standard, scale, out, parallelism)
 }
 
-/// [`rms_norm_kept`] in place: `x` becomes the output.
+/// [`rms_norm_forward_save`] in place: `x` becomes the output.
 ///
 /// # Errors
-/// As [`rms_norm_kept`].
+/// As [`rms_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::rms_norm_kept_in_place;
+/// use simdformer_kernels::train::rms_norm_forward_save_in_place;
 /// use simdformer_kernels::{Isa, MatrixMut, Parallelism};
 ///
 /// let (mut x, mut standard, mut scale) = ([2.0, -2.0], [0.0; 2], [0.0]);
-/// rms_norm_kept_in_place(
+/// rms_norm_forward_save_in_place(
 ///     Isa::best(),
 ///     RmsNorm { weight: &[5.0, 3.0], eps: 0.0 },
 ///     MatrixMut::new(&mut x, 1, 2)?,
@@ -74,7 +74,7 @@ pub fn rms_norm_kept(
 /// assert_eq!((standard, scale, x), ([1.0, -1.0], [0.5], [5.0, -3.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn rms_norm_kept_in_place(
+pub fn rms_norm_forward_save_in_place(
     isa: Isa,
     norm: RmsNorm<'_>,
     x: MatrixMut<'_>,
@@ -82,51 +82,51 @@ pub fn rms_norm_kept_in_place(
     scale: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    kept::run(isa, Norm::Rms(norm), None, standard, scale, x, parallelism)
+    forward_save::run(isa, Norm::Rms(norm), None, standard, scale, x, parallelism)
 }
 
-/// `out = standard * weight`: what [`rms_norm_kept`] wrote to its `out`, made again with the same bits.
+/// `out = standard * weight`: what [`rms_norm_forward_save`] wrote to its `out`, made again with the same bits.
 /// One rounding an element.
 ///
 /// # Errors
-/// As [`rms_norm_kept`].
+/// As [`rms_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::rms_norm_again;
+/// use simdformer_kernels::train::rms_norm_recompute;
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let norm = RmsNorm { weight: &[5.0, 3.0], eps: 0.0 };
 /// let (standard, mut out) = (Matrix::new(&[1.0, -1.0], 1, 2)?, [0.0; 2]);
 /// let view = MatrixMut::new(&mut out, 1, 2)?;
-/// rms_norm_again(Isa::best(), norm, standard, view, Parallelism::Serial)?;
+/// rms_norm_recompute(Isa::best(), norm, standard, view, Parallelism::Serial)?;
 /// assert_eq!(out, [5.0, -3.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn rms_norm_again(
+pub fn rms_norm_recompute(
     isa: Isa,
     norm: RmsNorm<'_>,
     standard: Matrix<'_>,
     out: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    again::run(isa, Norm::Rms(norm), standard, out, parallelism)
+    recompute::run(isa, Norm::Rms(norm), standard, out, parallelism)
 }
 
-/// The gradient of a root-mean-square normalisation's input: with `g = weight * d_out`, in every row
+/// The gradient of a root-mean-square normalization's input: with `g = weight * d_out`, in every row
 /// `d_x = r (g - standard mean(g * standard))`, stored or added. `standard` and `scale` (`r`) are what
-/// [`rms_norm_kept`] kept; all matrices are `[rows, columns]`.
+/// [`rms_norm_forward_save`] kept; all matrices are `[rows, columns]`.
 ///
 /// Error, against the formula on the same `standard` and `scale`, as long as nothing underflows:
 /// `u (columns / 64 + 15) r (|g| + |standard| mean |g * standard|)`, with `u = 2^-24`; a sum with what was
 /// there is rounded once more.
 ///
 /// # Errors
-/// As [`rms_norm_kept`].
+/// As [`rms_norm_forward_save`].
 ///
 /// ```
 /// use simdformer_kernels::norm::RmsNorm;
-/// use simdformer_kernels::train::{Write, rms_norm_backward};
+/// use simdformer_kernels::train::{WriteMode, rms_norm_backward};
 /// use simdformer_kernels::{Isa, Matrix, MatrixMut, Parallelism};
 ///
 /// let mut d_x = [f32::NAN; 2];
@@ -136,7 +136,7 @@ pub fn rms_norm_again(
 ///     Matrix::new(&[1.0, -1.0], 1, 2)?,
 ///     &[0.5],
 ///     Matrix::new(&[4.0, 0.0], 1, 2)?,
-///     Write::Store,
+///     WriteMode::Store,
 ///     MatrixMut::new(&mut d_x, 1, 2)?,
 ///     Parallelism::Serial,
 /// )?;
@@ -150,12 +150,12 @@ pub fn rms_norm_backward(
     standard: Matrix<'_>,
     scale: &[f32],
     d_out: Matrix<'_>,
-    write: Write,
+    write: WriteMode,
     d_x: MatrixMut<'_>,
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
     let kept = (standard, scale);
-    rows::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
+    input_grad::run(isa, Norm::Rms(norm), kept, Some(d_out), write, d_x, parallelism)
 }
 
 /// [`rms_norm_backward`] in place: `d` is the gradient of the output before, of the input after.
@@ -185,10 +185,10 @@ pub fn rms_norm_backward_in_place(
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
     let kept = (standard, scale);
-    rows::run(isa, Norm::Rms(norm), kept, None, Write::Store, d, parallelism)
+    input_grad::run(isa, Norm::Rms(norm), kept, None, WriteMode::Store, d, parallelism)
 }
 
-/// The gradient of a root-mean-square normalisation's weight, `d_weight = sum over rows of
+/// The gradient of a root-mean-square normalization's weight, `d_weight = sum over rows of
 /// d_out * standard`, `[columns]`, stored or added, as
 /// [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward) does it.
 ///
@@ -196,19 +196,19 @@ pub fn rms_norm_backward_in_place(
 /// As [`layer_norm_parameters_backward`](crate::train::layer_norm_parameters_backward).
 ///
 /// ```
-/// use simdformer_kernels::train::{Leaves, Write, rms_norm_parameters_backward};
+/// use simdformer_kernels::train::{ReductionChunks, WriteMode, rms_norm_parameters_backward};
 /// use simdformer_kernels::{Isa, Matrix, Parallelism};
 ///
 /// let standard = Matrix::new(&[-1.0, 1.0, 1.0, -1.0], 2, 2)?;
 /// let d_out = Matrix::new(&[3.0, 4.0, 5.0, 6.0], 2, 2)?;
 /// let mut d_weight = [1.0; 2];
-/// let leaves = Leaves::new(&[2])?;
+/// let leaves = ReductionChunks::new(&[2])?;
 /// rms_norm_parameters_backward(
 ///     Isa::best(),
 ///     standard,
 ///     d_out,
 ///     leaves,
-///     Write::Add,
+///     WriteMode::Add,
 ///     &mut d_weight,
 ///     Parallelism::Serial,
 /// )?;
@@ -219,10 +219,10 @@ pub fn rms_norm_parameters_backward(
     isa: Isa,
     standard: Matrix<'_>,
     d_out: Matrix<'_>,
-    leaves: Leaves<'_>,
-    write: Write,
+    leaves: ReductionChunks<'_>,
+    write: WriteMode,
     d_weight: &mut [f32],
     parallelism: Parallelism<'_>,
 ) -> Result<(), NormError> {
-    columns::run(isa, (standard, d_out), leaves, write, d_weight, None, parallelism)
+    param_grad::run(isa, (standard, d_out), leaves, write, d_weight, None, parallelism)
 }

@@ -1,0 +1,43 @@
+//! The largest element of each row of a product, by a screen.
+
+use crate::buffer::Buffer;
+use crate::matmul::Shape;
+use crate::work::Work;
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+use simdformer_kernels::{Isa, Matrix, PackedMatrix};
+use std::hint::black_box;
+
+/// The largest element of each row by this library's screen of W, which is `[columns, depth]` in
+/// memory, as a tied embedding is.
+///
+/// A multiply-add of bytes counts as a quarter of one of floats: with VNNI an instruction makes four
+/// in the place of one. What is multiplied again in f32 does not count.
+pub(crate) fn argmax(isa: Isa, shape: Shape) -> Work {
+    let Shape(m, n, k) = shape;
+    let (a, w) = (Buffer::random(m * k, 1), Buffer::random(n * k, 2));
+    let mut packed = Buffer::zeros(PackedMatrix::len(isa, k, n).expect("length"));
+    let weight = Matrix::new(&w, n, k).expect("weight").transposed();
+    let weight = PackedMatrix::pack(isa, weight, &mut packed).expect("pack");
+    let mut built = Buffer::zeros(PruningTable::len(k, n).expect("length"));
+    PruningTable::build(&weight, &mut built).expect("screen");
+    let mut scratch = Buffer::zeros(pruned_argmax::scratch(m, k).expect("scratch"));
+    let (mut columns, mut values) = (vec![0; m], vec![0.0; m]);
+    Work::new(shape.flops() / 4.0, bytes(shape) as f64, move |parallelism| {
+        let product = Product {
+            weight: &PackedMatrix::from_packed(isa, k, n, &packed).expect("packed"),
+            screen: &PruningTable::from_built(k, n, &built).expect("screen"),
+            bias: None,
+            by_column: Some(Matrix::new(&w, n, k).expect("weight")),
+        };
+        let a = Matrix::new(black_box(&a), m, k).expect("a");
+        let outputs = (&mut *columns, &mut *values);
+        pruned_argmax::argmax(&product, a, &|_, _| false, outputs, &mut scratch, parallelism)
+            .expect("screen");
+        black_box(&columns);
+    })
+}
+
+/// Bytes of the screen of W.
+pub(crate) fn bytes(shape: Shape) -> usize {
+    4 * PruningTable::len(shape.2, shape.1).expect("length")
+}

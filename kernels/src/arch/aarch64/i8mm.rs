@@ -1,0 +1,167 @@
+//! Products of bytes on AArch64 with I8MM, which most server CPUs since 2020 have: one instruction multiplies two rows
+//! of eight bytes with two columns, twice what a dot product does.
+//!
+//! Words of four bytes of consecutive columns, as weights are stored, are two columns of eight when those of a step and
+//! of the next are interleaved, one instruction for two columns. Detecting the set is stable, and inline assembly
+//! is; the intrinsics are not.
+
+use crate::arch::aarch64::dotprod::NeonDot;
+use crate::float_mode::DefaultMode;
+use crate::simd::int8::{Int8Dot, Int8Op};
+use core::arch::aarch64::{
+    int8x16_t, int32x4_t, vcombine_s32, vdup_n_s32, vdupq_n_s32, vld1_s32, vld1q_s32,
+    vreinterpretq_s8_s32, vreinterpretq_s32_s64, vreinterpretq_s64_s32, vzip1q_s32, vzip1q_s64,
+    vzip2q_s32, vzip2q_s64,
+};
+use core::arch::asm;
+
+/// Proof of NEON, of dot products and of matrix products beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct NeonI8mm(NeonDot);
+
+/// Eight bytes of each of four columns: the first two, and the others. Of a pair of rows, which is multiplied with both,
+/// it is twice the same.
+#[derive(Clone, Copy)]
+pub(crate) struct I8x8Pair {
+    first: int8x16_t,
+    second: int8x16_t,
+}
+
+/// Sums of two rows and four columns: `[row][column]` of the first two columns, and of the others.
+#[derive(Clone, Copy)]
+pub(crate) struct Acc2x2 {
+    first: int32x4_t,
+    second: int32x4_t,
+}
+
+impl NeonI8mm {
+    pub(crate) fn detect_with(dot: NeonDot) -> Option<Self> {
+        #[cfg(feature = "std")]
+        let present = std::arch::is_aarch64_feature_detected!("i8mm");
+        #[cfg(not(feature = "std"))]
+        let present = cfg!(target_feature = "i8mm");
+        present.then_some(Self(dot))
+    }
+
+    /// Runs `kernel` with everything that is inlined into it compiled for this set.
+    #[inline(always)]
+    pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
+        let _mode = DefaultMode::enter();
+        #[target_feature(enable = "neon,dotprod,i8mm")]
+        #[inline(never)]
+        fn inside<K: Int8Op>(set: NeonDot, kernel: K) -> K::Output {
+            kernel.run::<NeonDot, 8, 4>(set)
+        }
+        // SAFETY: `self` is the proof of all of these.
+        unsafe { inside(self.0, kernel) }
+    }
+
+    /// The set beside.
+    #[inline(always)]
+    pub(crate) fn dot(self) -> NeonDot {
+        self.0
+    }
+
+    /// All sums 0.
+    #[inline(always)]
+    pub(crate) fn zero(self) -> Acc2x2 {
+        // SAFETY: `self` is the proof.
+        let zero = unsafe { vdupq_n_s32(0) };
+        Acc2x2 { first: zero, second: zero }
+    }
+
+    /// Words of four columns, and those of the next step, `next` words further.
+    ///
+    /// # Safety
+    /// `from`, and `from.add(next)`, are valid for reads of four words.
+    #[inline(always)]
+    pub(crate) unsafe fn load(self, from: *const i32, next: usize) -> I8x8Pair {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { self.interleave(vld1q_s32(from), vld1q_s32(from.add(next))) }
+    }
+
+    /// Words of four columns, with zeros for the next step.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of four words.
+    #[inline(always)]
+    pub(crate) unsafe fn load_last(self, from: *const i32) -> I8x8Pair {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { self.interleave(vld1q_s32(from), vdupq_n_s32(0)) }
+    }
+
+    #[inline(always)]
+    fn interleave(self, step: int32x4_t, next: int32x4_t) -> I8x8Pair {
+        // SAFETY: `self` is the proof.
+        unsafe {
+            I8x8Pair {
+                first: vreinterpretq_s8_s32(vzip1q_s32(step, next)),
+                second: vreinterpretq_s8_s32(vzip2q_s32(step, next)),
+            }
+        }
+    }
+
+    /// Two words of a row, and two of another.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of four words.
+    #[inline(always)]
+    pub(crate) unsafe fn rows(self, from: *const i32) -> I8x8Pair {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        let rows = unsafe { vreinterpretq_s8_s32(vld1q_s32(from)) };
+        I8x8Pair { first: rows, second: rows }
+    }
+
+    /// A word of a row, and one of another, with zeros for the next step.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of two words.
+    #[inline(always)]
+    pub(crate) unsafe fn last_rows(self, from: *const i32) -> I8x8Pair {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        let rows = unsafe {
+            let words = vcombine_s32(vld1_s32(from), vdup_n_s32(0));
+            vreinterpretq_s8_s32(vzip1q_s32(words, vdupq_n_s32(0)))
+        };
+        I8x8Pair { first: rows, second: rows }
+    }
+
+    /// `sum + a b` for each of two rows and four columns, modulo `2^32`.
+    #[inline(always)]
+    pub(crate) fn multiply_add(self, sum: Acc2x2, a: I8x8Pair, b: I8x8Pair) -> Acc2x2 {
+        Acc2x2 {
+            first: self.square(sum.first, a.first, b.first),
+            second: self.square(sum.second, a.second, b.second),
+        }
+    }
+
+    #[inline(always)]
+    fn square(self, sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+        let mut sum = sum;
+        // SAFETY: `self` is the proof of the instruction, which does what its name says to `sum`.
+        unsafe {
+            asm!(
+                "smmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+                sum = inout(vreg) sum,
+                a = in(vreg) a,
+                b = in(vreg) b,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        sum
+    }
+
+    /// The sums of the first row, and of the second, in the order of their columns.
+    #[inline(always)]
+    pub(crate) fn split(self, sums: Acc2x2) -> [<NeonDot as Int8Dot>::I32; 2] {
+        // SAFETY: `self` is the proof.
+        unsafe {
+            let first = vreinterpretq_s64_s32(sums.first);
+            let second = vreinterpretq_s64_s32(sums.second);
+            [
+                vreinterpretq_s32_s64(vzip1q_s64(first, second)),
+                vreinterpretq_s32_s64(vzip2q_s64(first, second)),
+            ]
+        }
+    }
+}

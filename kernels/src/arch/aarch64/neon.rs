@@ -1,0 +1,223 @@
+//! NEON: 4 lanes, 32 registers.
+
+use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use core::arch::aarch64::{float32x4_t, uint32x4_t};
+use core::arch::asm;
+use pulp::aarch64::Neon;
+
+static INDEX: [u32; 4] = [0, 1, 2, 3];
+
+// SAFETY: 4 lanes, panels of 4 x 4 = 16; partial accesses go lane by lane.
+unsafe impl SimdF32 for Neon {
+    const LANES: usize = 4;
+    const PANEL: usize = 16;
+    const REGISTERS: usize = 32;
+    const PREFETCHES: bool = false;
+    const SOFT_FMA: bool = false;
+    const MAY_PREFER_HW_PREFETCH: bool = false;
+    type Half = Self;
+    type F32 = float32x4_t;
+    type Mask = uint32x4_t;
+
+    #[inline(always)]
+    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
+        panels::<Self, K, 4>(self, kernel)
+    }
+
+    #[inline(always)]
+    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "neon")]
+        #[inline(never)]
+        fn inside<K: SimdOp>(s: Neon, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        // SAFETY: the token exists, so this CPU has it.
+        unsafe { inside(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> float32x4_t {
+        self.neon.vdupq_n_f32(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { self.neon.vld1q_f32(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_prefix(self, from: *const f32, count: usize) -> float32x4_t {
+        let mut room = [0.0f32; 4];
+        for (i, lane) in room.iter_mut().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            *lane = unsafe { from.add(i).read_unaligned() };
+        }
+        // SAFETY: `room` has four floats.
+        unsafe { self.neon.vld1q_f32(room.as_ptr()) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> float32x4_t {
+        let neon = self.neon;
+        // SAFETY: the caller's contract.
+        let words = neon.vreinterpretq_u32_f32(unsafe { self.load(from) });
+        // Half 0 is the low one where memory has low bytes first.
+        neon.vreinterpretq_f32_u32(match (part == 0) == cfg!(target_endian = "little") {
+            true => neon.vshlq_n_u32::<16>(words),
+            false => neon.vandq_u32(words, neon.vdupq_n_u32(0xffff << 16)),
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> float32x4_t {
+        // SAFETY: `SimdF32::load_f16` requires that the four halves of `part` can be read.
+        let halves = unsafe { self.neon.vld1_u16(from.add(2 * part).cast()) };
+        let floats;
+        // The intrinsic is younger than the oldest compiler that has all others.
+        // SAFETY: an instruction of the base set.
+        unsafe {
+            asm!("fcvtl {:v}.4s, {:v}.4h", lateout(vreg) floats, in(vreg) halves,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        floats
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> float32x4_t {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: float32x4_t) {
+        // SAFETY: the caller's contract.
+        unsafe { self.neon.vst1q_f32(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_prefix(self, to: *mut f32, v: float32x4_t, count: usize) {
+        let mut room = [0.0f32; 4];
+        // SAFETY: `room` has four floats.
+        unsafe { self.neon.vst1q_f32(room.as_mut_ptr(), v) };
+        for (i, lane) in room.iter().enumerate().take(count) {
+            // SAFETY: `i < count` floats are the caller's.
+            unsafe { to.add(i).write_unaligned(*lane) };
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, _at: *const f32) {}
+    #[inline(always)]
+    fn prefetch_l2(self, _at: *const f32) {}
+    #[inline(always)]
+    fn prefers_hw_prefetch(self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vaddq_f32(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vsubq_f32(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vmulq_f32(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vdivq_f32(a, b)
+    }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: float32x4_t) -> float32x4_t {
+        self.neon.vsqrtq_f32(a)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        self.neon.vfmaq_f32(c, a, b)
+    }
+    #[inline(always)]
+    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vcgtq_f32(a, b), a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vcltq_f32(a, b), a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: float32x4_t) -> float32x4_t {
+        self.neon.vabsq_f32(a)
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: float32x4_t, sign: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(self.neon.vdupq_n_u32(1 << 31), sign, magnitude)
+    }
+    #[inline(always)]
+    fn scale(self, a: float32x4_t, n: float32x4_t) -> float32x4_t {
+        let neon = self.neon;
+        let biased = neon.vaddq_s32(neon.vcvtq_s32_f32(n), neon.vdupq_n_s32(127));
+        self.mul(a, neon.vreinterpretq_f32_s32(neon.vshlq_n_s32::<23>(biased)))
+    }
+    #[inline(always)]
+    fn ldexp_masked(self, mask: uint32x4_t, a: float32x4_t, n: float32x4_t) -> float32x4_t {
+        self.select(mask, self.scale(a, n), self.splat(0.0))
+    }
+
+    #[inline(always)]
+    fn less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        self.neon.vcltq_f32(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        self.neon.vmvnq_u32(self.less(a, b))
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> uint32x4_t {
+        let count = if count < 4 { count as u32 } else { 4 };
+        // SAFETY: the table has four words.
+        let index = unsafe { self.neon.vld1q_u32(INDEX.as_ptr()) };
+        self.neon.vcltq_u32(index, self.neon.vdupq_n_u32(count))
+    }
+    #[inline(always)]
+    fn select(self, mask: uint32x4_t, yes: float32x4_t, no: float32x4_t) -> float32x4_t {
+        self.neon.vbslq_f32(mask, yes, no)
+    }
+    #[inline(always)]
+    fn any(self, mask: uint32x4_t) -> bool {
+        self.neon.vmaxvq_u32(mask) != 0
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: float32x4_t) -> f32 {
+        let neon = self.neon;
+        let two = neon.vadd_f32(neon.vget_low_f32(a), neon.vget_high_f32(a));
+        neon.vpadds_f32(two)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: float32x4_t) -> f32 {
+        self.neon.vmaxvq_f32(a)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let neon = self.neon;
+        // SAFETY: `SimdF32::transpose` requires that 4 rows of 4 floats can be read.
+        let row = |i: usize| unsafe { self.load(from.add(i * from_stride)) };
+        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+        let (ac_low, ac_high) = (neon.vzip1q_f32(a, c), neon.vzip2q_f32(a, c));
+        let (bd_low, bd_high) = (neon.vzip1q_f32(b, d), neon.vzip2q_f32(b, d));
+        // SAFETY: four rows of four floats are the caller's.
+        unsafe {
+            self.store(to, neon.vzip1q_f32(ac_low, bd_low));
+            self.store(to.add(to_stride), neon.vzip2q_f32(ac_low, bd_low));
+            self.store(to.add(2 * to_stride), neon.vzip1q_f32(ac_high, bd_high));
+            self.store(to.add(3 * to_stride), neon.vzip2q_f32(ac_high, bd_high));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A multiply-add that rounds once, for targets whose CPU may lack the instruction.
+//!
+//! The product of two f32 is exact in f64, which has 53 bits. The sum with the third number is not: it is
+//! rounded *to odd* (Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums: proved
+//! algorithms using rounding to odd"), and what is rounded to odd at 53 bits may be rounded again, to the
+//! 24 bits of an f32 or fewer, with the result of a single rounding. The error of a sum, which says whether
+//! it was exact and to which side of it the truth lies, is another sum (Knuth 1969; Møller 1965).
+//!
+//! Rounding the sum to nearest, and again, is hardly ever wrong, and it shows where it may be: rounding never
+//! crosses a number that f64 has, so the truth and its f64 are on one side of every midpoint of two f32, unless
+//! the f64 *is* a midpoint. Where f32 is normal, that is 24 bits, a one, and 28 zeros. On x86-64, which has SSE2
+//! but may lack the instruction, vectors are rounded so, and those with a midpoint or a subnormal result again.
+
+/// `a * b + c` in each lane, rounded once: what the CPU's instruction gives, for every input (which NaN
+/// aside).
+///
+/// A function of its own where it is emulated: wherever the scalar set multiplies it would otherwise be written
+/// out again, a seventh of all code.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg_attr(target_feature = "fma", inline(always))]
+#[cfg_attr(not(target_feature = "fma"), inline(never))]
+pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+    x86::mul_add(a, b, c)
+}
+
+/// `a * b + c` in each lane, rounded once, by the CPU's instruction.
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+#[inline(always)]
+pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+    use core::arch::aarch64::{vfmaq_f32, vld1q_f32, vst1q_f32};
+    let mut out = [0.0; 8];
+    for half in [0, 4] {
+        // SAFETY: the whole program is compiled for NEON; four floats from there on are inside all arrays.
+        unsafe {
+            let four = |of: &[f32; 8]| vld1q_f32(of.as_ptr().add(half));
+            vst1q_f32(out.as_mut_ptr().add(half), vfmaq_f32(four(&c), four(&a), four(&b)));
+        }
+    }
+    out
+}
+
+/// `a * b + c` in each lane, rounded once: what the CPU's instruction gives, for every input (which NaN
+/// aside).
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+)))]
+#[inline(always)]
+pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+    let mut out = [0.0; 8];
+    for (i, lane) in out.iter_mut().enumerate() {
+        *lane = emulated(a[i], b[i], c[i]);
+    }
+    out
+}
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+mod x86 {
+    use core::arch::x86_64::*;
+
+    /// Floats `half..half + 4`.
+    ///
+    /// # Safety
+    /// `half <= 4`.
+    #[inline(always)]
+    unsafe fn load(of: &[f32; 8], half: usize) -> __m128 {
+        // SAFETY: the whole program is compiled for SSE2; four floats from there on are inside the array.
+        unsafe { _mm_loadu_ps(of.as_ptr().add(half)) }
+    }
+
+    #[inline(always)]
+    fn join(halves: [__m128; 2]) -> [f32; 8] {
+        let mut out = [0.0; 8];
+        // SAFETY: the whole program is compiled for SSE2; both halves are inside the array.
+        unsafe {
+            _mm_storeu_ps(out.as_mut_ptr(), halves[0]);
+            _mm_storeu_ps(out.as_mut_ptr().add(4), halves[1]);
+        }
+        out
+    }
+
+    #[cfg(target_feature = "fma")]
+    #[inline(always)]
+    pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        // SAFETY: the whole program is compiled for FMA.
+        let of = |half| unsafe { _mm_fmadd_ps(load(&a, half), load(&b, half), load(&c, half)) };
+        join([of(0), of(4)])
+    }
+
+    /// The sum rounded to f64 and to f32, and again where that may be wrong.
+    #[cfg(not(target_feature = "fma"))]
+    #[inline(always)]
+    pub(crate) fn mul_add(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        // SAFETY: the whole program is compiled for SSE2; halves begin at 0 and 4.
+        unsafe {
+            let first = [load(&a, 0), load(&b, 0), load(&c, 0)];
+            let second = [load(&a, 4), load(&b, 4), load(&c, 4)];
+            let (mut sums, doubtful) = rounded_twice(first);
+            let (mut others, more) = rounded_twice(second);
+            if _mm_movemask_epi8(_mm_or_si128(doubtful, more)) != 0 {
+                sums = again(first[0], first[1], first[2]);
+                others = again(second[0], second[1], second[2]);
+            }
+            join([sums, others])
+        }
+    }
+
+    /// The sums rounded to f64 and to f32, and where that may be wrong.
+    ///
+    /// A sum that is rounded to 0 is right, for f64 has it exactly: `c` is 0, or a multiple of 2^-149 that a
+    /// product, which has 48 bits, all but cancels.
+    #[cfg(not(target_feature = "fma"))]
+    #[inline(always)]
+    fn rounded_twice([a, b, c]: [__m128; 3]) -> (__m128, __m128i) {
+        // SAFETY: the whole program is compiled for SSE2.
+        unsafe {
+            let upper = |x| _mm_cvtps_pd(_mm_movehl_ps(x, x));
+            let low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b));
+            let low = _mm_add_pd(low, _mm_cvtps_pd(c));
+            let high = _mm_add_pd(_mm_mul_pd(upper(a), upper(b)), upper(c));
+            let rounded = _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+            // The 29 bits that f32 lacks are a one and zeros.
+            let words = _mm_shuffle_ps::<0x88>(_mm_castpd_ps(low), _mm_castpd_ps(high));
+            let words = _mm_slli_epi32::<3>(_mm_castps_si128(words));
+            let midpoint = _mm_cmpeq_epi32(words, _mm_set1_epi32(i32::MIN));
+            // Neither 0 nor beyond 2^-126. The first addition takes the sign away; the second makes of unsigned
+            // numbers from 1 on signed ones from the least on, and of 0 the largest.
+            let bits = _mm_castps_si128(rounded);
+            let from_least = _mm_add_epi32(_mm_add_epi32(bits, bits), _mm_set1_epi32(i32::MAX));
+            let end = 2 * f32::MIN_POSITIVE.to_bits() as i32 + 1;
+            let end = _mm_set1_epi32(end.wrapping_add(i32::MAX));
+            let subnormal = _mm_cmplt_epi32(from_least, end);
+            (rounded, _mm_or_si128(midpoint, subnormal))
+        }
+    }
+
+    #[cfg(not(target_feature = "fma"))]
+    #[cold]
+    #[inline(never)]
+    fn again(a: __m128, b: __m128, c: __m128) -> __m128 {
+        let mut lanes = [[0.0; 4]; 3];
+        // SAFETY: the whole program is compiled for SSE2; each array has four floats.
+        unsafe {
+            for (lanes, x) in lanes.iter_mut().zip([a, b, c]) {
+                _mm_storeu_ps(lanes.as_mut_ptr(), x);
+            }
+            let [a, b, mut c] = lanes;
+            for i in 0..4 {
+                c[i] = super::emulated(a[i], b[i], c[i]);
+            }
+            _mm_loadu_ps(c.as_ptr())
+        }
+    }
+}
+
+#[cfg_attr(
+    any(
+        all(target_arch = "x86_64", target_feature = "fma"),
+        all(target_arch = "aarch64", target_feature = "neon")
+    ),
+    allow(dead_code)
+)]
+#[inline(always)]
+fn emulated(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    // Nothing overflows or vanishes: exponents of products and sums of f32 are a quarter of f64's.
+    let sum = product + c;
+    let from_c = sum - product;
+    let from_product = sum - from_c;
+    let error = (product - from_product) + (c - from_c);
+    let bits = sum.to_bits();
+    // The odd one of the two f64 around the exact sum: `sum` itself, or its neighbor towards the error.
+    let down = (bits ^ error.to_bits()) >> 63;
+    let odd = bits.wrapping_sub(down) | 1;
+    // The error of an infinite sum is NaN.
+    let inexact = error.abs() > 0.0;
+    f64::from_bits(if inexact { odd } else { bits }) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{emulated, mul_add};
+    use crate::effort::cases;
+
+    /// Every way to compute, and in every lane.
+    #[track_caller]
+    fn check(a: f32, b: f32, c: f32) {
+        let expected = a.mul_add(b, c);
+        let same = |found: f32| {
+            let same =
+                found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+            assert!(same, "{a:e} * {b:e} + {c:e}: {found:e} for {expected:e}");
+        };
+        same(emulated(a, b, c));
+        mul_add([a; 8], [b; 8], [c; 8]).into_iter().for_each(same);
+        // With neighbors of which nothing is in doubt.
+        let lane = (a.to_bits() ^ c.to_bits()) as usize % 8;
+        let with = |x: f32, other: f32| {
+            let mut all = [other; 8];
+            all[lane] = x;
+            all
+        };
+        let found = mul_add(with(a, 3.0), with(b, 5.0), with(c, 1.0));
+        for (i, found) in found.into_iter().enumerate() {
+            if i == lane { same(found) } else { assert_eq!(found, 16.0) }
+        }
+    }
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn bits(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+
+        /// Any f32.
+        fn float(&mut self) -> f32 {
+            f32::from_bits(self.bits() as u32)
+        }
+
+        /// Near 1, with so few bits that sums and products often lie half-way between two f32.
+        fn short(&mut self) -> f32 {
+            let bits = self.bits();
+            let fraction = (bits as u32 & 0x7f_ffff) & (u32::MAX << (bits >> 32 & 31).min(22));
+            let exponent = 127 + ((bits >> 40) % 27) as u32 - 13;
+            f32::from_bits((bits >> 63 << 31) as u32 | exponent << 23 | fraction)
+        }
+    }
+
+    #[test]
+    fn any_three_floats_give_what_std_gives() {
+        let mut random = Random(1);
+        for _ in 0..cases(300_000, 3_000_000) {
+            check(random.float(), random.float(), random.float());
+        }
+    }
+
+    #[test]
+    fn sums_half_way_between_two_floats_are_rounded_once() {
+        let mut random = Random(2);
+        for _ in 0..cases(300_000, 3_000_000) {
+            let (a, b) = (random.short(), random.short());
+            check(a, b, random.short());
+            // Cancellation, and a hair beside a tie.
+            check(a, b, -(a * b));
+            check(a, b, a * b * f32::from_bits(((random.bits() % 60) as u32 + 97) << 23));
+        }
+    }
+
+    /// Results that are subnormal, where an f32 has fewer bits, or that overflow.
+    #[test]
+    fn sums_at_both_ends_of_the_range_are_rounded_once() {
+        let mut random = Random(3);
+        for _ in 0..cases(100_000, 2_000_000) {
+            let (a, b, c) = (random.short(), random.short(), random.short());
+            for scale in [-140, -130, -127, -120, 113, 116, 120] {
+                let half = f32::from_bits(((127 + scale / 2) as u32) << 23);
+                let rest = f32::from_bits(((127 + scale - scale / 2) as u32) << 23);
+                check(a * half, b * rest, c * half * rest);
+            }
+        }
+    }
+
+    #[test]
+    fn special_numbers_give_what_std_gives() {
+        let mut special = std::vec![0.0f32, 1.0, 1.5, f32::MAX, f32::INFINITY, f32::NAN];
+        special.extend([f32::MIN_POSITIVE, f32::from_bits(1), f32::from_bits(0x7f_ffff)]);
+        special.extend([f32::EPSILON, 1.0 + f32::EPSILON, 1.0 - f32::EPSILON / 2.0, 16_777_216.0]);
+        let negative: std::vec::Vec<f32> = special.iter().map(|x| -x).collect();
+        special.extend(negative);
+        for &a in &special {
+            for &b in &special {
+                for &c in &special {
+                    check(a, b, c);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! AVX2 with FMA: 8 lanes, 16 registers.
+
+use crate::arch::x86_64::features::compiled_for_v3;
+use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use core::arch::asm;
+use core::arch::x86_64::{
+    __m256, __m256i, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch,
+};
+use pulp::x86::V3;
+
+/// Eight set words, then eight clear ones: a window into it is a mask of the first lanes.
+static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[inline(always)]
+fn mask_of(lanes: V3, count: usize) -> __m256i {
+    let start = 8 - if count < 8 { count } else { 8 };
+    // SAFETY: `start <= 8`, so eight words from it are inside the table.
+    unsafe { lanes.avx._mm256_loadu_si256(WINDOW.as_ptr().add(start).cast()) }
+}
+
+// SAFETY: 8 lanes, panels of 2 x 8 = 16; the masked operations touch only the lanes of their mask.
+unsafe impl SimdF32 for V3 {
+    const LANES: usize = 8;
+    const PANEL: usize = 16;
+    const REGISTERS: usize = 16;
+    const PREFETCHES: bool = true;
+    const SOFT_FMA: bool = false;
+    const MAY_PREFER_HW_PREFETCH: bool = false;
+    type Half = Self;
+    type F32 = __m256;
+    type Mask = __m256;
+
+    #[inline(always)]
+    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
+        panels::<Self, K, 2>(self, kernel)
+    }
+
+    #[inline(always)]
+    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
+        compiled_for_v3! {
+            #[inline(never)]
+            fn inside<K: SimdOp>(s: V3, kernel: K) -> K::Output {
+                kernel.run(s)
+            }
+        }
+        // SAFETY: the token exists, so this CPU has all of these.
+        unsafe { inside(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        self.avx._mm256_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx._mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m256 {
+        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        unsafe { self.avx._mm256_maskload_ps(from, mask_of(self, count)) }
+    }
+    // Each vector of weights as one unit that the compiler neither takes apart nor merges with another: what
+    // it would keep in registers for later, tiles have no registers for.
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn lower(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn upper(mask: __m256i, from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vandps {}, {}, ymmword ptr [{}]",
+                    lateout(ymm_reg) floats, in(ymm_reg) mask, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe {
+            match part {
+                0 => lower(from),
+                _ => upper(self.avx._mm256_set1_epi32(-1 << 16), from),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_alone(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        unsafe fn upper(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vmovups {0}, ymmword ptr [{1}]", "vpsrld {0}, {0}, 16", "vpslld {0}, {0}, 16",
+                    lateout(ymm_reg) floats, in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX2; the rest is the caller's contract.
+        unsafe { if part == 0 { self.load_bf16(from, part) } else { upper(from) } }
+    }
+    // The intrinsic would be a call: the token leaves out F16C, which `Isa` checks beside it.
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m256 {
+        #[target_feature(enable = "avx")]
+        #[inline]
+        unsafe fn convert<const OFFSET: usize>(from: *const f32) -> __m256 {
+            let floats;
+            // SAFETY: `SimdF32::load_f16` requires that the eight halves of `part` can be read; `Isa::avx2` makes no
+            // token of AVX2 without F16C.
+            unsafe {
+                asm!("vcvtph2ps {}, xmmword ptr [{} + {offset}]",
+                    lateout(ymm_reg) floats, in(reg) from, offset = const OFFSET,
+                    options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX; the rest is the caller's contract.
+        unsafe {
+            match part {
+                0 => convert::<0>(from),
+                _ => convert::<16>(from),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_f16(from, part) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: __m256) {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx._mm256_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_prefix(self, to: *mut f32, v: __m256, count: usize) {
+        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        unsafe { self.avx._mm256_maskstore_ps(to, mask_of(self, count), v) }
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_l2(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefers_hw_prefetch(self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_add_ps(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_sub_ps(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_mul_ps(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_div_ps(a, b)
+    }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        self.avx._mm256_sqrt_ps(a)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.fma._mm256_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_max_ps(a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_min_ps(a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        self.avx._mm256_andnot_ps(self.splat(-0.0), a)
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: __m256, sign: __m256) -> __m256 {
+        self.avx._mm256_blendv_ps(
+            self.abs(magnitude),
+            self.avx._mm256_or_ps(magnitude, self.splat(-0.0)),
+            sign,
+        )
+    }
+    #[inline(always)]
+    fn scale(self, a: __m256, n: __m256) -> __m256 {
+        let biased = self
+            .avx2
+            ._mm256_add_epi32(self.avx._mm256_cvtps_epi32(n), self.avx._mm256_set1_epi32(127));
+        let power = self.avx._mm256_castsi256_ps(self.avx2._mm256_slli_epi32::<23>(biased));
+        self.mul(a, power)
+    }
+    #[inline(always)]
+    fn ldexp_masked(self, mask: __m256, a: __m256, n: __m256) -> __m256 {
+        self.avx._mm256_and_ps(mask, self.scale(a, n))
+    }
+
+    #[inline(always)]
+    fn less(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_cmp_ps::<_CMP_LT_OQ>(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: __m256, b: __m256) -> __m256 {
+        self.avx._mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> __m256 {
+        self.avx._mm256_castsi256_ps(mask_of(self, count))
+    }
+    #[inline(always)]
+    fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
+        self.avx._mm256_blendv_ps(no, yes, mask)
+    }
+    #[inline(always)]
+    fn any(self, mask: __m256) -> bool {
+        self.avx._mm256_movemask_ps(mask) != 0
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: __m256) -> f32 {
+        let (avx, sse, sse3) = (self.avx, self.sse, self.sse3);
+        let four = sse._mm_add_ps(avx._mm256_castps256_ps128(a), avx._mm256_extractf128_ps::<1>(a));
+        let two = sse._mm_add_ps(four, sse._mm_movehl_ps(four, four));
+        sse._mm_cvtss_f32(sse._mm_add_ss(two, sse3._mm_movehdup_ps(two)))
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m256) -> f32 {
+        let (avx, sse, sse3) = (self.avx, self.sse, self.sse3);
+        let four = sse._mm_max_ps(avx._mm256_castps256_ps128(a), avx._mm256_extractf128_ps::<1>(a));
+        let two = sse._mm_max_ps(four, sse._mm_movehl_ps(four, four));
+        sse._mm_cvtss_f32(sse._mm_max_ss(two, sse3._mm_movehdup_ps(two)))
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let avx = self.avx;
+        let mut t = [self.splat(0.0); 8];
+        for half in 0..2 {
+            // SAFETY: `SimdF32::transpose` requires that 8 rows of 8 floats can be read.
+            let row = |i: usize| unsafe { self.load(from.add((4 * half + i) * from_stride)) };
+            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+            let (ab_low, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));
+            let (cd_low, cd_high) = (avx._mm256_unpacklo_ps(c, d), avx._mm256_unpackhi_ps(c, d));
+            t[4 * half] = avx._mm256_shuffle_ps::<0x44>(ab_low, cd_low);
+            t[4 * half + 1] = avx._mm256_shuffle_ps::<0xee>(ab_low, cd_low);
+            t[4 * half + 2] = avx._mm256_shuffle_ps::<0x44>(ab_high, cd_high);
+            t[4 * half + 3] = avx._mm256_shuffle_ps::<0xee>(ab_high, cd_high);
+        }
+        for c in 0..4 {
+            // SAFETY: `c + 4 < 8`, inside the caller's rows.
+            unsafe {
+                self.store(
+                    to.add(c * to_stride),
+                    avx._mm256_permute2f128_ps::<0x20>(t[c], t[4 + c]),
+                );
+                self.store(
+                    to.add((c + 4) * to_stride),
+                    avx._mm256_permute2f128_ps::<0x31>(t[c], t[4 + c]),
+                );
+            }
+        }
+    }
+}

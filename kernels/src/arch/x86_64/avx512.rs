@@ -1,0 +1,324 @@
+//! AVX-512 (F, BW, CD, DQ, VL): 16 lanes, 32 registers, real masks.
+
+use crate::arch::x86_64::features::compiled_for_v4;
+use crate::simd::vector::{SimdF32, SimdOp, TileOp, panels};
+use core::arch::asm;
+use core::arch::x86_64::{
+    __m256, __m512, __m512i, __mmask16, _CMP_LT_OQ, _CMP_NLT_UQ, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch,
+};
+use pulp::x86::{V3, V4};
+
+#[inline(always)]
+fn mask_of(count: usize) -> __mmask16 {
+    if count >= 16 { u16::MAX } else { (1u16 << count) - 1 }
+}
+
+// SAFETY: 16 lanes, panels of 4 x 16 = 64; the masked operations touch only the lanes of their mask.
+unsafe impl SimdF32 for V4 {
+    const LANES: usize = 16;
+    const PANEL: usize = 64;
+    const REGISTERS: usize = 32;
+    const PREFETCHES: bool = true;
+    const SOFT_FMA: bool = false;
+    const MAY_PREFER_HW_PREFETCH: bool = true;
+    type Half = V3;
+    type F32 = __m512;
+    type Mask = __mmask16;
+
+    #[inline(always)]
+    fn with_tile_width<K: TileOp>(self, kernel: K) -> K::Output {
+        panels::<Self, K, 4>(self, kernel)
+    }
+
+    #[inline(always)]
+    fn call_noinline<K: SimdOp>(self, kernel: K) -> K::Output {
+        compiled_for_v4! {
+            #[inline(never)]
+            fn inside<K: SimdOp>(s: V4, kernel: K) -> K::Output {
+                kernel.run(s)
+            }
+        }
+        // SAFETY: the token exists, so this CPU has all of these.
+        unsafe { inside(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn half(self) -> V3 {
+        *self
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        self.avx512f._mm512_set1_ps(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_prefix(self, from: *const f32, count: usize) -> __m512 {
+        // SAFETY: masked lanes are not accessed (faults are suppressed), the others are the caller's.
+        unsafe { self.avx512f._mm512_maskz_loadu_ps(mask_of(count), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, from: *const f32, part: usize) -> __m512 {
+        let f = self.avx512f;
+        if part == 0 {
+            // SAFETY: the caller's contract.
+            let words = f._mm512_castps_si512(unsafe { self.load(from) });
+            return f._mm512_castsi512_ps(f._mm512_slli_epi32::<16>(words));
+        }
+        // In intrinsics it would be the mask of what was loaded for the other half, which the compiler then
+        // keeps in a register until here; tiles have none to spare.
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        unsafe fn upper(mask: __m512i, from: *const f32) -> __m512 {
+            let floats;
+            // SAFETY: the caller's contract.
+            unsafe {
+                asm!("vpandd {}, {}, zmmword ptr [{}]", lateout(zmm_reg) floats, in(zmm_reg) mask,
+                    in(reg) from, options(pure, readonly, nostack, preserves_flags));
+            }
+            floats
+        }
+        // SAFETY: the token stands for AVX-512; the rest is the caller's contract.
+        unsafe { upper(f._mm512_set1_epi32(-1 << 16), from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f32, part: usize) -> __m512 {
+        // SAFETY: `SimdF32::load_f16` requires that the sixteen halves of `part` can be read.
+        let halves = unsafe { self.avx._mm256_loadu_si256(from.add(8 * part).cast()) };
+        self.avx512f._mm512_cvtph_ps(halves)
+    }
+    #[inline(always)]
+    unsafe fn load_f16_half(self, from: *const f32, part: usize) -> __m256 {
+        // SAFETY: `SimdF32::load_f16_half` requires that the first eight halves of `part` can be
+        // read.
+        let halves = unsafe { self.sse2._mm_loadu_si128(from.add(8 * part).cast()) };
+        self.avx512vl._mm256_maskz_cvtph_ps(u8::MAX, halves)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, v: __m512) {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_prefix(self, to: *mut f32, v: __m512, count: usize) {
+        // SAFETY: masked lanes are not accessed, the others are the caller's.
+        unsafe { self.avx512f._mm512_mask_storeu_ps(to, mask_of(count), v) }
+    }
+    #[inline(always)]
+    fn prefetch(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_l2(self, at: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[inline(always)]
+    fn prefers_hw_prefetch(self) -> bool {
+        crate::arch::x86_64::hw_prefetch::prefers_hw_prefetch()
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_add_ps(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_sub_ps(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_mul_ps(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_div_ps(a, b)
+    }
+    #[cfg(feature = "train")]
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        self.avx512f._mm512_sqrt_ps(a)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.avx512f._mm512_fmadd_ps(a, b, c)
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_max_ps(a, b)
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        self.avx512f._mm512_min_ps(a, b)
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        self.avx512f._mm512_abs_ps(a)
+    }
+    #[inline(always)]
+    fn copy_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
+        let bit = self.splat(-0.0);
+        let dq = self.avx512dq;
+        dq._mm512_or_ps(dq._mm512_andnot_ps(bit, magnitude), dq._mm512_and_ps(bit, sign))
+    }
+    #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        self.avx512f._mm512_scalef_ps(a, n)
+    }
+    #[inline(always)]
+    fn ldexp_masked(self, mask: __mmask16, a: __m512, n: __m512) -> __m512 {
+        self.avx512f._mm512_maskz_scalef_ps(mask, a, n)
+    }
+
+    #[inline(always)]
+    fn less(self, a: __m512, b: __m512) -> __mmask16 {
+        self.avx512f._mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b)
+    }
+    #[inline(always)]
+    fn not_less(self, a: __m512, b: __m512) -> __mmask16 {
+        self.avx512f._mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b)
+    }
+    #[inline(always)]
+    fn first(self, count: usize) -> __mmask16 {
+        mask_of(count)
+    }
+    #[inline(always)]
+    fn select(self, mask: __mmask16, yes: __m512, no: __m512) -> __m512 {
+        self.avx512f._mm512_mask_blend_ps(mask, no, yes)
+    }
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: __m512) -> f32 {
+        self.avx512f._mm512_reduce_add_ps(a)
+    }
+    #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        self.avx512f._mm512_reduce_max_ps(a)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed::<false>(self, load_16(self, from, from_stride), to, to_stride) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_nontemporal(self, to: *mut f32, v: __m512) {
+        // SAFETY: the caller's contract.
+        unsafe { self.avx512f._mm512_stream_ps(to, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_nontemporal(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed::<true>(self, load_16(self, from, from_stride), to, to_stride) };
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        self.sse._mm_sfence();
+    }
+
+    #[cfg(any(feature = "train", test))]
+    #[inline(always)]
+    unsafe fn transpose_first(
+        self,
+        from: *const f32,
+        from_stride: usize,
+        rows: usize,
+        to: *mut f32,
+        to_stride: usize,
+    ) {
+        let mut r = [self.splat(0.0); 16];
+        for (i, row) in r.iter_mut().enumerate() {
+            let mask = if i < rows { u16::MAX } else { 0 };
+            // A load waits for its line even if all of it is masked: no other line than those of the rows.
+            let at = from.wrapping_add(i.min(rows.saturating_sub(1)) * from_stride);
+            // SAFETY: rows that are not there are masked, the others are the caller's.
+            *row = unsafe { self.avx512f._mm512_maskz_loadu_ps(mask, at) };
+        }
+        // SAFETY: the caller's contract.
+        unsafe { store_transposed::<false>(self, r, to, to_stride) };
+    }
+}
+
+/// 16 rows of 16 floats.
+///
+/// # Safety
+/// `from` is valid for reads of 16 floats at each of 16 rows `stride` apart.
+#[inline(always)]
+unsafe fn load_16(s: V4, from: *const f32, stride: usize) -> [__m512; 16] {
+    let mut r = [s.splat(0.0); 16];
+    for (i, row) in r.iter_mut().enumerate() {
+        // SAFETY: the caller's contract.
+        *row = unsafe { s.load(from.add(i * stride)) };
+    }
+    r
+}
+
+/// Stores the transpose of 16 rows of 16 floats, if `PAST` past the caches.
+///
+/// # Safety
+/// `to` is valid for writes of 16 floats at each of 16 rows `to_stride` apart; if `PAST`, each of them is a line.
+#[inline(always)]
+unsafe fn store_transposed<const PAST: bool>(
+    s: V4,
+    r: [__m512; 16],
+    to: *mut f32,
+    to_stride: usize,
+) {
+    let f = s.avx512f;
+    let zero = s.splat(0.0);
+    // 4x4 transposes inside each 128-bit lane ...
+    let mut t = [zero; 16];
+    for q in 0..4 {
+        let (a, b, c, d) = (r[4 * q], r[4 * q + 1], r[4 * q + 2], r[4 * q + 3]);
+        let (ab_low, ab_high) = (f._mm512_unpacklo_ps(a, b), f._mm512_unpackhi_ps(a, b));
+        let (cd_low, cd_high) = (f._mm512_unpacklo_ps(c, d), f._mm512_unpackhi_ps(c, d));
+        t[4 * q] = f._mm512_shuffle_ps::<0x44>(ab_low, cd_low);
+        t[4 * q + 1] = f._mm512_shuffle_ps::<0xee>(ab_low, cd_low);
+        t[4 * q + 2] = f._mm512_shuffle_ps::<0x44>(ab_high, cd_high);
+        t[4 * q + 3] = f._mm512_shuffle_ps::<0xee>(ab_high, cd_high);
+    }
+    // ... then a 4x4 transpose of the 128-bit lanes themselves.
+    for c in 0..4 {
+        let low = f._mm512_shuffle_f32x4::<0x44>(t[c], t[4 + c]);
+        let high = f._mm512_shuffle_f32x4::<0xee>(t[c], t[4 + c]);
+        let low2 = f._mm512_shuffle_f32x4::<0x44>(t[8 + c], t[12 + c]);
+        let high2 = f._mm512_shuffle_f32x4::<0xee>(t[8 + c], t[12 + c]);
+        let columns = [
+            f._mm512_shuffle_f32x4::<0x88>(low, low2),
+            f._mm512_shuffle_f32x4::<0xdd>(low, low2),
+            f._mm512_shuffle_f32x4::<0x88>(high, high2),
+            f._mm512_shuffle_f32x4::<0xdd>(high, high2),
+        ];
+        for (lane, column) in columns.into_iter().enumerate() {
+            // SAFETY: `4 * lane + c < 16`, inside the caller's rows.
+            unsafe {
+                let to = to.add((4 * lane + c) * to_stride);
+                if PAST { s.store_nontemporal(to, column) } else { s.store(to, column) }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Products of bytes on x86-64: VNNI, beside AVX-512 or (as AVX-VNNI) beside AVX2. One instruction
+//! multiplies and adds four times as many bytes as floats.
+
+use crate::arch::x86_64::features::{compiled_for_v3, compiled_for_v4};
+use crate::simd::int8::{ActivationEncoding, Int8Dot, Int8Op};
+use crate::simd::quantize::Round;
+use core::arch::x86_64::{
+    __cpuid, __cpuid_count, __m256, __m256i, __m512, __m512i, _mm256_add_epi32, _mm256_cvtepi32_ps,
+    _mm256_dpbusd_avx_epi32, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_setzero_si256,
+    _mm256_slli_epi32, _mm512_add_epi32, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
+};
+use core::sync::atomic::{AtomicU8, Ordering};
+use pulp::core_arch::x86::Avx512vnni;
+use pulp::x86::{V3, V4};
+
+/// Proof of AVX-512 and of VNNI beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Vnni512 {
+    floats: V4,
+    /// Never read: holding it is the check.
+    _vnni: Avx512vnni,
+}
+
+impl Vnni512 {
+    pub(crate) fn detect_with(floats: V4) -> Option<Self> {
+        Avx512vnni::try_new().map(|vnni| Self { floats, _vnni: vnni })
+    }
+
+    /// Runs `kernel` with everything that is inlined into it compiled for this set.
+    #[inline]
+    pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
+        compiled_for_v4! {
+            + "avx512vnni"
+            fn inside<K: Int8Op>(vnni: Vnni512, kernel: K) -> K::Output {
+                kernel.run::<Vnni512, 2, 2>(vnni)
+            }
+        }
+        // SAFETY: both tokens exist, so this CPU has all of these.
+        unsafe { inside(self, kernel) }
+    }
+}
+
+// SAFETY: `Self::I32` has sixteen lanes, as many as `V4` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_MR`.
+unsafe impl Int8Dot for Vnni512 {
+    const ROWS: usize = 12;
+    const TALL: usize = 12;
+    const STORED: ActivationEncoding = ActivationEncoding::Unsigned;
+    const SUMS: usize = 1;
+    type Floats = V4;
+    type I32 = __m512i;
+    type I8x4 = __m512i;
+
+    #[inline(always)]
+    fn floats(self) -> V4 {
+        self.floats
+    }
+    #[inline(always)]
+    fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
+        compiled_for_v4! {
+            + "avx512vnni"
+            #[inline(never)]
+            fn inside<K: Int8Op>(vnni: Vnni512, kernel: K) -> K::Output {
+                kernel.run::<Vnni512, 2, 2>(vnni)
+            }
+        }
+        // SAFETY: `self` is the proof of all of these.
+        unsafe { inside(self, kernel) }
+    }
+    #[inline(always)]
+    fn zero(self) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> __m512i {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const i32) -> __m512i {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_sums(from) }
+    }
+    #[inline(always)]
+    fn splat(self, word: i32) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_set1_epi32(word) }
+    }
+    #[inline(always)]
+    unsafe fn row(self, from: *const i32) -> __m512i {
+        // SAFETY: the caller's contract.
+        self.splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn start(self, offset: __m512i) -> __m512i {
+        offset
+    }
+    #[inline(always)]
+    fn dot(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_dpbusd_epi32(sum, a, b) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn join(self, high: __m512i, low: __m512i) -> __m512i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low) }
+    }
+    #[inline(always)]
+    fn to_f32(self, a: __m512i) -> __m512 {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.floats)
+    }
+}
+
+/// Proof of AVX2 and of AVX-VNNI beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Vnni256 {
+    floats: V3,
+}
+
+impl Vnni256 {
+    pub(crate) fn detect_with(floats: V3) -> Option<Self> {
+        // Asking the CPU takes microseconds under a hypervisor: once is enough.
+        static PRESENT: AtomicU8 = AtomicU8::new(UNKNOWN);
+        const UNKNOWN: u8 = 0;
+        const NO: u8 = 1;
+        const YES: u8 = 2;
+        let mut present = PRESENT.load(Ordering::Relaxed);
+        if present == UNKNOWN {
+            const AVX_VNNI: u32 = 1 << 4;
+            // Leaf 7 has a second part where the first says so. AVX itself, and that the system saves
+            // its registers, `floats` stands for.
+            let has = __cpuid(0).eax >= 7
+                && __cpuid_count(7, 0).eax >= 1
+                && __cpuid_count(7, 1).eax & AVX_VNNI != 0;
+            present = if has { YES } else { NO };
+            PRESENT.store(present, Ordering::Relaxed);
+        }
+        (present == YES).then_some(Self { floats })
+    }
+
+    /// Runs `kernel` with everything that is inlined into it compiled for this set.
+    #[inline]
+    pub(crate) fn enter<K: Int8Op>(self, kernel: K) -> K::Output {
+        compiled_for_v3! {
+            + "avxvnni"
+            fn inside<K: Int8Op>(vnni: Vnni256, kernel: K) -> K::Output {
+                kernel.run::<Vnni256, 4, 2>(vnni)
+            }
+        }
+        // SAFETY: the token exists and the CPU was asked for the rest.
+        unsafe { inside(self, kernel) }
+    }
+}
+
+// SAFETY: `Self::I32` has eight lanes, as many as `V3` has of f32, and loads read one vector;
+// `ROWS` and `TALL` are at most `MAX_MR`.
+unsafe impl Int8Dot for Vnni256 {
+    const ROWS: usize = 2;
+    const TALL: usize = 6;
+    const STORED: ActivationEncoding = ActivationEncoding::Unsigned;
+    const SUMS: usize = 1;
+    type Floats = V3;
+    type I32 = __m256i;
+    type I8x4 = __m256i;
+
+    #[inline(always)]
+    fn floats(self) -> V3 {
+        self.floats
+    }
+    #[inline(always)]
+    fn call_noinline<K: Int8Op>(self, kernel: K) -> K::Output {
+        compiled_for_v3! {
+            + "avxvnni"
+            #[inline(never)]
+            fn inside<K: Int8Op>(vnni: Vnni256, kernel: K) -> K::Output {
+                kernel.run::<Vnni256, 4, 2>(vnni)
+            }
+        }
+        // SAFETY: `self` is the proof of all of these.
+        unsafe { inside(self, kernel) }
+    }
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn load_sums(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract; `self` is the proof of the instruction set.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract.
+        unsafe { self.load_sums(from) }
+    }
+    #[inline(always)]
+    fn splat(self, word: i32) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_set1_epi32(word) }
+    }
+    #[inline(always)]
+    unsafe fn row(self, from: *const i32) -> __m256i {
+        // SAFETY: the caller's contract.
+        self.splat(unsafe { *from })
+    }
+    #[inline(always)]
+    fn start(self, offset: __m256i) -> __m256i {
+        offset
+    }
+    #[inline(always)]
+    fn dot(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_dpbusd_avx_epi32(sum, a, b) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn join(self, high: __m256i, low: __m256i) -> __m256i {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_add_epi32(_mm256_slli_epi32::<8>(high), low) }
+    }
+    #[inline(always)]
+    fn to_f32(self, a: __m256i) -> __m256 {
+        // SAFETY: `self` is the proof.
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn rounds(self) -> Option<impl Round> {
+        Some(self.floats)
+    }
+}

@@ -1,0 +1,54 @@
+//! The part of a product on the diagonal of a causal mask, where each row of a tile takes one step more or one less
+//! than the row before it.
+
+use crate::gemm::{MAX_MR, Operands};
+use crate::simd::SimdF32;
+
+/// Most rows of a tile.
+const MOST: usize = 8;
+
+const _: () = assert!(MOST >= MAX_MR);
+
+/// `sums[i] += a[i][k] * b[k]` for the `MR - 1` steps `k`, in order, each for the rows `i > k` if `AFTER`, else for
+/// `i <= k`. Written out step by step, so that nothing is asked on the way and no sum leaves its register.
+///
+/// # Safety
+/// What is multiplied is valid for reads.
+#[inline(always)]
+pub(super) unsafe fn causal_diagonal<
+    S: SimdF32,
+    const MR: usize,
+    const G: usize,
+    const AFTER: bool,
+>(
+    s: S,
+    mut sums: [[S::F32; G]; MR],
+    operands: Operands,
+) -> [[S::F32; G]; MR] {
+    const { assert!(MR <= MOST) };
+    let Operands { a, a_row, a_step, b, b_step, b_vector } = operands;
+    macro_rules! steps {
+        ($($k:literal)*) => {$(
+            if const { $k + 1 < MR } {
+                let mut row = [s.splat(0.0); G];
+                for g in 0..G {
+                    // SAFETY: the caller's contract.
+                    row[g] = unsafe { s.load(b.wrapping_add($k * b_step + g * b_vector)) };
+                }
+                for i in 0..MR {
+                    if (i > $k) == AFTER {
+                        // SAFETY: `# Safety` of `causal_diagonal`: what is multiplied is valid for reads,
+                        // and row `i` is multiplied at step `k` exactly where the condition above
+                        // holds.
+                        let x = s.splat(unsafe { *a.wrapping_add(i * a_row + $k * a_step) });
+                        for g in 0..G {
+                            sums[i][g] = s.mul_add(x, row[g], sums[i][g]);
+                        }
+                    }
+                }
+            }
+        )*};
+    }
+    steps!(0 1 2 3 4 5 6);
+    sums
+}

@@ -1,0 +1,189 @@
+//! Rows of one head, copied side by side: in place they may lie a power of two apart.
+
+use crate::simd::{MAX_LANES, SimdF32};
+
+/// Rows of `elements` floats.
+#[derive(Clone, Copy)]
+pub(super) struct Strided {
+    pub(super) at: *const f32,
+    pub(super) stride: usize,
+    pub(super) elements: usize,
+}
+
+/// Rows between asking for one and reading it.
+const AHEAD: usize = 8;
+
+/// Copies `count` rows to `to`, where they lie `row` apart with zeros behind their elements, and adds rows
+/// of zeros up to `padded`.
+///
+/// # Safety
+/// The rows are valid for reads, `padded` of `row` floats at `to` for writes; `row` is `elements` rounded up to
+/// whole vectors.
+#[inline(always)]
+pub(super) unsafe fn copy<S: SimdF32>(
+    s: S,
+    from: Strided,
+    (count, padded): (usize, usize),
+    to: *mut f32,
+    row: usize,
+) {
+    let whole = from.elements / S::LANES * S::LANES;
+    for i in 0..count {
+        let from_row = from.at.wrapping_add(i * from.stride);
+        let ahead = from.at.wrapping_add((i + AHEAD).wrapping_mul(from.stride));
+        let to_row = to.wrapping_add(i * row);
+        let mut column = 0;
+        // SAFETY: the caller's contract; the count stops at the last element.
+        unsafe {
+            while column < whole {
+                s.prefetch(ahead.wrapping_add(column));
+                s.store(to_row.add(column), s.load(from_row.add(column)));
+                column += S::LANES;
+            }
+            if column < row {
+                let x = s.load_prefix(from_row.wrapping_add(column), from.elements - column);
+                s.store(to_row.add(column), x);
+            }
+        }
+    }
+    for at in (count * row..padded * row).step_by(S::LANES) {
+        // SAFETY: the caller's contract.
+        unsafe { s.store(to.add(at), s.splat(0.0)) };
+    }
+}
+
+/// Puts `count` rows, and rows of zeros up to `padded`, into panels `[padded / LANES][row][LANES]`. Rows that cannot be
+/// read in whole vectors are first copied to `spare`.
+///
+/// # Safety
+/// As [`copy`], for `padded` of `row` floats at `panels` and one vector of rows at `spare`; `padded` is the next
+/// multiple of `LANES`.
+#[inline(always)]
+pub(super) unsafe fn into_panels<S: SimdF32>(
+    s: S,
+    from: Strided,
+    (count, padded): (usize, usize),
+    panels: *mut f32,
+    row: usize,
+    spare: *mut f32,
+) {
+    let mut first = 0;
+    while first < padded {
+        let rows = (count - first).min(S::LANES);
+        let mut at = from.at.wrapping_add(first * from.stride);
+        let mut stride = from.stride;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if from.elements < row {
+                copy(s, Strided { at, ..from }, (rows, S::LANES), spare, row);
+                (at, stride) = (spare, row);
+            }
+            let mut column = 0;
+            while column < row {
+                for i in 0..if first + S::LANES < padded { S::LANES } else { 0 } {
+                    let next = (first + S::LANES + i).wrapping_mul(from.stride);
+                    s.prefetch(from.at.wrapping_add(next.wrapping_add(column)));
+                }
+                let to = panels.add(first * row + column * S::LANES);
+                if rows == S::LANES {
+                    s.transpose(at.add(column), stride, to, S::LANES);
+                } else {
+                    s.transpose_first(at.add(column), stride, rows, to, S::LANES);
+                }
+                column += S::LANES;
+            }
+        }
+        first += S::LANES;
+    }
+}
+
+/// Stores zeros to the `elements` floats at `to`.
+///
+/// # Safety
+/// They are valid for writes.
+#[inline(always)]
+pub(super) unsafe fn clear<S: SimdF32>(s: S, to: *mut f32, elements: usize) {
+    let mut column = 0;
+    while column < elements {
+        let count = (elements - column).min(S::LANES);
+        // SAFETY: the caller's contract.
+        unsafe { s.store_prefix(to.add(column), s.splat(0.0), count) };
+        column += S::LANES;
+    }
+}
+
+/// Lanes that a sum along a row is taken in, on every instruction set.
+const VIRTUAL: usize = 64;
+
+/// Fewest lanes of a vector.
+const FEWEST: usize = 4;
+
+const _: () = assert!(MAX_LANES == 16, "an arm for each width");
+
+/// `sum of a[i] * b[i]`, in [`VIRTUAL`] lanes that are added in halves: the same bits whatever the width of
+/// a vector.
+///
+/// # Safety
+/// `len` floats at `a` and `b` are valid for reads.
+#[inline(always)]
+pub(super) unsafe fn dot<S: SimdF32>(s: S, a: *const f32, b: *const f32, len: usize) -> f32 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match S::LANES {
+            16 => dot_in::<S, 4>(s, a, b, len),
+            8 => dot_in::<S, 8>(s, a, b, len),
+            _ => dot_in::<S, 16>(s, a, b, len),
+        }
+    }
+}
+
+/// [`dot`] in `N` vectors.
+///
+/// # Safety
+/// As [`dot`].
+#[inline(always)]
+unsafe fn dot_in<S: SimdF32, const N: usize>(
+    s: S,
+    a: *const f32,
+    b: *const f32,
+    len: usize,
+) -> f32 {
+    let mut sums = [s.splat(0.0); N];
+    let mut at = 0;
+    // SAFETY: the caller's contract.
+    unsafe {
+        while at + VIRTUAL <= len {
+            for v in 0..N {
+                let first = at + v * S::LANES;
+                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
+            }
+            at += VIRTUAL;
+        }
+        for v in 0..N {
+            let first = at + v * S::LANES;
+            if first + S::LANES <= len {
+                sums[v] = s.mul_add(s.load(a.add(first)), s.load(b.add(first)), sums[v]);
+            } else if first < len {
+                let count = (len - first).min(S::LANES);
+                let (a, b) =
+                    (s.load_prefix(a.add(first), count), s.load_prefix(b.add(first), count));
+                sums[v] = s.mul_add(a, b, sums[v]);
+            }
+        }
+    }
+    let mut vectors = N;
+    while vectors > 1 {
+        vectors /= 2;
+        for v in 0..vectors {
+            sums[v] = s.add(sums[v], sums[v + vectors]);
+        }
+    }
+    if S::LANES > FEWEST {
+        return s.reduce_add(sums[0]);
+    }
+    // Here `reduce_add` adds neighbors.
+    let mut four = [0.0f32; FEWEST];
+    // SAFETY: a vector of four.
+    unsafe { s.store_prefix(four.as_mut_ptr(), sums[0], FEWEST) };
+    (four[0] + four[2]) + (four[1] + four[3])
+}

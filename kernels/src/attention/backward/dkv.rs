@@ -1,0 +1,181 @@
+//! A tile of keys against a block of queries: what the weights add to the values' gradient and the gradients
+//! of the scores to the keys'.
+
+use super::block::{Block, Rows};
+use super::causal_diagonal::causal_diagonal;
+use super::product::tile;
+use super::workspace::WEIGHTS_ROW;
+use crate::gemm::Operands;
+use crate::simd::{SimdF32, SimdOp};
+
+/// Rows of a gradient in the caller's tensor, from the first key of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Gradient {
+    pub(super) at: *mut f32,
+    pub(super) stride: usize,
+    /// What sums are multiplied by when they are stored there.
+    pub(super) factor: f32,
+}
+
+/// Keys `first..first + MR` of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'b, const MR: usize, const NV: usize> {
+    pub(super) block: &'b Block,
+    pub(super) first: usize,
+    /// Whether no query before this block has seen the first of them.
+    pub(super) fresh: bool,
+    /// Where the gradients of keys and values go with the last block of queries.
+    pub(super) last: Option<(Gradient, Gradient)>,
+}
+
+impl<const MR: usize, const NV: usize> SimdOp for Keys<'_, MR, NV> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let Self { block, last, .. } = self;
+        let (key, value) = last.unzip();
+        // SAFETY: who makes one has a block whose operands are there.
+        unsafe {
+            let weights = Factors { lines: block.weights, rows: block.d_context };
+            self.gather(s, weights, block.d_value, value);
+            let d_scores = Factors { lines: block.d_scores, rows: block.query_rows };
+            self.gather(s, d_scores, block.d_key, key);
+        }
+    }
+}
+
+/// The lines and the rows of a block's queries that are multiplied.
+#[derive(Clone, Copy)]
+struct Factors {
+    lines: *const f32,
+    rows: Rows,
+}
+
+impl<const MR: usize, const NV: usize> Keys<'_, MR, NV> {
+    /// `sums += lines^T * rows`, or into the gradient with the last of them.
+    ///
+    /// # Safety
+    /// The operands of the block are valid, and the rows of these keys in `sums` and `last` are nobody
+    /// else's.
+    #[inline(always)]
+    unsafe fn gather<S: SimdF32>(
+        self,
+        s: S,
+        factors: Factors,
+        sums: *mut f32,
+        last: Option<Gradient>,
+    ) {
+        let head_dim = self.block.head.head_dim;
+        let mut column = 0;
+        while column < head_dim {
+            let left = (head_dim - column).div_ceil(S::LANES);
+            // SAFETY: the caller's contract.
+            unsafe {
+                if left >= NV {
+                    self.columns::<S, NV>(s, column, factors, sums, last);
+                    column += NV * S::LANES;
+                } else if NV > 2 && left >= 2 {
+                    self.columns::<S, 2>(s, column, factors, sums, last);
+                    column += 2 * S::LANES;
+                } else {
+                    self.columns::<S, 1>(s, column, factors, sums, last);
+                    column += S::LANES;
+                }
+            }
+        }
+    }
+
+    /// `G` vectors of columns: the queries that only see the first keys of the tile, then those that see
+    /// all of them.
+    ///
+    /// # Safety
+    /// As [`Keys::gather`].
+    #[inline(always)]
+    unsafe fn columns<S: SimdF32, const G: usize>(
+        self,
+        s: S,
+        column: usize,
+        factors: Factors,
+        to: *mut f32,
+        last: Option<Gradient>,
+    ) {
+        let Self { block, first, fresh, .. } = self;
+        let mut sums = [[s.splat(0.0); G]; MR];
+        let to = to.wrapping_add(first * block.row + column);
+        if !fresh {
+            for i in 0..MR {
+                for g in 0..G {
+                    // SAFETY: the row exists and was written when a query first saw a key of this tile.
+                    sums[i][g] = unsafe { s.load(to.wrapping_add(i * block.row + g * S::LANES)) };
+                }
+            }
+        }
+        let mut starts = [0; MR];
+        for i in 0..MR {
+            starts[i] = block.first_query(first + i);
+        }
+        let all = starts[MR - 1];
+        let lines = factors.lines.wrapping_add(first);
+        let (rows, row) = (factors.rows.at.wrapping_add(column), factors.rows.stride);
+        let operands = Operands {
+            a: lines.wrapping_add(starts[0] * WEIGHTS_ROW),
+            a_row: 1,
+            a_step: WEIGHTS_ROW,
+            b: rows.wrapping_add(starts[0] * row),
+            b_step: row,
+            b_vector: S::LANES,
+        };
+        // First queries grow by one or not at all.
+        let diagonal = MR > 1 && all - starts[0] + 1 == MR;
+        if diagonal {
+            // SAFETY: on the diagonal a query sees the keys before it: there are factors, and a row of the query.
+            sums = unsafe { causal_diagonal::<S, MR, G, false>(s, sums, operands) };
+        }
+        for query in if diagonal { all..all } else { starts[0]..all } {
+            for i in 0..MR {
+                if query < starts[i] {
+                    continue;
+                }
+                // SAFETY: the query sees the key: there is a factor, and a row of the query.
+                unsafe {
+                    let x = s.splat(*lines.wrapping_add(query * WEIGHTS_ROW + i));
+                    for g in 0..G {
+                        let at = rows.wrapping_add(query * row + g * S::LANES);
+                        sums[i][g] = s.mul_add(x, s.load(at), sums[i][g]);
+                    }
+                }
+            }
+        }
+        let operands = Operands {
+            a: lines.wrapping_add(all * WEIGHTS_ROW),
+            b: rows.wrapping_add(all * row),
+            ..operands
+        };
+        // SAFETY: each query from `all` on sees all keys of the tile, because `starts` rises with
+        // the key: there is a factor for each key, and `block.queries - all` rows of queries.
+        let sums = unsafe { tile::<S, MR, G>(s, sums, block.queries - all, operands) };
+        for i in 0..MR {
+            for g in 0..G {
+                let x = sums[i][g];
+                // SAFETY: the rows exist; the count stops at `head_dim`.
+                unsafe {
+                    match last {
+                        None => s.store(to.wrapping_add(i * block.row + g * S::LANES), x),
+                        Some(Gradient { at, stride, factor }) => {
+                            let column = column + g * S::LANES;
+                            let at = at.wrapping_add((first + i) * stride + column);
+                            let x = s.mul(x, s.splat(factor));
+                            let count = (block.head.head_dim - column).min(S::LANES);
+                            if count == S::LANES {
+                                s.store(at, x);
+                            } else {
+                                s.store_prefix(at, x, count);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A tile of queries against so few keys that both products of a tile, with the keys and with the values, fit the
+//! registers together, up to the gradients of the scores: short sentences are nothing else.
+
+use super::dq::Queries;
+use crate::math::exp_nonpositive;
+use crate::simd::{CACHE_LINE_F32, SimdF32};
+
+impl<const MR: usize, const NV: usize> Queries<'_, MR, NV> {
+    /// Whether both products with `vectors` vectors of keys fit the registers beside what is multiplied.
+    pub(super) const fn fits(registers: usize, vectors: usize) -> bool {
+        2 * vectors * (MR + 1) < registers
+    }
+
+    /// What `scores`, `recompute_p`, `d_scores` and, if not `bare`, `subtract_delta` give, in the same bits, for the `G` vectors of keys
+    /// that the tile sees in all, without a bias.
+    ///
+    /// # Safety
+    /// As [`Queries::attend`].
+    #[inline(always)]
+    pub(super) unsafe fn fused_small<S: SimdF32, const G: usize>(
+        self,
+        s: S,
+        seen: &[usize; MR],
+        bare: bool,
+    ) {
+        let (block, zero) = (self.block, s.splat(0.0));
+        let (query, d_context) = (block.query_rows, block.d_context);
+        let mut from_query = query.at.wrapping_add(self.first * query.stride);
+        let mut from_context = d_context.at.wrapping_add(self.first * d_context.stride);
+        let (mut from_key, mut from_value) = (block.key_panels, block.value_panels);
+        let panel = block.row * S::LANES;
+        let mut scores = [[zero; G]; MR];
+        let mut products = [[zero; G]; MR];
+        for _ in 0..block.head.head_dim {
+            let mut key = [zero; G];
+            let mut value = [zero; G];
+            // SAFETY: the caller's contract; pointers are not read after the last step.
+            unsafe {
+                for g in 0..G {
+                    key[g] = s.load(from_key.wrapping_add(g * panel));
+                    value[g] = s.load(from_value.wrapping_add(g * panel));
+                }
+                for i in 0..MR {
+                    let x = s.splat(*from_query.wrapping_add(i * query.stride));
+                    for g in 0..G {
+                        scores[i][g] = s.mul_add(x, key[g], scores[i][g]);
+                    }
+                }
+                for i in 0..MR {
+                    let x = s.splat(*from_context.wrapping_add(i * d_context.stride));
+                    for g in 0..G {
+                        products[i][g] = s.mul_add(x, value[g], products[i][g]);
+                    }
+                }
+            }
+            (from_query, from_context) = (from_query.wrapping_add(1), from_context.wrapping_add(1));
+            from_key = from_key.wrapping_add(S::LANES);
+            from_value = from_value.wrapping_add(S::LANES);
+        }
+        let scale = s.splat(block.head.scale);
+        for i in 0..MR {
+            let local = self.first + i;
+            let (weights, line) = (block.weights_of(local), block.d_scores_of(local));
+            let mut weight = [zero; G];
+            // SAFETY: the caller's contract.
+            unsafe {
+                let sums = block.row_sums(local);
+                for g in 0..G {
+                    let visible = s.first(seen[i].saturating_sub(g * S::LANES));
+                    let x = s.sub(s.mul(scores[i][g], scale), s.splat(sums.base));
+                    let x = exp_nonpositive(s, s.min(zero, x));
+                    weight[g] = s.select(visible, s.mul(x, s.splat(sums.inverse)), zero);
+                    s.store(weights.wrapping_add(g * S::LANES), weight[g]);
+                    if bare {
+                        s.store(line.wrapping_add(g * S::LANES), products[i][g]);
+                    } else {
+                        products[i][g] = s.select(visible, products[i][g], zero);
+                    }
+                }
+                if bare {
+                    continue;
+                }
+                let mean = s.splat(mean(s, &weight, &products[i]));
+                for g in 0..G {
+                    let visible = s.first(seen[i].saturating_sub(g * S::LANES));
+                    let x = s.mul(weight[g], s.sub(products[i][g], mean));
+                    s.store(line.wrapping_add(g * S::LANES), s.select(visible, x, zero));
+                }
+            }
+        }
+    }
+}
+
+/// The mean of `x` under `weight`, in 16 virtual lanes as `subtract_delta` takes it.
+#[inline(always)]
+fn mean<S: SimdF32, const G: usize>(s: S, weight: &[S::F32; G], x: &[S::F32; G]) -> f32 {
+    /// Vectors of the narrowest set in 16 virtual lanes.
+    const MOST: usize = 4;
+    let zero = s.splat(0.0);
+    let lanes = (CACHE_LINE_F32 / S::LANES).clamp(1, MOST);
+    let mut sums = [zero; MOST];
+    for g in 0..G {
+        let x = s.select(s.less(zero, weight[g]), x[g], zero);
+        sums[g % lanes] = s.mul_add(weight[g], x, sums[g % lanes]);
+    }
+    let mut count = lanes;
+    while count > 1 {
+        count /= 2;
+        for lane in 0..count {
+            sums[lane] = s.add(sums[lane], sums[lane + count]);
+        }
+    }
+    s.reduce_add(sums[0])
+}

@@ -1,0 +1,291 @@
+//! Queries of a decoding step that read the same slots of the cache: scores with keys, and sums of weights times values.
+//!
+//! What one query reads by itself is a function of its own, which the groups of every size call.
+
+use super::cache::Cache;
+use super::head_params::HeadParams;
+use super::kv_dtype::{KvFormat, PanelView, tile};
+use super::online_softmax::{Block, KEY_BLOCK};
+use super::panels::value_row;
+use super::prefetched_tile::ALONE;
+use crate::gemm::{Panels, Rows, Tile, multiply};
+use crate::simd::{CACHE_LINE_F32, MAX_LANES, MAX_PANEL, SimdF32, SimdOp};
+
+/// Panels scored together, where they are narrow.
+const WIDE: usize = 8;
+
+/// Consecutive queries of one head that read the same slots.
+#[derive(Clone, Copy)]
+pub(super) struct Queries<'a> {
+    pub(super) heads: &'a [HeadParams],
+    /// The slot of each key.
+    pub(super) slots: &'a [u32],
+    pub(super) cache: Cache<'a>,
+    pub(super) kv_head: usize,
+}
+
+impl Queries<'_> {
+    /// The panel of `position` in `slot`.
+    #[inline(always)]
+    pub(super) fn panel<S: SimdF32, N: KvFormat>(
+        &self,
+        slot: u32,
+        position: usize,
+    ) -> *const N::KvElement {
+        let panel = position / S::LANES * self.heads[0].head_dim * S::LANES;
+        self.cache.keys(slot as usize, self.kv_head).cast::<N::KvElement>().wrapping_add(panel)
+    }
+
+    /// The values in `slot`.
+    #[inline(always)]
+    pub(super) fn values_of<N: KvFormat>(&self, slot: u32) -> *const N::KvElement {
+        self.cache.values(slot as usize, self.kv_head).cast()
+    }
+
+    /// Scores of a query that is alone with the panels of a block from number `first` on. `after` is what it reads
+    /// next.
+    ///
+    /// # Safety
+    /// As `KvView::attend`; `line` is valid for writes of a block of scores.
+    #[inline(always)]
+    pub(super) unsafe fn own_scores<S: SimdF32, N: KvFormat>(
+        &self,
+        s: S,
+        block: Block,
+        first: usize,
+        after: *const N::KvElement,
+        highest: &mut S::F32,
+        line: *mut f32,
+    ) {
+        let highest = core::array::from_mut(highest);
+        let panels = block.len.div_ceil(S::LANES);
+        let mut v = first;
+        while v < panels {
+            // SAFETY: the caller's contract; `panels * LANES <= KEY_BLOCK`.
+            unsafe {
+                if S::LANES < 16 && panels - v >= WIDE {
+                    self.group::<S, N, 1, WIDE>(s, block, v, after, highest, line);
+                    v += WIDE;
+                } else if panels - v >= 4 {
+                    self.group::<S, N, 1, 4>(s, block, v, after, highest, line);
+                    v += 4;
+                } else if panels - v >= 2 {
+                    self.group::<S, N, 1, 2>(s, block, v, after, highest, line);
+                    v += 2;
+                } else {
+                    self.group::<S, N, 1, 1>(s, block, v, after, highest, line);
+                    v += 1;
+                }
+            }
+        }
+    }
+
+    /// Scores of `G` panels of a block from panel `v` for the `MR` queries, each of the slot of its first position,
+    /// then put right where a panel has positions of several. `after` is what is read after the block's last panel.
+    ///
+    /// # Safety
+    /// As `KvView::attend`; the panels exist, and `lines` is valid for writes of a block of scores of each query.
+    #[inline(always)]
+    pub(super) unsafe fn group<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
+        &self,
+        s: S,
+        block: Block,
+        v: usize,
+        after: *const N::KvElement,
+        highest: &mut [S::F32; MR],
+        lines: *mut f32,
+    ) {
+        let slots = &self.slots[block.key..block.key + block.len];
+        let mut from = [core::ptr::null(); G];
+        for (g, from) in from.iter_mut().enumerate() {
+            let first = (v + g) * S::LANES;
+            *from = self.panel::<S, N>(slots[first], block.key + first);
+        }
+        let ahead = match slots.get((v + G) * S::LANES) {
+            Some(&slot) => self.panel::<S, N>(slot, block.key + (v + G) * S::LANES),
+            None => after,
+        };
+        // SAFETY: the panels have been written.
+        let sums = unsafe { self.sums::<S, N, MR, G>(s, from, ahead) };
+        for (g, mut sums) in sums.into_iter().enumerate() {
+            let first = (v + g) * S::LANES;
+            let slots = &slots[first..slots.len().min(first + S::LANES)];
+            if !same(slots) {
+                for lane in 1..slots.len() {
+                    let slot = slots[lane];
+                    // Once for each slot, at its first position.
+                    if slot == slots[lane - 1] || slots[..lane].contains(&slot) {
+                        continue;
+                    }
+                    let from = [self.panel::<S, N>(slot, block.key + first)];
+                    // SAFETY: the panel has been written.
+                    let [others] = unsafe { self.sums::<S, N, MR, 1>(s, from, ahead) };
+                    for (at, &found) in slots.iter().enumerate().skip(lane) {
+                        if found == slot {
+                            for i in 0..MR {
+                                let before = s.select(s.first(at + 1), others[i][0], sums[i][0]);
+                                sums[i][0] = s.select(s.first(at), sums[i][0], before);
+                            }
+                        }
+                    }
+                }
+            }
+            for i in 0..MR {
+                let head = &self.heads[i];
+                let mut x = s.mul(sums[i][0], s.splat(head.scale));
+                if !head.bias.is_null() {
+                    // SAFETY: the query, number 0, sees all of its past.
+                    x = unsafe { head.add_bias(s, x, (0, block.key + first), slots.len()) };
+                }
+                let x = s.select(s.first(slots.len()), x, s.splat(f32::NEG_INFINITY));
+                highest[i] = s.max(x, highest[i]);
+                // SAFETY: `first + LANES <= KEY_BLOCK`, and there is a line for each query.
+                unsafe { s.store(lines.add(i * KEY_BLOCK + first), x) };
+            }
+        }
+    }
+
+    /// One vector of sums for each panel in `from` and each of `MR` queries; prefetches as much from `ahead` on, any
+    /// address.
+    ///
+    /// # Safety
+    /// The panels exist.
+    #[inline(always)]
+    unsafe fn sums<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
+        &self,
+        s: S,
+        from: [*const N::KvElement; G],
+        ahead: *const N::KvElement,
+    ) -> [Tile<S, MR, 1>; G] {
+        let head = &self.heads[0];
+        let queries = Rows { at: head.query, row: head.query_row, step: 1 };
+        let keys = Panels { at: from, step: S::LANES, vector: S::LANES };
+        let zero = [[[s.splat(0.0)]; MR]; G];
+        let ahead = N::running(ahead, G, S::LANES);
+        // SAFETY: the query rows have `head_dim` elements, and each panel as many vectors.
+        unsafe { multiply(N::form(s), zero, head.head_dim, queries, keys, ahead) }
+    }
+
+    /// Adds weights times values of a part of a block to `acc`, slot by slot. `after` is what is read next.
+    ///
+    /// # Safety
+    /// As `KvView::attend`; `weights` are those of the block, a line for each query.
+    #[inline(always)]
+    pub(super) unsafe fn runs<S: SimdF32, N: KvFormat, const MR: usize, const G: usize>(
+        &self,
+        s: S,
+        mut acc: [[S::F32; G]; MR],
+        part: Part,
+        weights: *const f32,
+        after: *const N::KvElement,
+    ) -> [[S::F32; G]; MR] {
+        let Part { block, column, mut start, end } = part;
+        let row = value_row(S::LANES, self.heads[0].head_dim);
+        let slots = &self.slots[block.key..block.key + end];
+        while start < end {
+            let slot = slots[start];
+            let at = |slot: u32, key: usize| {
+                self.values_of::<N>(slot).wrapping_add((block.key + key) * row + column)
+            };
+            let mut run = run_of(&slots[start..]);
+            // Values are prefetched as far ahead, of the slot that they are in; behind the last ones, what
+            // comes next.
+            let ahead = if let Some(&later) = slots.get(start + ALONE) {
+                run = run.min(run_of(&slots[start + ALONE..]));
+                at(later, start + ALONE)
+            } else {
+                let near_end = end.saturating_sub(ALONE).max(part.start);
+                after.wrapping_add((start - near_end) * G * S::LANES)
+            };
+            let weights = Rows { at: weights.wrapping_add(start), row: KEY_BLOCK, step: 1 };
+            let values = PanelView { at: at(slot, start), step: row, vector: S::LANES };
+            let ahead = N::running(ahead, G, CACHE_LINE_F32);
+            // SAFETY: these positions of the slot have been written.
+            acc = unsafe { tile::<S, N, _, MR, G>(s, acc, run, weights, values, ahead) };
+            start += run;
+        }
+        acc
+    }
+}
+
+/// [`Queries::own_scores`] as a function of its own, for the queries of a group.
+pub(super) struct OwnScores<'t, N: KvFormat> {
+    pub(super) own: Queries<'t>,
+    pub(super) block: Block,
+    pub(super) first: usize,
+    pub(super) after: *const N::KvElement,
+    /// The highest score in each lane so far.
+    pub(super) highest: &'t mut [f32; MAX_LANES],
+    pub(super) line: *mut f32,
+}
+
+impl<N: KvFormat> SimdOp for OwnScores<'_, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let Self { own, block, first, after, highest, line } = self;
+        // SAFETY: `KvView::scores` makes it under the same contract; any vector fits in `highest`.
+        unsafe {
+            let mut lanes = s.load(highest.as_ptr());
+            own.own_scores::<S, N>(s, block, first, after, &mut lanes, line);
+            s.store(highest.as_mut_ptr(), lanes);
+        }
+    }
+}
+
+/// [`Queries::runs`] of one query as a function of its own, for the queries of a group.
+pub(super) struct OwnValues<'t, N: KvFormat, const G: usize> {
+    pub(super) own: Queries<'t>,
+    pub(super) part: Part,
+    pub(super) weights: *const f32,
+    pub(super) after: *const N::KvElement,
+    /// `G` vectors, which it adds to.
+    pub(super) sums: &'t mut [f32; MAX_PANEL],
+}
+
+impl<N: KvFormat, const G: usize> SimdOp for OwnValues<'_, N, G> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        const { assert!(G * S::LANES <= MAX_PANEL) };
+        let Self { own, part, weights, after, sums } = self;
+        let mut acc = [[s.splat(0.0); G]; 1];
+        // SAFETY: `KvView::columns` makes it under the same contract; `G` vectors fit in `sums`.
+        unsafe {
+            for (g, x) in acc[0].iter_mut().enumerate() {
+                *x = s.load(sums.as_ptr().add(g * S::LANES));
+            }
+            let acc = own.runs::<S, N, 1, G>(s, acc, part, weights, after);
+            for (g, &x) in acc[0].iter().enumerate() {
+                s.store(sums.as_mut_ptr().add(g * S::LANES), x);
+            }
+        }
+    }
+}
+
+/// Keys `start..end` of a block, and one group of output columns.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) block: Block,
+    pub(super) column: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// Whether all of `slots`, of which there is one at least, are the same.
+#[inline(always)]
+fn same(slots: &[u32]) -> bool {
+    slots.iter().fold(0, |difference, &slot| difference | (slot ^ slots[0])) == 0
+}
+
+/// How many of `slots`, from the first on, are the same.
+#[inline(always)]
+fn run_of(slots: &[u32]) -> usize {
+    let Some(&slot) = slots.first() else { return 0 };
+    let (chunks, _) = slots.as_chunks::<16>();
+    let differs = |chunk: &[u32; 16]| chunk.iter().fold(0, |all, &other| all | (slot ^ other)) != 0;
+    let whole = 16 * chunks.iter().take_while(|&chunk| !differs(chunk)).count();
+    whole + slots[whole..].iter().take_while(|&&other| other == slot).count()
+}

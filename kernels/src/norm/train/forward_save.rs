@@ -1,0 +1,199 @@
+//! A norm that keeps its standard scores and one over the standard deviation of each row: the passes of
+//! the plain norm, of which the last writes two results.
+
+use super::row_ptrs::{SyncPtrs, one_each, read, written};
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::passes::{self, Standard, moments};
+use crate::norm::rms_passes::{self, root};
+use crate::norm::vectors::{Next, PAIRED, RowPtrs, UNROLL, learned, load, prefetch_step, store};
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::simd::{SimdF32, SimdOp};
+
+/// `CENTRED` for a layer normalization, else a root-mean-square one; `BIAS` if it has one.
+struct ForwardSaveRows<'a, const CENTRED: bool, const BIAS: bool> {
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    eps: f32,
+    rows: usize,
+    x: RowPtrs,
+    standard: RowPtrs,
+    out: RowPtrs,
+    /// One element a row.
+    scale: *mut f32,
+}
+
+impl<const CENTRED: bool, const BIAS: bool> SimdOp for ForwardSaveRows<'_, CENTRED, BIAS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let mut row = 0;
+        // SAFETY: `run` checked with `read` and `written` that all places hold these rows of
+        // `columns` floats, with `Norm::check` that weight and bias have as many, with `one_each`
+        // that there is a scale for each row, and that there are columns; it sets `BIAS` where
+        // there is a bias. `for_rows` gives each task rows of its own.
+        unsafe {
+            if S::REGISTERS >= 32 && self.weight.len() <= PAIRED {
+                while row + 2 <= self.rows {
+                    self.group::<S, 2>(s, row);
+                    row += 2;
+                }
+            }
+            while row < self.rows {
+                self.group::<S, 1>(s, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+impl<const CENTRED: bool, const BIAS: bool> ForwardSaveRows<'_, CENTRED, BIAS> {
+    /// `R` rows from `row` on.
+    ///
+    /// # Safety
+    /// There are as many rows, not empty and as long as the weight and the bias, at every place, and as
+    /// many scales; the norm has a bias if `BIAS`.
+    #[inline(always)]
+    unsafe fn group<S: SimdF32, const R: usize>(&self, s: S, row: usize) {
+        let (len, eps) = (self.weight.len(), self.eps);
+        let (x, standard) = (self.x.rows::<R>(row), self.standard.rows::<R>(row));
+        let out = self.out.rows::<R>(row);
+        let ahead = [self.x.next(row + R), self.standard.next(row + R)];
+        // SAFETY: the caller's contract; nothing is added.
+        let (terms, comfortable) = unsafe {
+            if CENTRED {
+                moments::<S, false, R>(s, len, eps, [x; 3], ahead)
+            } else {
+                let (scale, comfortable) = root::<S, false, R>(s, len, eps, [x; 3], ahead[0]);
+                (Standard { mean: [0.0; R], scale, shift: [0.0; R] }, comfortable)
+            }
+        };
+        let ahead = self.out.next::<R>(row + R);
+        for i in 0..R {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let scale = if comfortable[i] {
+                    self.finish(s, x[i], standard[i], out[i], terms.of(i), ahead[i]);
+                    terms.scale[i]
+                } else {
+                    let scale = if CENTRED {
+                        passes::standard_row_wide(len, eps, x[i], standard[i])
+                    } else {
+                        rms_passes::standard_row_wide(len, eps, x[i], standard[i])
+                    };
+                    learned::<S, BIAS>(s, self.weight, self.bias, standard[i], out[i]);
+                    // Infinity times a gradient of 0 would be NaN. NaN stays.
+                    if scale > f64::from(f32::MAX) { f32::MAX } else { scale as f32 }
+                };
+                *self.scale.add(row + i) = scale;
+            }
+        }
+    }
+
+    /// Writes both results of a row.
+    ///
+    /// # Safety
+    /// As [`ForwardSaveRows::group`], for one row; `out` may be `x`.
+    #[inline(always)]
+    unsafe fn finish<S: SimdF32>(
+        &self,
+        s: S,
+        x: *const f32,
+        standard: *mut f32,
+        out: *mut f32,
+        terms: Standard<1>,
+        ahead: Next,
+    ) {
+        let len = self.weight.len();
+        let weight = self.weight.as_ptr();
+        let bias = self.bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
+        let (mean, scale) = (s.splat(terms.mean[0]), s.splat(terms.scale[0]));
+        let shift = s.splat(terms.shift[0]);
+        macro_rules! vector {
+            ($full:literal, $at:expr, $count:expr) => {{
+                let (at, count) = ($at, $count);
+                let w = load::<S, $full>(s, weight.add(at), count);
+                let x = load::<S, $full>(s, x.add(at), count);
+                let z =
+                    if CENTRED { s.mul_add(s.sub(x, mean), scale, shift) } else { s.mul(x, scale) };
+                let y = if BIAS {
+                    s.mul_add(z, w, load::<S, $full>(s, bias.add(at), count))
+                } else {
+                    s.mul(z, w)
+                };
+                store::<S, $full>(s, standard.add(at), z, count);
+                store::<S, $full>(s, out.add(at), y, count);
+            }};
+        }
+        let mut i = 0;
+        while i + UNROLL * S::LANES <= len {
+            prefetch_step(s, ahead, i);
+            for j in 0..UNROLL {
+                // SAFETY: `i + UNROLL * LANES <= len`, within all rows.
+                unsafe { vector!(true, i + j * S::LANES, S::LANES) };
+            }
+            i += UNROLL * S::LANES;
+        }
+        while i < len {
+            let count = (len - i).min(S::LANES);
+            // SAFETY: `i + count <= len`, within all rows.
+            unsafe { vector!(false, i, count) };
+            i += count;
+        }
+    }
+}
+
+/// `x` may be left out, and is `out` then.
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    x: Option<Matrix<'_>>,
+    mut standard: MatrixMut<'_>,
+    scale: &mut [f32],
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let to = written(&mut out, shape)?;
+    let from = x.map_or(Ok(to), |x| read(&x, shape))?;
+    let places = [from, written(&mut standard, shape)?, to];
+    norm.check(columns)?;
+    one_each(rows, scale)?;
+    if columns == 0 {
+        scale.fill(0.0);
+        return Ok(());
+    }
+    let scale = RowPtrs::new(scale.as_mut_ptr(), 1, 1);
+    let [x, standard, out] = places;
+    // SAFETY: all views live as long as this call; tasks write rows of their own.
+    let places = unsafe { SyncPtrs::new([x, standard, out, scale]) };
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        let [x, standard, out, scale] = places.places().map(|place| place.from(range.start));
+        let (rows, scale, eps) = (range.len(), scale.start, norm.eps());
+        let (weight, bias) = norm.learned();
+        macro_rules! run {
+            ($centered:literal, $bias:literal) => {
+                isa.dispatch(ForwardSaveRows::<$centered, $bias> {
+                    weight,
+                    bias,
+                    eps,
+                    rows,
+                    x,
+                    standard,
+                    out,
+                    scale,
+                })
+            };
+        }
+        match norm {
+            Norm::Layer(_) if bias.is_some() => run!(true, true),
+            Norm::Layer(_) => run!(true, false),
+            Norm::Rms(_) => run!(false, false),
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The gradients of what a norm has learned: sums over rows. Each task has a few hundred columns and goes
+//! down the rows four at a time, with the sums of a leaf in the first-level cache: memory is read in
+//! long pieces of rows.
+
+use super::row_ptrs::{SyncPtrs, read};
+use crate::isa::Isa;
+use crate::matrix::Matrix;
+use crate::norm::error::NormError;
+use crate::norm::vectors::{RowPtrs, load, store};
+use crate::parallel::Parallelism;
+use crate::simd::{SimdF32, SimdOp};
+use crate::train::{ReductionChunks, WriteMode};
+use core::ops::Range;
+
+/// Columns of one task.
+const COLUMNS: usize = 256;
+/// Rows that are added before a sum goes back to memory.
+const GROUP: usize = 4;
+
+/// `BIAS` if the sum of `d_out` alone is wanted too.
+struct ParamGradSums<'a, const BIAS: bool> {
+    columns: Range<usize>,
+    leaves: ReductionChunks<'a>,
+    write: WriteMode,
+    standard: RowPtrs,
+    d_out: RowPtrs,
+    d_weight: *mut f32,
+    d_bias: *mut f32,
+}
+
+impl<const BIAS: bool> SimdOp for ParamGradSums<'_, BIAS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let mut add = self.write == WriteMode::Add;
+        if self.leaves.is_empty() && !add {
+            self.finish(s, &Sums::default(), false);
+        }
+        for Range { start: mut row, end } in self.leaves.ranges() {
+            let mut sums = Sums::default();
+            // SAFETY: `run` checked that `standard` and `d_out` have the same shape, with the
+            // floats of a row side by side, that the leaves have as many rows, and that `d_weight`
+            // and `d_bias` have `columns` floats; each task has columns of its own.
+            unsafe {
+                while row + GROUP <= end {
+                    self.rows::<S, GROUP>(s, row, &mut sums);
+                    row += GROUP;
+                }
+                while row < end {
+                    self.rows::<S, 1>(s, row, &mut sums);
+                    row += 1;
+                }
+            }
+            self.finish(s, &sums, add);
+            add = true;
+        }
+    }
+}
+
+/// The sums of a leaf.
+struct Sums {
+    weight: [f32; COLUMNS],
+    bias: [f32; COLUMNS],
+}
+
+impl Default for Sums {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { weight: [0.0; COLUMNS], bias: [0.0; COLUMNS] }
+    }
+}
+
+impl<const BIAS: bool> ParamGradSums<'_, BIAS> {
+    /// Adds `R` rows from `row` on, one after the other.
+    ///
+    /// # Safety
+    /// The matrices have the columns and these rows.
+    #[inline(always)]
+    unsafe fn rows<S: SimdF32, const R: usize>(&self, s: S, row: usize, sums: &mut Sums) {
+        let Range { start, end } = self.columns;
+        let standard = self.standard.rows::<R>(row);
+        let d_out = self.d_out.rows::<R>(row);
+        let (weights, biases) = (sums.weight.as_mut_ptr(), sums.bias.as_mut_ptr());
+        macro_rules! vector {
+            ($full:literal, $at:expr, $count:expr) => {{
+                let (at, count) = ($at, $count);
+                let (to_weight, to_bias) = (weights.add(at), biases.add(at));
+                let mut weight = load::<S, $full>(s, to_weight, count);
+                let mut bias =
+                    if BIAS { load::<S, $full>(s, to_bias, count) } else { s.splat(0.0) };
+                for i in 0..R {
+                    let dy = load::<S, $full>(s, d_out[i].add(start + at), count);
+                    let z = load::<S, $full>(s, standard[i].add(start + at), count);
+                    weight = s.mul_add(dy, z, weight);
+                    if BIAS {
+                        bias = s.add(bias, dy);
+                    }
+                }
+                store::<S, $full>(s, to_weight, weight, count);
+                if BIAS {
+                    store::<S, $full>(s, to_bias, bias, count);
+                }
+            }};
+        }
+        let (len, mut at) = (end - start, 0);
+        while at + S::LANES <= len {
+            // SAFETY: `at + LANES` columns are the task's, at most as many as there are sums.
+            unsafe { vector!(true, at, S::LANES) };
+            at += S::LANES;
+        }
+        if at < len {
+            // SAFETY: `len - at` columns of the task are left, fewer than LANES, and there is a sum
+            // for each.
+            unsafe { vector!(false, at, len - at) };
+        }
+    }
+
+    /// Stores the sums of a leaf, or adds them.
+    #[inline(always)]
+    fn finish<S: SimdF32>(&self, s: S, sums: &Sums, add: bool) {
+        let Range { start, end } = self.columns;
+        for at in (0..end - start).step_by(S::LANES) {
+            let count = (end - start - at).min(S::LANES);
+            let both = [(self.d_weight, sums.weight.as_ptr()), (self.d_bias, sums.bias.as_ptr())];
+            for (to, sums) in both.into_iter().take(1 + usize::from(BIAS)) {
+                // SAFETY: `run` checked that `d_weight` has `columns` floats, and `d_bias` too
+                // where `BIAS`; these columns are the task's own. `count` stops at `end`, and there
+                // is a sum for each column of a task.
+                unsafe {
+                    let to = to.add(start + at);
+                    let sum = s.load_prefix(sums.add(at), count);
+                    let sum = if add { s.add(s.load_prefix(to, count), sum) } else { sum };
+                    s.store_prefix(to, sum, count);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn run(
+    isa: Isa,
+    (standard, d_out): (Matrix<'_>, Matrix<'_>),
+    leaves: ReductionChunks<'_>,
+    write: WriteMode,
+    d_weight: &mut [f32],
+    d_bias: Option<&mut [f32]>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let shape @ [rows, columns] = [d_out.rows(), d_out.columns()];
+    let (standard, d_out) = (read(&standard, shape)?, read(&d_out, shape)?);
+    if d_weight.len() != columns {
+        return Err(NormError::Weight { expected: columns, found: d_weight.len() });
+    }
+    if let Some(d_bias) = &d_bias
+        && d_bias.len() != columns
+    {
+        return Err(NormError::Bias { expected: columns, found: d_bias.len() });
+    }
+    if leaves.rows() != rows {
+        return Err(NormError::ReductionChunks { expected: rows, found: leaves.rows() });
+    }
+    let bias = d_bias.is_some();
+    let d_bias = d_bias.map_or(core::ptr::null_mut(), <[f32]>::as_mut_ptr);
+    let row = |start| RowPtrs::new(start, 0, 1);
+    // SAFETY: everything is borrowed as long as this call; tasks write columns of their own.
+    let places =
+        unsafe { SyncPtrs::new([standard, d_out, row(d_weight.as_mut_ptr()), row(d_bias)]) };
+    parallelism.workers().for_each(columns.div_ceil(COLUMNS), &|task| {
+        let columns = task * COLUMNS..columns.min((task + 1) * COLUMNS);
+        let [standard, d_out, RowPtrs { start: d_weight, .. }, RowPtrs { start: d_bias, .. }] =
+            places.places();
+        macro_rules! run {
+            ($bias:literal) => {
+                isa.dispatch(ParamGradSums::<$bias> {
+                    columns,
+                    leaves,
+                    write,
+                    standard,
+                    d_out,
+                    d_weight,
+                    d_bias,
+                })
+            };
+        }
+        if bias { run!(true) } else { run!(false) }
+    });
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The output of a norm from the standard scores that it kept.
+
+use super::row_ptrs::{SyncPtrs, read, written};
+use crate::isa::Isa;
+use crate::matrix::{Matrix, MatrixMut};
+use crate::norm::call::Norm;
+use crate::norm::error::NormError;
+use crate::norm::vectors::{RowPtrs, learned};
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::simd::{SimdF32, SimdOp};
+
+struct RecomputeRows<'a> {
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    rows: usize,
+    standard: RowPtrs,
+    out: RowPtrs,
+}
+
+impl SimdOp for RecomputeRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        for row in 0..self.rows {
+            let ([standard], [out]) = (self.standard.rows(row), self.out.rows(row));
+            // SAFETY: `run` checked with `read` and `written` that both places hold these rows of
+            // `columns` floats, and with `Norm::check` that weight and bias have as many;
+            // `for_rows` gives each task rows of its own.
+            unsafe {
+                match self.bias {
+                    Some(_) => learned::<S, true>(s, self.weight, self.bias, standard, out),
+                    None => learned::<S, false>(s, self.weight, None, standard, out),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn run(
+    isa: Isa,
+    norm: Norm<'_>,
+    standard: Matrix<'_>,
+    mut out: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), NormError> {
+    let shape @ [rows, columns] = [out.rows(), out.columns()];
+    let places = [read(&standard, shape)?, written(&mut out, shape)?];
+    norm.check(columns)?;
+    if rows == 0 || columns == 0 {
+        return Ok(());
+    }
+    let (weight, bias) = norm.learned();
+    // SAFETY: both views live as long as this call; tasks write rows of their own.
+    let places = unsafe { SyncPtrs::new(places) };
+    for_rows(parallelism.workers(), rows, columns, &|range| {
+        let [standard, out] = places.places().map(|place| place.from(range.start));
+        isa.dispatch(RecomputeRows { weight, bias, rows: range.len(), standard, out });
+    });
+    Ok(())
+}

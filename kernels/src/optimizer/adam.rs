@@ -1,0 +1,290 @@
+//! Adam and AdamW in one pass over memory.
+
+use super::error::{OptimizerError, length, setting};
+use crate::float_mode::in_default_mode;
+use crate::isa::Isa;
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::shared::SharedMut;
+use crate::simd::{SimdF32, SimdOp};
+
+/// Gradients smaller than this are 0: neither they nor their squares in a moment may be subnormal.
+const SMALLEST_GRADIENT: f32 = power_of_two(-50);
+/// First moments smaller than this become 0.
+const SMALLEST_FIRST: f32 = power_of_two(-100);
+/// Second moments smaller than this become 0, the smallest normal number.
+const SMALLEST_SECOND: f32 = f32::MIN_POSITIVE;
+
+const fn power_of_two(exponent: i32) -> f32 {
+    f32::from_bits(((exponent + 127) as u32) << 23)
+}
+
+/// An update by Adam, with the decay of weights decoupled from the gradient (AdamW).
+///
+/// ```
+/// use simdformer_kernels::train::Adam;
+///
+/// // The paper's, in its first step.
+/// let adam = Adam { rate: 1.7e-7, beta2: 0.98, epsilon: 1e-9, ..Adam::default() };
+/// assert_eq!((adam.step, adam.weight_decay, adam.clip), (1, 0.0, 1.0));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// The learning rate of this step, not negative.
+    pub rate: f64,
+    /// How much of the first moment stays, in `0..1`.
+    pub beta1: f64,
+    /// How much of the second moment stays, in `0..1`.
+    pub beta2: f64,
+    /// Added to the root of the corrected second moment; more than 0.
+    pub epsilon: f64,
+    /// The fraction of a parameter that goes at each step is this times the rate.
+    pub weight_decay: f64,
+    /// Which update this is, from 1.
+    pub step: u64,
+    /// What every gradient is multiplied by: [`clip_factor`](super::clip_factor).
+    pub clip: f64,
+}
+
+/// PyTorch's numbers: a rate of 1e-3, 0.9, 0.999 and 1e-8, at step 1; no decay, nothing clipped.
+impl Default for Adam {
+    fn default() -> Self {
+        Self {
+            rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            step: 1,
+            clip: 1.0,
+        }
+    }
+}
+
+impl Adam {
+    fn check(&self) -> Result<(), OptimizerError> {
+        let size =
+            |name, x: f64| setting(name, x, x.is_finite() && x >= 0.0, "finite and not negative");
+        size("the rate", self.rate)?;
+        size("the weight decay", self.weight_decay)?;
+        size("the clip factor", self.clip)?;
+        let part = |name, x: f64| setting(name, x, (0.0..1.0).contains(&x), "in 0..1");
+        part("beta1", self.beta1)?;
+        part("beta2", self.beta2)?;
+        // In f32 too, in which it is added.
+        let fits = self.epsilon.is_finite() && self.epsilon as f32 >= f32::MIN_POSITIVE;
+        setting("epsilon", self.epsilon, fits, "finite and more than 2^-126")?;
+        setting("the step", self.step as f64, self.step > 0, "at least 1")
+    }
+}
+
+/// The numbers of a step in f32, each rounded once.
+#[derive(Clone, Copy)]
+struct Numbers {
+    clip: f32,
+    beta1: f32,
+    rest1: f32,
+    beta2: f32,
+    rest2: f32,
+    /// 1 / sqrt(1 - beta2^step)
+    correction: f32,
+    epsilon: f32,
+    /// rate / (1 - beta1^step)
+    rate: f32,
+    /// 1 - rate * weight_decay
+    keep: f32,
+}
+
+impl Numbers {
+    fn of(adam: &Adam) -> Self {
+        let step = adam.step as f64;
+        let [first, second] = [adam.beta1, adam.beta2].map(|beta| 1.0 - libm::pow(beta, step));
+        Self {
+            clip: adam.clip as f32,
+            beta1: adam.beta1 as f32,
+            rest1: (1.0 - adam.beta1) as f32,
+            beta2: adam.beta2 as f32,
+            rest2: (1.0 - adam.beta2) as f32,
+            correction: (1.0 / libm::sqrt(second)) as f32,
+            epsilon: adam.epsilon as f32,
+            rate: (adam.rate / first) as f32,
+            keep: (1.0 - adam.rate * adam.weight_decay) as f32,
+        }
+    }
+}
+
+/// Some of the parameters, and what belongs to them.
+struct Update {
+    numbers: Numbers,
+    len: usize,
+    parameters: *mut f32,
+    gradients: *const f32,
+    first: *mut f32,
+    second: *mut f32,
+    average: Option<(*mut f32, f32)>,
+}
+
+/// A vector's worth of parameters with their moments.
+struct Element<S: SimdF32> {
+    parameter: S::F32,
+    first: S::F32,
+    second: S::F32,
+}
+
+impl Numbers {
+    #[inline(always)]
+    fn update<S: SimdF32>(&self, s: S, gradient: S::F32, old: &Element<S>) -> Element<S> {
+        let zero = s.splat(0.0);
+        let small = |x: S::F32, least: f32| s.less(s.abs(x), s.splat(least));
+        let gradient = s.mul(gradient, s.splat(self.clip));
+        let gradient = s.select(small(gradient, SMALLEST_GRADIENT), zero, gradient);
+        let first =
+            s.add(s.mul(old.first, s.splat(self.beta1)), s.mul(gradient, s.splat(self.rest1)));
+        let first = s.select(small(first, SMALLEST_FIRST), zero, first);
+        let square = s.mul(s.mul(gradient, gradient), s.splat(self.rest2));
+        let second = s.add(s.mul(old.second, s.splat(self.beta2)), square);
+        let second = s.select(small(second, SMALLEST_SECOND), zero, second);
+        let root = s.mul(s.sqrt(second), s.splat(self.correction));
+        let step = s.div(first, s.add(root, s.splat(self.epsilon)));
+        let kept = s.mul(old.parameter, s.splat(self.keep));
+        let parameter = s.sub(kept, s.mul(step, s.splat(self.rate)));
+        Element { parameter, first, second }
+    }
+}
+
+impl SimdOp for Update {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) {
+        let Self { numbers, len, parameters, gradients, first, second, average } = self;
+        let mut i = 0;
+        // SAFETY: `adam` checked with `length` that every slice is as long as the parameters, and
+        // `for_rows` gives each task `len` elements of its own; `i + LANES <= len` here, and
+        // `count` stops at `len` below.
+        unsafe {
+            while i + S::LANES <= len {
+                let old = Element {
+                    parameter: s.load(parameters.add(i)),
+                    first: s.load(first.add(i)),
+                    second: s.load(second.add(i)),
+                };
+                let new = numbers.update(s, s.load(gradients.add(i)), &old);
+                s.store(parameters.add(i), new.parameter);
+                s.store(first.add(i), new.first);
+                s.store(second.add(i), new.second);
+                if let Some((average, rest)) = average {
+                    let average = average.add(i);
+                    let old = s.load(average);
+                    let way = s.mul(s.sub(new.parameter, old), s.splat(rest));
+                    s.store(average, s.add(old, way));
+                }
+                i += S::LANES;
+            }
+            let rest = len - i;
+            if rest > 0 {
+                let old = Element {
+                    parameter: s.load_prefix(parameters.add(i), rest),
+                    first: s.load_prefix(first.add(i), rest),
+                    second: s.load_prefix(second.add(i), rest),
+                };
+                let new = numbers.update(s, s.load_prefix(gradients.add(i), rest), &old);
+                s.store_prefix(parameters.add(i), new.parameter, rest);
+                s.store_prefix(first.add(i), new.first, rest);
+                s.store_prefix(second.add(i), new.second, rest);
+                if let Some((average, part)) = average {
+                    let average = average.add(i);
+                    let old = s.load_prefix(average, rest);
+                    let way = s.mul(s.sub(new.parameter, old), s.splat(part));
+                    s.store_prefix(average, s.add(old, way), rest);
+                }
+            }
+        }
+    }
+}
+
+/// One update of parameters by their gradients. With `g` the gradient times `clip`:
+///
+/// * `first = beta1 first + (1 - beta1) g`, `second = beta2 second + (1 - beta2) g^2`;
+/// * `parameter = (1 - rate weight_decay) parameter
+///   - rate / (1 - beta1^step) * first / (sqrt(second) / sqrt(1 - beta2^step) + epsilon)`;
+/// * `average = average + (1 - decay) (parameter - average)`, if there is one with its `decay`.
+///
+/// That is PyTorch's AdamW, and its Adam when there is no decay of weights; what depends on the step alone is
+/// formed in f64. Which parameters decay is said by calling this for each kind: it is elementwise. Both
+/// moments begin as 0.
+///
+/// Gradients below 2^-50 count as 0, first moments below 2^-100 and second ones below 2^-126 become 0: rows of
+/// tokens that do not occur would have subnormal moments after some hundred updates, with which
+/// CPUs are many times slower. That changes a parameter by less than `2^-50 rate / epsilon` a step.
+///
+/// Error: `first` and `second` gather 4 and 6 roundings at each step, what is added to the parameter has 15
+/// more, and each sum is rounded. NaN and infinity go where the formula says; a norm that is not finite is
+/// the sign to leave the update out ([`clip_factor`](super::clip_factor)). The same bits on every
+/// instruction set and with any threads.
+///
+/// # Errors
+/// Another slice is not as long as the parameters, or a setting is not in its range.
+///
+/// ```
+/// use simdformer_kernels::train::{Adam, adam};
+/// use simdformer_kernels::{Isa, Parallelism};
+///
+/// let (mut parameters, gradients) = ([1.0, 1.0], [0.5, 0.0]);
+/// let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
+/// let settings = Adam { rate: 0.01, ..Adam::default() };
+/// let moments = (&mut first[..], &mut second[..]);
+/// adam(
+///     Isa::best(), &settings, &mut parameters, &gradients, moments.0, moments.1, None,
+///     Parallelism::Serial,
+/// )?;
+/// // The first step is as long as the rate, whatever the gradient.
+/// assert!((parameters[0] - 0.99).abs() < 1e-6);
+/// assert_eq!(parameters[1], 1.0);
+/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// ```
+#[allow(clippy::too_many_arguments)]
+pub fn adam(
+    isa: Isa,
+    adam: &Adam,
+    parameters: &mut [f32],
+    gradients: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    average: Option<(&mut [f32], f32)>,
+    parallelism: Parallelism<'_>,
+) -> Result<(), OptimizerError> {
+    let len = parameters.len();
+    length("gradients", len, gradients.len())?;
+    length("first moments", len, first.len())?;
+    length("second moments", len, second.len())?;
+    if let Some((average, decay)) = &average {
+        length("the average", len, average.len())?;
+        let fits = (0.0..=1.0).contains(decay);
+        setting("the decay of the average", f64::from(*decay), fits, "from 0 to 1")?;
+    }
+    adam.check()?;
+    let numbers = in_default_mode(|| Numbers::of(adam));
+    let [parameters, first, second] = [parameters, first, second].map(SharedMut::new);
+    let average = average.map(|(average, decay)| {
+        (SharedMut::new(average), in_default_mode(|| (1.0 - f64::from(decay)) as f32))
+    });
+    for_rows(parallelism.workers(), len, 1, &|range| {
+        let start = range.start;
+        // SAFETY: every slice was checked to be as long as the parameters, and each task has its own
+        // elements of them.
+        let update = unsafe {
+            Update {
+                numbers,
+                len: range.len(),
+                parameters: parameters.as_ptr().add(start),
+                gradients: gradients.as_ptr().add(start),
+                first: first.as_ptr().add(start),
+                second: second.as_ptr().add(start),
+                average: average.map(|(average, rest)| (average.as_ptr().add(start), rest)),
+            }
+        };
+        isa.dispatch(update);
+    });
+    Ok(())
+}

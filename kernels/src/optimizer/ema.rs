@@ -1,0 +1,76 @@
+//! The mean of several checkpoints.
+
+use super::error::{OptimizerError, length};
+use crate::isa::Isa;
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::shared::SharedMut;
+use crate::simd::{SimdF32, SimdOp};
+use core::ops::Range;
+
+struct Ema<'a> {
+    vectors: &'a [&'a [f32]],
+    range: Range<usize>,
+    out: &'a mut [f32],
+}
+
+/// Elements whose sums are kept at once.
+const CHUNK: usize = 64;
+
+impl SimdOp for Ema<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, _: S) {
+        let count = self.vectors.len() as f64;
+        for (chunk, out) in self.out.chunks_mut(CHUNK).enumerate() {
+            let start = self.range.start + chunk * CHUNK;
+            let mut sums = [0.0f64; CHUNK];
+            for vector in self.vectors {
+                for (sum, &x) in sums.iter_mut().zip(&vector[start..start + out.len()]) {
+                    *sum += f64::from(x);
+                }
+            }
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = (sum / count) as f32;
+            }
+        }
+    }
+}
+
+/// `out` = the mean of `vectors`, which are added in their order in f64: of the last checkpoints of a run, as
+/// the paper's models are. Each element is within one unit in the last place of the exact mean, as
+/// long as nothing cancels; the bits depend neither on threads nor on the instruction set.
+///
+/// # Errors
+/// There is no vector, or one of another length than `out`.
+///
+/// ```
+/// use simdformer_kernels::train::checkpoint_average;
+/// use simdformer_kernels::{Isa, Parallelism};
+///
+/// let mut mean = [0.0; 2];
+/// average(Isa::best(), &[&[1.0, 2.0], &[2.0, 6.0]], &mut mean, Parallelism::Serial)?;
+/// assert_eq!(mean, [1.5, 4.0]);
+/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// ```
+pub fn average(
+    isa: Isa,
+    vectors: &[&[f32]],
+    out: &mut [f32],
+    parallelism: Parallelism<'_>,
+) -> Result<(), OptimizerError> {
+    if vectors.is_empty() {
+        return Err(OptimizerError::Nothing);
+    }
+    for vector in vectors {
+        length("a vector of an average", out.len(), vector.len())?;
+    }
+    let (len, shared) = (out.len(), SharedMut::new(out));
+    for_rows(parallelism.workers(), len, 1, &|range| {
+        // SAFETY: each task has its own elements.
+        let out = unsafe { shared.part(range.start, range.len()) };
+        isa.dispatch(Ema { vectors, range, out });
+    });
+    Ok(())
+}

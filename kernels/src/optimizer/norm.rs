@@ -1,0 +1,132 @@
+//! The norm of gradients, and what it says about an update.
+
+use super::error::OptimizerError;
+use crate::float_mode::in_default_mode;
+use crate::isa::Isa;
+use crate::parallel::Parallelism;
+use crate::rows::for_rows;
+use crate::shared::SharedMut;
+use crate::simd::{SimdF32, SimdOp};
+
+/// Elements whose squares are added in virtual lanes: 16 KiB, a third of a first-level cache.
+const BLOCK: usize = 4096;
+/// Virtual lanes: element `i` of a block belongs to lane `i % VIRTUAL`.
+const VIRTUAL: usize = 64;
+
+/// Numbers of scratch that [`sum_of_squares`] needs for so many elements.
+///
+/// ```
+/// use simdformer_kernels::train::sum_of_squares_scratch;
+///
+/// assert_eq!(sum_of_squares_scratch(4097), 2);
+/// ```
+pub const fn sum_of_squares_scratch(len: usize) -> usize {
+    len.div_ceil(BLOCK)
+}
+
+/// The sum of squares of a block. A square of f32 is exact in f64, so a fused multiply-add rounds as one
+/// that is not.
+#[inline(always)]
+fn block_sum(x: &[f32]) -> f64 {
+    let (whole, rest) = x.as_chunks::<VIRTUAL>();
+    // Values that are only ever indexed by constants stay in registers; in memory each sum would wait for its
+    // last store.
+    let mut sums = [0.0f64; VIRTUAL];
+    for chunk in whole {
+        let mut next = sums;
+        for i in 0..VIRTUAL {
+            let x = f64::from(chunk[i]);
+            next[i] += x * x;
+        }
+        sums = next;
+    }
+    let mut lanes = sums;
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    let mut left = VIRTUAL;
+    while left > 1 {
+        left /= 2;
+        for i in 0..left {
+            lanes[i] += lanes[i + left];
+        }
+    }
+    lanes[0]
+}
+
+/// The sums of blocks, one after the other.
+struct Blocks<'a> {
+    x: &'a [f32],
+    sums: &'a mut [f64],
+}
+
+impl SimdOp for Blocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, _: S) {
+        for (block, sum) in self.x.chunks(BLOCK).zip(self.sums) {
+            *sum = block_sum(block);
+        }
+    }
+}
+
+/// The sum of the squares of `x`, in f64 and in one order: blocks of 4,096 elements, each in 64 virtual
+/// lanes, blocks in order.
+///
+/// Its root is the norm. Squares neither overflow nor vanish in f64, so the sum is finite exactly if
+/// every element is. Error: within `(len / 4096 + 71) 2^-53` of the sum, relative. The bits depend neither on
+/// threads nor on the instruction set.
+///
+/// `partials` holds [`sum_of_squares_scratch`]`(x.len())` numbers or more.
+///
+/// # Errors
+/// The scratch is too short.
+///
+/// ```
+/// use simdformer_kernels::train::sum_of_squares;
+/// use simdformer_kernels::{Isa, Parallelism};
+///
+/// let sum = sum_of_squares(Isa::best(), &[3.0, 4.0], &mut [0.0], Parallelism::Serial)?;
+/// assert_eq!(sum, 25.0);
+/// # Ok::<(), simdformer_kernels::train::OptimizerError>(())
+/// ```
+pub fn sum_of_squares(
+    isa: Isa,
+    x: &[f32],
+    partials: &mut [f64],
+    parallelism: Parallelism<'_>,
+) -> Result<f64, OptimizerError> {
+    let blocks = sum_of_squares_scratch(x.len());
+    if partials.len() < blocks {
+        return Err(OptimizerError::Scratch { expected: blocks, found: partials.len() });
+    }
+    let partials = &mut partials[..blocks];
+    let shared = SharedMut::new(&mut *partials);
+    for_rows(parallelism.workers(), blocks, BLOCK, &|range| {
+        let end = x.len().min(range.end * BLOCK);
+        // SAFETY: there is a number for each block, and each task has its own blocks.
+        let sums = unsafe { shared.part(range.start, range.len()) };
+        isa.dispatch(Blocks { x: &x[range.start * BLOCK..end], sums });
+    });
+    Ok(in_default_mode(|| partials.iter().sum()))
+}
+
+/// What gradients with this norm are multiplied by so that it is at most `limit`: 1, or
+/// `limit / (norm + 1e-6)` if that is less, as PyTorch has it. `None` if the norm is no finite number: the
+/// update is to be left out, since every parameter would become NaN.
+///
+/// The norm is the root of [`sum_of_squares`] over the gradients of all parameters, each once, after the
+/// last micro-batch; a limit of infinity clips nothing.
+///
+/// ```
+/// use simdformer_kernels::train::clip_factor;
+///
+/// assert_eq!(clip_factor(0.5, 1.0), Some(1.0));
+/// assert!(clip_factor(4.0, 1.0).is_some_and(|factor| (factor - 0.25).abs() < 1e-6));
+/// assert_eq!(clip_factor(f64::NAN, 1.0), None);
+/// ```
+pub fn clip_factor(norm: f64, limit: f64) -> Option<f64> {
+    // `f64::min` leaves 1 beside NaN, of a limit that is none.
+    norm.is_finite().then(|| in_default_mode(|| (limit / (norm + 1e-6)).min(1.0)))
+}

@@ -1,0 +1,135 @@
+//! The candidates of a row in f32, the most promising first.
+
+use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::scan::ScanTask;
+use crate::Matrix;
+use crate::gemm::Column;
+use crate::simd::{MAX_LANES, SimdF32, SimdOp};
+
+/// What [`argmax`](super::argmax) gives for a row that it cannot decide.
+pub const UNDECIDED: u32 = u32::MAX;
+
+/// Candidates looked at together: the first ones usually rule out the rest.
+const GROUP: usize = 8;
+
+/// The largest element of a row and its column.
+pub(super) struct Rescore<'d, 'a> {
+    pub(super) job: &'d ScanTask<'a>,
+    pub(super) x: &'d Matrix<'d>,
+    pub(super) row: usize,
+}
+
+impl SimdOp for Rescore<'_, '_> {
+    type Output = (u32, f32);
+
+    #[inline(always)]
+    fn run<S: SimdF32>(self, s: S) -> (u32, f32) {
+        let mut room = [Candidate::default(); PARTS * CANDIDATES];
+        let candidates = self.gather(&mut room);
+        candidates.sort_unstable_by(|a, b| b.upper.total_cmp(&a.upper));
+        let mut best = (UNDECIDED, f32::NEG_INFINITY);
+        for group in candidates.chunks(GROUP.min(S::LANES)) {
+            // Bounds of equal height stay: an earlier column may tie.
+            if group[0].upper < best.1 {
+                break;
+            }
+            let values = self.elements(s, group);
+            for (candidate, value) in group.iter().zip(values) {
+                if value.is_nan() {
+                    return (UNDECIDED, f32::NAN);
+                }
+                if value > best.1 || (value == best.1 && candidate.column < best.0) {
+                    best = (candidate.column, value);
+                }
+            }
+        }
+        if best.1.is_finite() { best } else { (UNDECIDED, f32::NAN) }
+    }
+}
+
+impl Rescore<'_, '_> {
+    /// The candidates of all parts that are still in reach of the best lower bound.
+    fn gather<'r>(&self, room: &'r mut [Candidate]) -> &'r mut [Candidate] {
+        let least = self.job.rows.best(self.row).get();
+        if least == f32::INFINITY {
+            return &mut [];
+        }
+        let mut found = 0;
+        for part in 0..PARTS {
+            // SAFETY: the sweep is over, and this is the only task of this row.
+            let (count, list) = unsafe { self.job.list(part, self.row) };
+            for candidate in &list[..*count as usize] {
+                if !(candidate.upper < least) {
+                    room[found] = *candidate;
+                    found += 1;
+                }
+            }
+        }
+        &mut room[..found]
+    }
+
+    /// The elements of the row in the columns of `group`, as `gemm` computes them: one sum each, `k`
+    /// ascending, then the bias.
+    #[inline(always)]
+    fn elements<S: SimdF32>(&self, s: S, group: &[Candidate]) -> [f32; MAX_LANES] {
+        let product = self.job.product;
+        let mut at = [Column::Floats { start: core::ptr::null(), step: 0 }; MAX_LANES];
+        let mut bias = [0.0; MAX_LANES];
+        for (i, candidate) in group.iter().enumerate() {
+            let column = candidate.column as usize;
+            at[i] = match product.by_column {
+                Some(matrix) => Column::Floats {
+                    start: matrix.as_ptr().wrapping_add(column * matrix.row_stride()),
+                    step: matrix.column_stride(),
+                },
+                None => product.weight.column(column),
+            };
+            bias[i] = product.bias.map_or(0.0, |bias| bias[column]);
+        }
+        let columns = &at[..group.len()];
+        let mut sums = if columns.iter().all(|column| matches!(column, Column::Floats { .. })) {
+            let mut floats = [(core::ptr::null(), 0); MAX_LANES];
+            for (to, column) in floats.iter_mut().zip(columns) {
+                if let Column::Floats { start, step } = *column {
+                    *to = (start, step);
+                }
+            }
+            let floats = &floats[..group.len()];
+            // SAFETY: candidates are columns of the weight, and `k` is one of its rows.
+            self.sums(s, floats, |(start, step), k| unsafe { *start.wrapping_add(k * step) })
+        } else {
+            // SAFETY: the sweep lists only columns of the weight as candidates, and `k` is one of
+            // its rows.
+            self.sums(s, columns, |column, k| unsafe { column.row(k) })
+        };
+        if product.bias.is_some() {
+            // SAFETY: room for any vector.
+            sums = s.add(sums, unsafe { s.load(bias.as_ptr()) });
+        }
+        let mut values = [0.0; MAX_LANES];
+        // SAFETY: room for any vector.
+        unsafe { s.store(values.as_mut_ptr(), sums) };
+        values
+    }
+
+    /// The products of the row and of `columns`, `k` ascending.
+    #[inline(always)]
+    fn sums<S: SimdF32, C: Copy>(
+        &self,
+        s: S,
+        columns: &[C],
+        element: impl Fn(C, usize) -> f32,
+    ) -> S::F32 {
+        let mut sums = s.splat(0.0);
+        for k in 0..self.x.columns() {
+            let mut weights = [0.0; MAX_LANES];
+            for (weight, &column) in weights.iter_mut().zip(columns) {
+                *weight = element(column, k);
+            }
+            // SAFETY: room for any vector.
+            let weights = unsafe { s.load(weights.as_ptr()) };
+            sums = s.mul_add(s.splat(self.x.at(self.row, k)), weights, sums);
+        }
+        sums
+    }
+}

@@ -1,0 +1,306 @@
+//! What a screen and its rows hold, against plain Rust in f64, on every instruction set.
+
+use super::PruningTable;
+use super::build::{ColumnStatistic, PANEL, start_of};
+use super::candidates::{CANDIDATES, Candidate, PARTS};
+use super::error_bound::{TAKEN, TAKEN_BY_BIAS};
+use super::product::Product;
+use super::quantize_rows::{ROW_STATISTICS, Tiles, quantize};
+use super::scan::{Scan, ScanTask};
+use crate::isa::Isa;
+use crate::parallel::share;
+use crate::simd::SimdF32;
+use crate::simd::int8::{Int8Dot, Int8Op};
+use crate::{Epilogue, Matrix, MatrixMut, PackedMatrix, Parallelism, gemm};
+use std::vec;
+use std::vec::Vec;
+
+/// `-1.0..1.0`, the same in every run.
+fn random(state: &mut u64) -> f32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// Vectors of `depth` of every size with a norm in f32: of real numbers, of halves of a step, of one number, of zeros.
+fn vectors(count: usize, depth: usize) -> Vec<Vec<f32>> {
+    let state = &mut 7;
+    let vector = |i: usize| {
+        let size = 10.0f32.powi(i as i32 % 36 - 20);
+        let element = |k: usize| match i % 5 {
+            0 => (random(state) * 127.0).round() - 0.5,
+            1 if k > 0 => 0.0,
+            2 => 1.0,
+            3 if i.is_multiple_of(3) => 0.0,
+            _ => random(state),
+        };
+        (0..depth).map(element).map(|x| x * size).collect()
+    };
+    (0..count).map(vector).collect()
+}
+
+fn norm(x: impl Iterator<Item = f64>) -> f64 {
+    libm::sqrt(x.map(|x| x * x).sum())
+}
+
+/// Scale and bytes of `values` are those that are nearest; gives the values that they stand for.
+fn check_bytes(values: &[f32], scale: f32, bytes: &[i32]) -> Vec<f64> {
+    let largest = values.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    assert_eq!(scale, largest / 127.0);
+    for (&x, &q) in values.iter().zip(bytes) {
+        assert!((-127..=127).contains(&q));
+        let left_out = (f64::from(x) - f64::from(scale) * f64::from(q)).abs();
+        assert!(left_out <= f64::from(scale) * 0.5 * (1.0 + 1e-5), "{x} is {q} of {scale}");
+    }
+    assert!(bytes[values.len()..].iter().all(|&q| q == 0));
+    bytes[..values.len()].iter().map(|&q| f64::from(q) * f64::from(scale)).collect()
+}
+
+/// `found` is at least `exact` and little more.
+fn check_bound(found: f32, exact: f64, allowed: f64) {
+    let found = f64::from(found);
+    assert!(found >= exact && found <= allowed + 3e-16, "{found:e} for {exact:e}, {allowed:e}");
+}
+
+#[test]
+fn a_screen_holds_the_nearest_bytes_and_bounds_what_they_leave_out() {
+    for isa in Isa::available() {
+        for (depth, columns) in [(1, 1), (3, 31), (4, 32), (65, 33), (130, 100), (2049, 37)] {
+            let weights = vectors(columns, depth);
+            let dense = weights.concat();
+            let mut packed = vec![f32::NAN; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
+            let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
+            let mut buffer = vec![f32::NAN; PruningTable::len(depth, columns).unwrap()];
+            let screen = PruningTable::build(&weight, &mut buffer).unwrap();
+            let zeros = vec![0.0; depth];
+            for column in 0..columns.next_multiple_of(PANEL) {
+                let values = weights.get(column).unwrap_or(&zeros);
+                let (panel, lane) = (screen.panel(column / PANEL), column % PANEL);
+                let word = |step: usize| panel[step * PANEL + lane].to_bits().to_le_bytes();
+                let bytes: Vec<i32> = (0..screen.steps())
+                    .flat_map(word)
+                    .map(|byte| i32::from(byte.cast_signed()))
+                    .collect();
+                let get = |which: ColumnStatistic| panel[start_of(which, screen.steps()) + lane];
+                let kept = check_bytes(values, get(ColumnStatistic::Scale), &bytes);
+                let sum: i32 = bytes.iter().sum();
+                assert_eq!(get(ColumnStatistic::Offset).to_bits().cast_signed(), -128 * sum);
+                let whole = norm(values.iter().map(|&x| f64::from(x)));
+                let left_out = norm(values.iter().zip(kept).map(|(&x, kept)| f64::from(x) - kept));
+                check_bound(get(ColumnStatistic::Norm), whole, whole * 1.001);
+                check_bound(get(ColumnStatistic::Error), left_out, left_out * 1.001 + whole * 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_the_nearest_bytes_and_bound_what_they_leave_out() {
+    for isa in Isa::available() {
+        for (rows, depth) in [(1, 1), (5, 16), (12, 63), (13, 17), (30, 130), (2, 2049)] {
+            let values = vectors(rows, depth);
+            let dense = values.concat();
+            let x = Matrix::new(&dense, rows, depth).unwrap();
+            let buffer = vec![0.0; PruningTable::len(depth, 1).unwrap()];
+            let screen = PruningTable::from_built(depth, 1, &buffer).unwrap();
+            let steps = screen.steps();
+            let mut words = vec![f32::NAN; rows * steps];
+            let mut statistics = vec![f32::NAN; rows * ROW_STATISTICS];
+            quantize(isa, &x, &screen, &mut words, &mut statistics);
+            let tiles = isa.dispatch_bytes(Tiles(rows));
+            for tile in (0..tiles).map(|tile| share(rows, tiles, tile)) {
+                for row in tile.clone() {
+                    let words = &words[tile.start * steps..tile.end * steps];
+                    let bytes: Vec<i32> = words[row - tile.start..]
+                        .iter()
+                        .step_by(tile.len())
+                        .flat_map(|word| word.to_bits().to_le_bytes())
+                        .map(|byte| i32::from(byte) - 128)
+                        .collect();
+                    let statistics = &statistics[row * ROW_STATISTICS..][..ROW_STATISTICS];
+                    let kept = check_bytes(&values[row], statistics[0], &bytes);
+                    let pairs = values[row].iter().zip(&kept);
+                    let left_out = norm(pairs.map(|(&x, kept)| f64::from(x) - kept));
+                    let whole = norm(values[row].iter().map(|&x| f64::from(x)));
+                    // Two roundings of each of `depth` sums, for `gemm` and for the norms.
+                    let rounding = depth as f64 * f64::from(f32::EPSILON) * whole;
+                    let allowed = left_out * 1.001 + 2.0 * rounding + whole * 1e-5;
+                    check_bound(statistics[1], left_out + 0.5 * rounding, allowed);
+                    let kept = norm(kept.into_iter());
+                    check_bound(statistics[2], kept, kept * 1.001);
+                    assert_eq!(statistics[3], f32::NEG_INFINITY);
+                }
+            }
+        }
+    }
+}
+
+struct Dots;
+
+impl Int8Op for Dots {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<B: Int8Dot, const NV: usize, const TV: usize>(self, b: B) {
+        let lanes = <B::Floats as SimdF32>::LANES;
+        assert_eq!(lanes * NV, PANEL);
+        let extremes = [0u8, 1, 127, 128, 129, 255, 254, 3];
+        let word = |i: usize| {
+            i32::from_le_bytes(core::array::from_fn(|k| extremes[(i * 3 + k * k) % extremes.len()]))
+        };
+        for i in 0..64 {
+            let weights: [i32; PANEL] = core::array::from_fn(|lane| word(i + 5 * lane));
+            // SAFETY: at most PANEL lanes.
+            let weights_in = unsafe { b.load(weights.as_ptr()) };
+            for start in [0, 1 << 30, -(1 << 30)] {
+                // What makes the bytes of a row signed, where its bytes are not signed by themselves.
+                let offset: [i32; PANEL] = core::array::from_fn(|lane| {
+                    weights[lane]
+                        .to_le_bytes()
+                        .map(|w| -128 * i32::from(w.cast_signed()))
+                        .iter()
+                        .sum()
+                });
+                let begin = [start; PANEL];
+                // SAFETY: both arrays have PANEL words, at least a vector.
+                let (offset, begin) =
+                    unsafe { (b.load_sums(offset.as_ptr()), b.load_sums(begin.as_ptr())) };
+                let sums = b.dot(b.add(begin, b.start(offset)), b.splat(word(i)), weights_in);
+                let mut found = [0.0; PANEL];
+                // SAFETY: `found` has PANEL floats, at least a vector.
+                unsafe { b.floats().store(found.as_mut_ptr(), b.to_f32(sums)) };
+                for lane in 0..lanes {
+                    let pairs = word(i).to_le_bytes().into_iter().zip(weights[lane].to_le_bytes());
+                    let sum = pairs.map(|(a, w)| (i32::from(a) - 128) * i32::from(w.cast_signed()));
+                    assert_eq!(found[lane], (start + sum.sum::<i32>()) as f32, "lane {lane}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_products_of_bytes_are_exact() {
+    for isa in Isa::available() {
+        isa.dispatch_bytes(Dots);
+        isa.without_dot_products().dispatch_bytes(Dots);
+    }
+}
+
+/// Half of an epsilon: what a rounding moves at most, of the result.
+const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// `x w + b` by `gemm`.
+fn product(x: &Matrix<'_>, weight: &PackedMatrix<'_>, bias: &[f32]) -> Vec<f32> {
+    let mut out = vec![0.0; x.rows() * weight.columns()];
+    let to = MatrixMut::new(&mut out, x.rows(), weight.columns()).unwrap();
+    let epilogue = Epilogue { bias: Some(bias), ..Epilogue::default() };
+    gemm(*x, weight, &epilogue, to, Parallelism::Serial).unwrap();
+    out
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+#[test]
+fn gemm_rounds_no_more_often_than_the_bound_allows_for() {
+    for isa in Isa::available() {
+        for depth in 1..5 {
+            let (columns, state) = (5000, &mut 11);
+            let dense: Vec<f32> = (0..columns * depth).map(|_| random(state)).collect();
+            let x: Vec<f32> = (0..depth).map(|_| random(state)).collect();
+            let bias: Vec<f32> = (0..columns).map(|_| random(state) * 0.1).collect();
+            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, columns).unwrap()];
+            let weight = Matrix::new(&dense, columns, depth).unwrap().transposed();
+            let weight = PackedMatrix::pack(isa, weight, &mut packed).unwrap();
+            let found = product(&Matrix::new(&x, 1, depth).unwrap(), &weight, &bias);
+            let mut worst = 0.0f64;
+            for (column, w) in dense.chunks_exact(depth).enumerate() {
+                let exact = dot(&x, w) + f64::from(bias[column]);
+                let norms = libm::sqrt(dot(&x, &x) * dot(w, w));
+                let d = depth as f64;
+                let allowed = (d + d * d * U + TAKEN[0] as f64) * U * norms
+                    + TAKEN_BY_BIAS[0] as f64 * U * f64::from(bias[column].abs());
+                let error = (f64::from(found[column]) - exact).abs();
+                assert!(error <= allowed, "{isa}, depth {depth}: {error:e} of {allowed:e}");
+                worst = worst.max(error / allowed);
+            }
+            // With few terms most of it is met: a rounding more would be seen.
+            assert!(depth > 1 || worst > 0.75, "{isa}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_rounds_no_more_often_than_the_bound_allows_for() {
+    for isa in Isa::available() {
+        for (depth, seed) in (0..600).map(|i| (1 + i % 6, i as u64)) {
+            let state = &mut (seed + 1);
+            // Every third is whole bytes: then nothing but roundings is left of the bound.
+            let mut vector = |largest: f32| -> Vec<f32> {
+                let whole = seed.is_multiple_of(3);
+                let scale = 1.0 + random(state).abs();
+                let element = |k: usize, x: f32| match (whole, k) {
+                    (true, 0) => 127.0 * scale,
+                    (true, _) => (x * 127.0).round() * scale,
+                    _ => x,
+                };
+                (0..depth).map(|k| element(k, random(state)) * largest).collect()
+            };
+            let (x, w) = (vector(1.0), vector(0.25));
+            let bias = [dot(&x, &w) as f32 * random(state) * 4.0];
+            let mut packed = vec![0.0; PackedMatrix::len(isa, depth, 1).unwrap()];
+            let weight = PackedMatrix::pack(isa, Matrix::new(&w, depth, 1).unwrap(), &mut packed);
+            let weight = weight.unwrap();
+            let mut buffer = vec![0.0; PruningTable::len(depth, 1).unwrap()];
+            let screen = PruningTable::build(&weight, &mut buffer).unwrap();
+            let matrix = Matrix::new(&x, 1, depth).unwrap();
+            let found = f64::from(product(&matrix, &weight, &bias)[0]);
+
+            let mut words = vec![0.0; screen.steps()];
+            let mut statistics = vec![0.0; ROW_STATISTICS];
+            let mut counts = vec![0u32; PARTS];
+            let mut lists = vec![Candidate::default(); PARTS * CANDIDATES];
+            let rows = quantize(isa, &matrix, &screen, &mut words, &mut statistics);
+            let bytes = |word: i32, high: i32| {
+                word.to_le_bytes().map(|byte| f64::from((i32::from(byte) ^ high) as u8 as i8))
+            };
+            let of_x: Vec<f64> = (0..screen.steps())
+                // SAFETY: as many words as there are steps.
+                .flat_map(|step| bytes(unsafe { *rows.words(0, 1, screen.steps()).add(step) }, 128))
+                .collect();
+            let panel = screen.panel(0);
+            let of_w: Vec<f64> = (0..screen.steps())
+                .flat_map(|step| bytes(panel[step * PANEL].to_bits().cast_signed(), 0))
+                .collect();
+            let scale = f64::from(rows.bound(0).scale)
+                * f64::from(panel[start_of(ColumnStatistic::Scale, screen.steps())]);
+            let exact = of_x.iter().zip(&of_w).map(|(x, w)| x * w).sum::<f64>() * scale;
+            let norms = norm(of_x.into_iter()) * norm(of_w.into_iter()) * scale;
+
+            let operands =
+                Product { weight: &weight, screen: &screen, bias: Some(&bias), by_column: None };
+            let job = ScanTask {
+                product: &operands,
+                rows,
+                banned: &|_, _| false,
+                counts: counts.as_mut_ptr(),
+                lists: lists.as_mut_ptr(),
+            };
+            isa.dispatch_bytes(Scan { job: &job, part: 0, panels: 0..1 });
+            // SAFETY: the sweep is over.
+            let (count, list) = unsafe { job.list(0, 0) };
+            assert_eq!(*count, 1);
+            let (upper, lower) = (f64::from(list[0].upper), f64::from(job.rows.best(0).get()));
+            assert!(lower <= found && found <= upper, "{lower:e} {found:e} {upper:e}");
+            let (middle, bound) = ((upper + lower) / 2.0, (upper - lower) / 2.0);
+            let bias = f64::from(bias[0]);
+            let allowed = (TAKEN[1] + TAKEN[2]) as f64 * U * norms
+                + TAKEN_BY_BIAS[1] as f64 * U * bias.abs()
+                + 2.0 * U * bound;
+            let error = (middle - (exact + bias)).abs();
+            assert!(error <= allowed, "{isa}, depth {depth}: {error:e} of {allowed:e}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What a number becomes that is stored in fewer bits.
+
+use crate::Dtype;
+
+/// The number that `storage` holds for `x`: the nearest one, of two that are equally near the even one.
+/// Infinite from half a unit above the largest one on, which packing refuses.
+///
+/// ```
+/// use simdformer_kernels::{Dtype, reference::dtype::stored};
+///
+/// assert_eq!(stored(Dtype::F32, 0.1), 0.1);
+/// assert_eq!(stored(Dtype::Bf16, 0.1), 0.10009765625);
+/// assert_eq!(stored(Dtype::F16, 0.1), 0.0999755859375);
+/// assert_eq!(stored(Dtype::F16, 65_519.0), 65_504.0);
+/// ```
+pub fn stored(storage: Dtype, x: f32) -> f32 {
+    // Binary digits, the exponents of the smallest number that has all of them and of the largest.
+    let (digits, least, most) = match storage {
+        Dtype::F32 => return x,
+        Dtype::Bf16 => (8, -126, 127),
+        Dtype::F16 => (11, -14, 15),
+    };
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let x = f64::from(x);
+    let exponent = libm::ilogb(x).max(least);
+    let unit = libm::exp2(f64::from(exponent + 1 - digits));
+    let nearest = libm::rint(x / unit) * unit;
+    let beyond = libm::exp2(f64::from(most + 1));
+    if nearest.abs() < beyond { nearest as f32 } else { f32::INFINITY.copysign(x as f32) }
+}

@@ -1,0 +1,106 @@
+//! The product with weights in eight bits, one element at a time. Unlike the other oracles in f32, as the
+//! kernels are: every operation here is the one that they do, and results are equal, not close.
+
+use crate::gemm::{ActivationBits, Epilogue, GemmError, Residual};
+use crate::matrix::Matrix;
+
+/// Integers up to `levels` that stand for the elements of a row or a column, and what one of them stands
+/// for.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounded {
+    /// What an integer stands for: NaN if an element is not finite, zero if all are smaller than 1e-30.
+    pub scale: f32,
+    /// What elements are multiplied with; zero where all integers are zero.
+    pub inverse: f32,
+}
+
+impl Rounded {
+    /// Of all `elements`.
+    pub fn new(elements: impl Iterator<Item = f32>, levels: i32) -> Self {
+        let mut largest = 0.0f32;
+        for x in elements {
+            if !x.is_finite() {
+                return Self { scale: f32::NAN, inverse: 0.0 };
+            }
+            if x.abs() > largest {
+                largest = x.abs();
+            }
+        }
+        if largest < 1e-30 {
+            return Self { scale: 0.0, inverse: 0.0 };
+        }
+        Self { scale: largest / levels as f32, inverse: levels as f32 / largest }
+    }
+
+    /// The integer of one of the elements.
+    pub fn integer(self, x: f32) -> i32 {
+        if self.inverse == 0.0 { 0 } else { libm::rintf(x * self.inverse) as i32 }
+    }
+}
+
+/// The largest integer that rows of `depth` are rounded to. Columns are rounded to 127.
+pub fn levels(precision: ActivationBits, depth: usize) -> i32 {
+    match precision {
+        ActivationBits::Eight => 127,
+        ActivationBits::Sixteen if depth == 0 => 32639,
+        ActivationBits::Sixteen => (i64::from(i32::MAX) / (127 * depth as i64)).min(32639) as i32,
+    }
+}
+
+/// `out[m, n] = residual[m, n] + (scale * ((f32(S) * column scale) * row scale) + bias[n])`, in f32, with `S`
+/// the sum of products of the integers that stand for row `m` of `a` and column `n` of `weight`. Of the
+/// activations, [`Identity`](crate::Activation::Identity) and [`Relu`](crate::Activation::Relu) have these bits
+/// everywhere; the others are left out here.
+///
+/// `a` is `[rows, depth]`, `weight` `[depth, columns]`, `out` `[rows, columns]` end to end; `before` is what the
+/// output held before the call, which only [`Residual::Output`] and [`Residual::Gate`] read.
+///
+/// # Errors
+/// As [`crate::gemm_int8`]; an `out` of another length is [`GemmError::PackedLength`].
+pub fn gemm_int8(
+    a: Matrix<'_>,
+    weight: Matrix<'_>,
+    precision: ActivationBits,
+    epilogue: &Epilogue<'_>,
+    before: Option<Matrix<'_>>,
+    out: &mut [f32],
+) -> Result<(), GemmError> {
+    let (rows, depth, columns) = (a.rows(), weight.rows(), weight.columns());
+    if a.columns() != depth {
+        return Err(GemmError::Depth { expected: depth, found: a.columns() });
+    }
+    if out.len() != rows * columns {
+        return Err(GemmError::PackedLength { expected: rows * columns, found: out.len() });
+    }
+    for n in 0..columns {
+        let column = Rounded::new((0..depth).map(|k| weight.at(k, n)), 127);
+        for m in 0..rows {
+            let row = Rounded::new((0..depth).map(|k| a.at(m, k)), levels(precision, depth));
+            let sum: i64 = (0..depth)
+                .map(|k| {
+                    i64::from(row.integer(a.at(m, k))) * i64::from(column.integer(weight.at(k, n)))
+                })
+                .sum();
+            // It fits 32 bits.
+            let sum = sum as i32 as f32;
+            let mut y = (sum * column.scale) * row.scale;
+            if epilogue.scale != 1.0 {
+                y *= epilogue.scale;
+            }
+            if let Some(bias) = epilogue.bias {
+                y += bias[n];
+            }
+            if epilogue.activation == crate::Activation::Relu && y < 0.0 {
+                y = 0.0;
+            }
+            let held = before.map_or(0.0, |before| before.at(m, n));
+            out[m * columns + n] = match epilogue.residual {
+                Residual::Output => held + y,
+                Residual::Gate => held * y,
+                Residual::Matrix(residual) => residual.at(m, n) + y,
+                _ => y,
+            };
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,477 @@
+//! Weights stored in sixteen bits: the product has the bits of the product with the f32 that they stand for,
+//! in every shape, on every instruction set, by any number of threads; and packing them rounds to what the
+//! oracle says.
+use crate::support::gemm::{ACTIVATIONS, Packed, Stored, product, strides};
+use crate::support::pruned_argmax::{Operands, normal};
+use crate::support::{
+    CREWS, POISON, Random, Strided, all_isas, bits, brief, crews_of, difference, isas_of,
+};
+use simdformer_kernels::pruned_argmax::{self, Product, PruningTable};
+use simdformer_kernels::reference::dtype::stored;
+use simdformer_kernels::{
+    Dtype, Epilogue, GemmError, Isa, Matrix, MatrixMut, PackedMatrix, Parallelism, Residual, gemm,
+};
+
+const HALVES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
+const SERIAL: Parallelism<'static> = Parallelism::Serial;
+
+/// Weights of all magnitudes that both forms hold, subnormal ones of f16 among them.
+fn weight(random: &mut Random) -> f32 {
+    random.value() * (-((random.below(40)) as f32)).exp2()
+}
+
+fn widened(storage: Dtype, w: &[f32]) -> Vec<f32> {
+    w.iter().map(|&x| stored(storage, x)).collect()
+}
+
+/// Packed as `storage`, and the floats that this stands for packed as f32.
+fn both(isa: Isa, storage: Dtype, w: &[f32], (depth, columns): (usize, usize)) -> (Stored, Packed) {
+    let wide = widened(storage, w);
+    let view = |w| Matrix::new(w, depth, columns).expect("W");
+    (Stored::new(isa, storage, view(w)), Packed::new(isa, view(&wide)))
+}
+
+/// Rows around tiles, few rows and blocks of rows, columns around panels, depths around pairs, blocks and
+/// what is widened at a time on each instruction set.
+#[test]
+fn the_bits_are_those_of_the_widened_weights_around_every_edge() {
+    let mut shapes = Vec::new();
+    for rows in (1..=14).chain([35, 36, 37, 42, 95, 96, 97, 193]) {
+        for columns in [1, 7, 8, 9, 16, 17, 63, 64, 65, 129] {
+            shapes.push((rows, columns, 1 + (rows * 7 + columns) % 38));
+        }
+    }
+    for depth in
+        (1..=20).chain([31, 63, 64, 65, 95, 96, 97, 127, 191, 192, 193, 383, 385, 513, 1025])
+    {
+        for rows in [1, 2, 3, 6, 7, 12, 25, 36, 37, 50, 98, 200] {
+            shapes.push((rows, 1 + (depth * 11 + rows) % 150, depth));
+        }
+    }
+    for (index, (rows, columns, depth)) in shapes.into_iter().enumerate() {
+        if brief() && index % 16 != 0 {
+            continue;
+        }
+        let mut random = Random::new(index as u64);
+        let a = random.values(rows * depth);
+        let w: Vec<f32> = (0..depth * columns).map(|_| weight(&mut random)).collect();
+        for isa in isas_of(index, 5) {
+            for storage in HALVES {
+                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                let found = product(&a, rows, &halves.get(), SERIAL);
+                let expected = product(&a, rows, &floats.get(), SERIAL);
+                if let Some(difference) = difference(&found, &expected) {
+                    panic!("{isa}, {storage:?}, {rows} x {columns} x {depth}: {difference}");
+                }
+            }
+        }
+    }
+}
+
+/// Every half, so each number, infinity and NaN.
+#[test]
+fn every_half_is_read_as_what_it_stands_for() {
+    for isa in all_isas() {
+        for storage in HALVES {
+            // As rows of two numbers and as columns, so that each half is in either part of a word.
+            let (depth, columns) = (2, 1 << 15);
+            let words = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+            let all: Vec<f32> = (0..words as u32)
+                .map(|word| f32::from_bits((2 * word) | ((2 * word + 1) << 16)))
+                .collect();
+            let packed = PackedMatrix::from_packed_as(isa, storage, depth, columns, &all);
+            let packed = packed.expect("the length");
+            let mut seen = vec![false; 1 << 16];
+            for k in 0..depth {
+                // One row and several, of which the others are zeros.
+                for rows in [1, 3, 7, 40] {
+                    let mut a = vec![0.0; rows * depth];
+                    a[k] = 1.0;
+                    let found = product(&a, rows, &packed, SERIAL);
+                    for (column, &x) in found[..columns].iter().enumerate() {
+                        let half = place(isa, storage, k, column);
+                        let other = value(storage, place(isa, storage, 1 - k, column));
+                        let expected = value(storage, half) + 0.0 * other;
+                        // A sum that begins with zero has no negative one.
+                        assert!(
+                            x.to_bits() == (expected + 0.0).to_bits()
+                                || (x.is_nan() && expected.is_nan()),
+                            "{isa}, {storage:?}: {half:#x} is {expected:e}, found {x:e}"
+                        );
+                        seen[usize::from(half)] = true;
+                    }
+                }
+            }
+            assert!(seen.into_iter().all(|seen| seen));
+        }
+    }
+}
+
+/// The half at row `k` of two in `column`, if each half of the buffer holds its own index.
+fn place(isa: Isa, storage: Dtype, k: usize, column: usize) -> u16 {
+    let (panel, lanes) = (isa.panel(), isa.lanes());
+    let within = column % panel;
+    let at = match storage {
+        Dtype::Bf16 => 2 * within + k,
+        _ => within / lanes * 2 * lanes + k * lanes + within % lanes,
+    };
+    let index = (column - within) * 2 + at;
+    // Words are written as such.
+    (if cfg!(target_endian = "big") { index ^ 1 } else { index }) as u16
+}
+
+/// What a half stands for, from the definition of its form.
+fn value(storage: Dtype, half: u16) -> f32 {
+    if storage == Dtype::Bf16 {
+        return f32::from_bits(u32::from(half) << 16);
+    }
+    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 0x3ff));
+    let magnitude = match exponent {
+        0 => fraction * (-24f32).exp2(),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1024.0 + fraction) * ((exponent - 25) as f32).exp2(),
+    };
+    if half & 0x8000 == 0 { magnitude } else { -magnitude }
+}
+
+#[test]
+fn every_epilogue_and_layout_has_the_bits_of_floats() {
+    let mut random = Random::new(4);
+    for (index, rows) in [1, 2, 6, 8, 40].into_iter().enumerate() {
+        for (depth, columns) in [(19, 70), (0, 5), (1, 64), (130, 17)] {
+            for activation in 0..ACTIVATIONS.len() {
+                for residual in 0..4 {
+                    let by_column = (index + residual) % 2 == 1;
+                    let mut filled = |rows, columns, gap| {
+                        let strides = strides(rows, columns, (gap, by_column), 1);
+                        Strided::new(rows, columns, strides, |_, _| random.value())
+                    };
+                    let a = filled(rows, depth, 3);
+                    let w = filled(depth, columns, 2);
+                    let other = filled(rows, columns, 1);
+                    let before = filled(rows, columns, 4);
+                    let bias = random.values(columns);
+                    let epilogue = Epilogue {
+                        scale: if residual == 2 { -1.5 } else { 1.0 },
+                        bias: (activation % 2 == 0).then_some(&bias),
+                        activation: ACTIVATIONS[activation],
+                        residual: match residual {
+                            0 => Residual::None,
+                            1 => Residual::Output,
+                            2 => Residual::Matrix(other.view()),
+                            _ => Residual::Gate,
+                        },
+                    };
+                    for isa in all_isas() {
+                        for storage in HALVES {
+                            let halves = Stored::new(isa, storage, w.view());
+                            let wide = Strided::new(
+                                depth,
+                                columns,
+                                (w.row_stride, w.column_stride),
+                                |k, j| stored(storage, w.at(k, j)),
+                            );
+                            let floats = Packed::new(isa, wide.view());
+                            let [found, expected] = [halves.get(), floats.get()].map(|packed| {
+                                let mut c = before.clone();
+                                gemm(a.view(), &packed, &epilogue, c.view_mut(), SERIAL)
+                                    .expect("shapes that fit");
+                                c
+                            });
+                            found.check_gaps();
+                            assert_eq!(
+                                difference(&found.data, &expected.data),
+                                None,
+                                "{isa}, {storage:?}, {rows} x {columns} x {depth}: {epilogue:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_compute_the_same_bits() {
+    let mut random = Random::new(5);
+    for (rows, depth, columns) in [(1, 1030, 1100), (5, 301, 700), (20, 257, 300), (130, 100, 129)]
+    {
+        let a = random.values(rows * depth);
+        let w = random.values(depth * columns);
+        for isa in all_isas() {
+            for storage in HALVES {
+                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                let expected = product(&a, rows, &floats.get(), SERIAL);
+                for crew in crews_of(isa, rows) {
+                    let found = crew.run(|threads| product(&a, rows, &halves.get(), threads));
+                    let what = format!("{isa}, {storage:?}, {rows} rows, {crew:?}");
+                    assert_eq!(difference(&found, &expected), None, "{what}");
+                }
+                // A row alone, and in any place.
+                for row in [0, rows / 2, rows - 1] {
+                    let alone = product(&a[row * depth..][..depth], 1, &halves.get(), SERIAL);
+                    let there = &expected[row * columns..][..columns];
+                    assert_eq!(difference(&alone, there), None, "{isa}, {storage:?}: row {row}");
+                }
+            }
+        }
+    }
+}
+
+/// What a packed matrix holds, element by element.
+fn unpacked(packed: &PackedMatrix<'_>) -> Vec<f32> {
+    let depth = packed.depth();
+    let ones: Vec<f32> =
+        (0..depth * depth).map(|at| if at / depth == at % depth { 1.0 } else { 0.0 }).collect();
+    product(&ones, depth, packed, SERIAL)
+}
+
+/// The nearest numbers, at magnitudes down to subnormal ones and around each middle between two.
+#[test]
+fn packing_rounds_as_the_oracle_says() {
+    let mut random = Random::new(6);
+    let (depth, columns) = (37, 150);
+    for storage in HALVES {
+        for round in 0..20 {
+            let w: Vec<f32> = (0..depth * columns)
+                .map(|at| {
+                    let least = if storage == Dtype::F16 { 27 } else { 130 };
+                    let exponent = 14 - (at % (least + 14)) as i32;
+                    let x = random.value() * (exponent as f32).exp2();
+                    // A middle, or next to one.
+                    let digits = if storage == Dtype::F16 { 0x1fff } else { 0xffff };
+                    let middle = (x.to_bits() & !digits) | (digits / 2 + 1);
+                    match round % 4 {
+                        0 => x,
+                        1 => f32::from_bits(middle),
+                        2 => f32::from_bits(middle + 1),
+                        _ => f32::from_bits(middle - 1),
+                    }
+                })
+                .collect();
+            let expected: Vec<f32> = widened(storage, &w).iter().map(|x| x + 0.0).collect();
+            for isa in all_isas() {
+                let packed = Stored::new(isa, storage, Matrix::new(&w, depth, columns).expect("W"));
+                let found = unpacked(&packed.get());
+                assert_eq!(difference(&found, &expected), None, "{isa}, {storage:?}");
+            }
+        }
+    }
+}
+
+/// In pieces that begin and end anywhere, of any strides, by any number of threads: the same words, and the
+/// rest of the buffer as it was.
+#[test]
+fn packed_in_pieces_is_packed_whole() {
+    let mut random = Random::new(7);
+    for (depth, columns) in [(600, 330), (33, 130), (1, 70), (2, 64), (0, 9), (5, 0), (301, 515)] {
+        for by_column in [false, true] {
+            let strides = strides(depth, columns, (3, by_column), 1);
+            let w = Strided::new(depth, columns, strides, |_, _| random.value());
+            for isa in all_isas() {
+                for storage in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                    let whole = Stored::new(isa, storage, w.view());
+                    assert!(whole.data.iter().all(|x| x.to_bits() != POISON.to_bits()));
+                    for crew in crews_of(isa, columns) {
+                        let mut found = vec![POISON; whole.data.len()];
+                        let cuts = [0, columns / 5, columns / 5 + columns / 3, columns];
+                        for piece in [2, 0, 1] {
+                            let (first, end) = (cuts[piece], cuts[piece + 1]);
+                            let turned = w.view().transposed();
+                            let block = turned.block(first, end - first).expect("columns");
+                            crew.run(|threads| {
+                                PackedMatrix::pack_block_as(
+                                    isa,
+                                    storage,
+                                    block.transposed(),
+                                    (depth, columns),
+                                    first,
+                                    &mut found,
+                                    threads,
+                                )
+                            })
+                            .expect("a fit");
+                            if piece == 0 {
+                                // The columns between are still poison.
+                                let between = found
+                                    .iter()
+                                    .filter(|x| x.to_bits() == POISON.to_bits())
+                                    .count();
+                                assert!(between * 4 >= depth * (columns / 3), "{isa}, {storage:?}");
+                            }
+                        }
+                        let what = format!("{isa}, {storage:?}: {depth} x {columns}, {crew:?}");
+                        assert_eq!(difference(&found, &whole.data), None, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_what_it_is() {
+    let (depth, columns) = (3, 70);
+    for isa in all_isas() {
+        for storage in HALVES {
+            for special in [f32::NAN, f32::from_bits(0xff80_0001), f32::INFINITY, -f32::INFINITY] {
+                for at in [0, 69, 70, 139, 140 + 33] {
+                    let mut w = vec![1.0; depth * columns];
+                    w[at] = special;
+                    let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                    for rows in [1, 4, 9, 50] {
+                        let a = vec![1.0; rows * depth];
+                        let found = product(&a, rows, &halves.get(), SERIAL);
+                        let expected = product(&a, rows, &floats.get(), SERIAL);
+                        for (index, (x, y)) in found.iter().zip(&expected).enumerate() {
+                            let same = x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+                            assert!(same, "{isa}, {storage:?}: {x} and {y}");
+                            assert_eq!(x.is_finite(), index % columns != at % columns);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_say_what_and_where_and_nothing_is_written() {
+    let (depth, columns) = (40, 100);
+    let poisoned = |data: &[f32]| data.iter().all(|x| x.to_bits() == POISON.to_bits());
+    for isa in all_isas() {
+        for (storage, least) in [(Dtype::F16, 65_520.0), (Dtype::Bf16, f32::from_bits(0x7f7f_8000))]
+        {
+            let length = PackedMatrix::len_as(isa, storage, depth, columns).expect("small");
+            assert_eq!(length * 2, PackedMatrix::len(isa, depth, columns).expect("small"));
+            let odd = PackedMatrix::len_as(isa, storage, depth - 1, columns);
+            assert_eq!(odd, Ok(length));
+            let mut data = vec![POISON; length];
+            for (row, column, x) in [(0, 0, least), (39, 60, -least), (17, 33, f32::MAX)] {
+                let mut w = vec![0.5; depth * 61];
+                w[row * 61 + column] = x;
+                // Infinite ones and NaN are no error, nor what rounds to the largest number.
+                w[61] = f32::INFINITY;
+                w[62] = f32::NAN;
+                w[63] = least.next_down();
+                for crew in CREWS {
+                    let block = Matrix::new(&w, depth, 61).expect("W");
+                    let error = crew.run(|threads| {
+                        let shape = (depth, columns);
+                        PackedMatrix::pack_block_as(
+                            isa, storage, block, shape, 20, &mut data, threads,
+                        )
+                    });
+                    let error = error.expect_err("too large");
+                    let at = (row, 20 + column);
+                    let expected = GemmError::TooLargeToStore { storage, at, bits: x.to_bits() };
+                    assert_eq!(error, expected);
+                    let text = error.to_string();
+                    assert!(text.contains(&format!("row {row}, column {}", 20 + column)), "{text}");
+                    assert!(poisoned(&data));
+                }
+            }
+            let w = vec![0.0; depth * columns];
+            let pack = |rows, count, first, data: &mut [f32]| {
+                let block = Matrix::new(&w, rows, count).expect("W");
+                PackedMatrix::pack_block_as(isa, storage, block, (40, 100), first, data, SERIAL)
+            };
+            for (rows, count, first) in [(39, 5, 0), (40, 5, 96), (40, 5, usize::MAX)] {
+                let found = (rows, first.saturating_add(count));
+                let error = GemmError::PackedBlock { expected: (40, 100), found };
+                assert_eq!(pack(rows, count, first, &mut data), Err(error));
+            }
+            let short = GemmError::PackedLength { expected: length, found: length - 1 };
+            assert_eq!(pack(40, 5, 0, &mut data[1..]), Err(short));
+            let found = PackedMatrix::from_packed_as(isa, storage, 40, 100, &data[1..]);
+            assert_eq!(found.err(), Some(short));
+            assert!(poisoned(&data));
+            let large = PackedMatrix::len_as(isa, storage, usize::MAX, 2);
+            assert_eq!(large, Err(GemmError::TooLarge));
+            let packed =
+                PackedMatrix::from_packed_as(isa, storage, 40, 100, &data).expect("length");
+            assert_eq!((packed.storage(), packed.depth(), packed.columns()), (storage, 40, 100));
+            assert!(format!("{packed:?}").contains(&format!("{storage:?}")));
+        }
+    }
+}
+
+/// The largest element of a row, with the bits of the product, with and without the weight by column.
+#[test]
+fn a_screen_finds_the_largest_of_the_widened_product() {
+    for isa in all_isas() {
+        for storage in HALVES {
+            for (rows, depth, columns) in [(1, 64, 300), (13, 33, 129), (5, 1, 40)] {
+                let mut random = Random::new(depth as u64);
+                let operands = Operands::gaussian((rows, depth, columns), 8);
+                let w: Vec<f32> = (0..depth * columns).map(|_| normal(&mut random)).collect();
+                let (halves, floats) = both(isa, storage, &w, (depth, columns));
+                let x = operands.x.view();
+                let build = |weight: &PackedMatrix<'_>| {
+                    let mut data = vec![POISON; PruningTable::len(depth, columns).expect("small")];
+                    PruningTable::build(weight, &mut data).expect("room");
+                    data
+                };
+                let built = build(&halves.get());
+                assert_eq!(difference(&built, &build(&floats.get())), None, "{isa}, {storage:?}");
+                let turned: Vec<f32> = (0..columns * depth)
+                    .map(|at| stored(storage, w[at % depth * columns + at / depth]))
+                    .collect();
+                let right = product(&operands.x.data[..rows * depth], rows, &halves.get(), SERIAL);
+                for by_column in [false, true] {
+                    let turned = Matrix::new(&turned, columns, depth).expect("dense");
+                    let product = Product {
+                        weight: &halves.get(),
+                        screen: &PruningTable::from_built(depth, columns, &built).expect("built"),
+                        bias: None,
+                        by_column: by_column.then_some(turned),
+                    };
+                    let (mut best, mut values) = (vec![0; rows], vec![POISON; rows]);
+                    let mut scratch =
+                        vec![POISON; pruned_argmax::scratch(rows, depth).expect("small")];
+                    let out = (&mut best[..], &mut values[..]);
+                    pruned_argmax::argmax(&product, x, &|_, _| false, out, &mut scratch, SERIAL)
+                        .expect("shapes that fit");
+                    for (row, line) in right.chunks_exact(columns).enumerate() {
+                        let most = line.iter().copied().fold(f32::MIN, f32::max);
+                        let first = line.iter().position(|&x| x == most).expect("one is");
+                        assert_eq!(
+                            (best[row] as usize, bits(&[values[row]])),
+                            (first, bits(&[most]))
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_outside_the_operands_is_read() {
+    for isa in all_isas() {
+        for storage in HALVES {
+            for (rows, depth, columns) in [(1, 7, 65), (3, 1, 5), (9, 13, 64), (40, 101, 70)] {
+                let mut random = Random::new(9);
+                let w = Strided::new(depth, columns, (columns + 2, 1), |_, _| random.value());
+                // Between the rows of A, where the step after an odd last one would be, is poison.
+                let a = Strided::new(rows, depth, (depth + 1, 1), |_, _| random.value());
+                let halves = Stored::new(isa, storage, w.view());
+                let mut c = Strided::new(rows, columns, (columns + 3, 1), |_, _| POISON);
+                gemm(a.view(), &halves.get(), &Epilogue::default(), c.view_mut(), SERIAL)
+                    .expect("shapes that fit");
+                c.check_gaps();
+                assert!((0..rows * columns).all(|at| c.at(at / columns, at % columns).is_finite()));
+            }
+        }
+    }
+    let mut none = [];
+    let empty = Matrix::new(&[], 4, 0).expect("no columns");
+    for storage in HALVES {
+        let packed = Stored::new(Isa::best(), storage, empty);
+        let a = Matrix::new(&[], 0, 4).expect("no rows");
+        let c = MatrixMut::new(&mut none, 0, 0).expect("nothing");
+        assert_eq!(gemm(a, &packed.get(), &Epilogue::default(), c, SERIAL), Ok(()));
+    }
+}

@@ -1,0 +1,696 @@
+//! Products with weights in eight bits against their oracle: equal, on every instruction set of the machine,
+//! with and without instructions for bytes.
+use crate::support::gemm::{ACTIVATIONS, strides};
+use crate::support::{POISON, Random, Strided, all_isas, brief, chosen, crews_of, full};
+use simdformer_kernels::reference::gemm_int8::{Rounded, gemm_int8 as oracle, levels};
+use simdformer_kernels::{
+    Activation, ActivationBits, Epilogue, GemmError, Isa, Matrix, MatrixMut, Parallelism,
+    QuantizedActivations, QuantizedMatrix, Residual, activation, gemm_int8,
+};
+
+const PRECISIONS: [ActivationBits; 2] = [ActivationBits::Eight, ActivationBits::Sixteen];
+
+/// Every instruction set, as it is and as on CPUs without instructions for bytes; where there are tiles of
+/// AMX, also without those.
+fn sets() -> Vec<Isa> {
+    let of = |isa: Isa| {
+        let without_matrix_products =
+            isa.has_matrix_products().then_some(isa.without_matrix_products());
+        [isa, isa.without_dot_products()].into_iter().chain(without_matrix_products)
+    };
+    all_isas().into_iter().flat_map(of).collect()
+}
+
+/// Rounded weights in a buffer of exactly their length, of which every word was poison.
+struct Weight {
+    depth: usize,
+    columns: usize,
+    words: Vec<f32>,
+}
+
+impl Weight {
+    fn new(isa: Isa, weight: Matrix<'_>) -> Self {
+        let (depth, columns) = (weight.rows(), weight.columns());
+        let mut words = vec![POISON; QuantizedMatrix::len(depth, columns).expect("a small size")];
+        QuantizedMatrix::quantize(isa, weight, &mut words).expect("the length");
+        Self { depth, columns, words }
+    }
+
+    fn get(&self) -> QuantizedMatrix<'_> {
+        QuantizedMatrix::from_quantized(self.depth, self.columns, &self.words).expect("the length")
+    }
+}
+
+/// The product into `c`, with rows rounded in a buffer of exactly their length.
+fn product(
+    (isa, precision): (Isa, ActivationBits),
+    x: Matrix<'_>,
+    weight: &QuantizedMatrix<'_>,
+    epilogue: &Epilogue<'_>,
+    c: MatrixMut<'_>,
+    parallelism: Parallelism<'_>,
+) {
+    let length = QuantizedActivations::len(x.rows(), x.columns(), precision).expect("a small size");
+    let mut words = vec![POISON; length];
+    let rows = QuantizedActivations::quantize(isa, x, precision, &mut words, parallelism)
+        .expect("that length");
+    gemm_int8(&rows, weight, epilogue, c, parallelism).expect("shapes that fit");
+}
+
+/// [`product`] of dense rows without epilogue into a new output.
+fn plain(
+    set: (Isa, ActivationBits),
+    x: &[f32],
+    rows: usize,
+    weight: &QuantizedMatrix<'_>,
+    parallelism: Parallelism<'_>,
+) -> Vec<f32> {
+    let mut c = vec![POISON; rows * weight.columns()];
+    product(
+        set,
+        Matrix::new(x, rows, weight.depth()).expect("X"),
+        weight,
+        &Epilogue::default(),
+        MatrixMut::new(&mut c, rows, weight.columns()).expect("C"),
+        parallelism,
+    );
+    c
+}
+
+/// Panics unless all elements have the same bits, or are both NaN.
+fn assert_same(found: &[f32], expected: &[f32], what: impl Fn() -> String) {
+    assert_eq!(found.len(), expected.len());
+    for (at, (&x, &y)) in found.iter().zip(expected).enumerate() {
+        let poison = x.to_bits() == POISON.to_bits() && y.to_bits() != POISON.to_bits();
+        let same = x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan() && !poison);
+        assert!(same, "{}: at {at}: {x:e}, expected {y:e}", what());
+    }
+}
+
+/// The oracle's product of dense matrices, without epilogue.
+fn expected(
+    x: &[f32],
+    w: &[f32],
+    (rows, depth, columns): (usize, usize, usize),
+    precision: ActivationBits,
+) -> Vec<f32> {
+    let mut out = vec![0.0; rows * columns];
+    let x = Matrix::new(x, rows, depth).expect("X");
+    let w = Matrix::new(w, depth, columns).expect("W");
+    oracle(x, w, precision, &Epilogue::default(), None, &mut out).expect("shapes that fit");
+    out
+}
+
+/// Every number of rows up to two of the tallest tile, columns around panels and their parts, depths
+/// around words of four and what a loop takes at once.
+#[test]
+fn every_shape_around_every_edge_is_equal() {
+    const ROWS: usize = 26;
+    const COLUMNS: usize = 100;
+    let mut depths: Vec<usize> = (0..=9).collect();
+    depths.extend([15, 16, 17, 31, 33, 63, 64, 65, 66, 127, 130]);
+    let columns: Vec<usize> = (1..=COLUMNS)
+        .filter(|n| *n < 3 || [0, 1, 7].contains(&(n % 8)) || [33, 66, 99].contains(n))
+        .collect();
+    for (seed, &depth) in depths.iter().enumerate() {
+        if brief() && ![0, 1, 5, 66].contains(&depth) {
+            continue;
+        }
+        let mut random = Random::new(seed as u64);
+        let x = random.values(ROWS * depth);
+        let w = random.values(depth * COLUMNS);
+        for precision in PRECISIONS {
+            let all = expected(&x, &w, (ROWS, depth, COLUMNS), precision);
+            for isa in sets() {
+                for (index, &n) in columns.iter().enumerate() {
+                    if !chosen(isa, seed + index, 4) {
+                        continue;
+                    }
+                    let weight = Matrix::strided(&w, depth, n, COLUMNS, 1).expect("inside W");
+                    let weight = Weight::new(isa, weight);
+                    for rows in 1..=ROWS {
+                        if brief() && ![1, 2, 3, 5, 8, 13, 24].contains(&rows) {
+                            continue;
+                        }
+                        let c = plain(
+                            (isa, precision),
+                            &x[..rows * depth],
+                            rows,
+                            &weight.get(),
+                            Parallelism::Serial,
+                        );
+                        for (row, c) in c.chunks_exact(n).enumerate() {
+                            assert_same(c, &all[row * COLUMNS..][..n], || {
+                                format!("{isa}, {precision:?}, {rows} x {n} x {depth}, row {row}")
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// More rows than a block has, and panels enough for each tile to ask for a part of the next.
+#[test]
+fn blocks_of_rows_are_equal() {
+    for (rows, depth, columns) in [(130, 40, 70), (37, 2050, 65), (300, 1500, 33), (29, 3, 700)] {
+        if brief() && depth > 1000 {
+            continue;
+        }
+        let mut random = Random::new(rows as u64);
+        let x = random.values(rows * depth);
+        let w = random.values(depth * columns);
+        for precision in PRECISIONS {
+            // The oracle in two parts: integers once, then their sums.
+            let integers = |elements: &[f32], levels: i32| -> (f32, Vec<i32>) {
+                let rounded = Rounded::new(elements.iter().copied(), levels);
+                (rounded.scale, elements.iter().map(|&x| rounded.integer(x)).collect())
+            };
+            let levels = levels(precision, depth);
+            let of_rows: Vec<_> = x.chunks_exact(depth).map(|row| integers(row, levels)).collect();
+            let of_columns: Vec<_> = (0..columns)
+                .map(|n| integers(&(0..depth).map(|k| w[k * columns + n]).collect::<Vec<_>>(), 127))
+                .collect();
+            let mut all = Vec::new();
+            for (row_scale, row) in &of_rows {
+                for (scale, column) in &of_columns {
+                    let sum: i32 = row.iter().zip(column).map(|(x, w)| x * w).sum();
+                    all.push(sum as f32 * scale * row_scale);
+                }
+            }
+            for isa in sets() {
+                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+                let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
+                assert_same(&c, &all, || format!("{isa}, {precision:?}, {rows} rows"));
+            }
+        }
+    }
+}
+
+/// Sums as large as they come, both signs, up to the last depth whose sums fit.
+#[test]
+fn extremes_are_exact() {
+    for depth in [4, 63, 518, 519, 1041, 4096, 65_537, 131_072, 133_144] {
+        if brief() && depth > 5000 {
+            continue;
+        }
+        for (x_sign, w_sign) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
+            // Long sums of one sign and of the other.
+            if depth > 60_000 && x_sign < 0.0 && !full() {
+                continue;
+            }
+            let (rows, columns) = (3, 2);
+            let x: Vec<f32> = vec![x_sign * 127.0; rows * depth];
+            let w: Vec<f32> = vec![w_sign * 127.0; depth * columns];
+            for precision in PRECISIONS {
+                let all = expected(&x, &w, (rows, depth, columns), precision);
+                let exact = f64::from(x_sign * w_sign) * 16129.0 * depth as f64;
+                assert!((f64::from(all[0]) - exact).abs() <= 1e-6 * exact.abs());
+                for isa in sets() {
+                    let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+                    let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
+                    assert_same(&c, &all, || format!("{isa}, {precision:?}, depth {depth}"));
+                }
+            }
+        }
+    }
+}
+
+fn next(x: f32, steps: i32) -> f32 {
+    f32::from_bits(x.to_bits().checked_add_signed(steps).expect("a float"))
+}
+
+/// Rows and columns of every magnitude that is a case of its own, at every place of a tile, among others that
+/// stay what they are.
+#[test]
+fn magnitudes_and_what_is_not_finite_stay_in_their_row_and_column() {
+    let mut kinds = vec![0.0f32, -0.0, 1e-31, 1.4e-45, f32::MIN_POSITIVE, f32::MAX, f32::MIN];
+    kinds.extend([next(1e-30, -1), 1e-30, next(1e-30, 1), -1e-30, 1e30, 1e38]);
+    kinds.extend([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::INFINITY]);
+    kinds.push(f32::NEG_INFINITY);
+    let (depth, columns) = (21, 35);
+    for rows in [1, 2, 5, 12, 13, 25] {
+        let mut random = Random::new(rows as u64);
+        let x = random.values(rows * depth);
+        let w = random.values(depth * columns);
+        for (index, &kind) in kinds.iter().enumerate() {
+            for place in 0..rows {
+                if brief() && place % 5 != index % 5 {
+                    continue;
+                }
+                if !full() && rows > 5 && place % 3 != index % 3 {
+                    continue;
+                }
+                // Alone in a row of zeros, among others, and all of a row.
+                for share in [1, depth / 2, depth] {
+                    let mut x = x.clone();
+                    let row = &mut x[place * depth..][..depth];
+                    if share == 1 {
+                        row.fill(0.0);
+                    }
+                    for i in 0..share {
+                        row[(index + place + i) % depth] = kind;
+                    }
+                    for precision in PRECISIONS {
+                        let all = expected(&x, &w, (rows, depth, columns), precision);
+                        let bad = !kind.is_finite();
+                        for (i, row) in all.chunks_exact(columns).enumerate() {
+                            assert_eq!(row.iter().all(|y| y.is_nan()), bad && i == place);
+                        }
+                        for isa in sets() {
+                            let w = Matrix::new(&w, depth, columns).expect("W");
+                            let weight = Weight::new(isa, w);
+                            let set = (isa, precision);
+                            let c = plain(set, &x, rows, &weight.get(), Parallelism::Serial);
+                            assert_same(&c, &all, || {
+                                format!("{isa}, {precision:?}, {kind:e} in row {place} of {rows}")
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // The same in columns.
+    let rows = 7;
+    let mut random = Random::new(1);
+    let x = random.values(rows * depth);
+    let w = random.values(depth * columns);
+    for (index, &kind) in kinds.iter().enumerate() {
+        for place in 0..columns {
+            if !full() && place % 3 != index / 2 % 3 {
+                continue;
+            }
+            let mut w = w.clone();
+            for k in 0..depth {
+                if index % 2 == 0 || k % 5 == index % 5 {
+                    w[k * columns + place] = kind;
+                }
+            }
+            let precision = PRECISIONS[place % 2];
+            let all = expected(&x, &w, (rows, depth, columns), precision);
+            for isa in sets() {
+                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+                let c = plain((isa, precision), &x, rows, &weight.get(), Parallelism::Serial);
+                assert_same(&c, &all, || format!("{isa}, {kind:e} in column {place}"));
+            }
+        }
+    }
+}
+
+/// Halves between two integers go to the even one.
+#[test]
+fn ties_go_to_even() {
+    let depth = 255;
+    for precision in PRECISIONS {
+        // The largest element makes the inverse 1: then -63.5, -63.0, .. 63.5 are themselves.
+        let top = levels(precision, depth) as f32;
+        let mut x: Vec<f32> = (0..depth).map(|k| (k as f32 - 127.0) / 2.0).collect();
+        x[0] = top;
+        for k in 1..depth {
+            let mut w = vec![0.0; depth];
+            w[k] = 127.0;
+            let all = expected(&x, &w, (1, depth, 1), precision);
+            assert_eq!(all[0], 127.0 * libm::rintf(x[k]), "{precision:?}: {}", x[k]);
+            for isa in sets() {
+                let weight = Weight::new(isa, Matrix::new(&w, depth, 1).expect("W"));
+                let c = plain((isa, precision), &x, 1, &weight.get(), Parallelism::Serial);
+                assert_same(&c, &all, || format!("{isa}, {precision:?}, {}", x[k]));
+            }
+        }
+    }
+}
+
+/// Strides, epilogues and gaps: equal to the oracle where that has all of it, else to the activation's kernel
+/// on what the oracle has.
+#[test]
+fn every_epilogue_and_layout_is_equal() {
+    let mut seed = 0;
+    for isa in sets() {
+        for precision in PRECISIONS {
+            for (rows, depth, columns) in [(1, 9, 33), (4, 17, 70), (12, 30, 64), (23, 6, 31)] {
+                for &activation in ACTIVATIONS {
+                    for residual in 0..4 {
+                        for (scale, spread) in [(1.0, 1), (-1.7, 2), (0.125, 1)] {
+                            seed += 1;
+                            if !chosen(isa, seed as usize, 5) {
+                                continue;
+                            }
+                            let mut random = Random::new(seed);
+                            let mut layout = || (random.below(4), random.below(2) == 1);
+                            let layouts = [layout(), layout(), layout(), layout()];
+                            let mut matrix = |rows, columns, layout, spread| {
+                                let strides = strides(rows, columns, layout, spread);
+                                Strided::new(rows, columns, strides, |_, _| random.value())
+                            };
+                            let x = matrix(rows, depth, layouts[0], 1);
+                            let w = matrix(depth, columns, layouts[1], 1);
+                            let added = matrix(rows, columns, layouts[2], 1);
+                            let mut c = matrix(rows, columns, layouts[3], spread);
+                            let before = c.clone();
+                            let bias = random.values(columns);
+                            let residual = match residual {
+                                0 => Residual::None,
+                                1 => Residual::Output,
+                                2 => Residual::Matrix(added.view()),
+                                _ => Residual::Gate,
+                            };
+                            let bias = (seed % 3 > 0).then_some(bias.as_slice());
+                            let epilogue = Epilogue { scale, bias, activation, residual };
+                            let weight = Weight::new(isa, w.view());
+                            let set = (isa, precision);
+                            let serial = Parallelism::Serial;
+                            product(set, x.view(), &weight.get(), &epilogue, c.view_mut(), serial);
+                            c.check_gaps();
+
+                            let mut right = vec![0.0; rows * columns];
+                            let (xs, ws) = (x.view(), w.view());
+                            if matches!(activation, Activation::Identity | Activation::Relu) {
+                                let before = Some(before.view());
+                                oracle(xs, ws, precision, &epilogue, before, &mut right)
+                                    .expect("shapes that fit");
+                            } else {
+                                let inner = Epilogue {
+                                    activation: Activation::Identity,
+                                    residual: Residual::None,
+                                    ..epilogue
+                                };
+                                oracle(xs, ws, precision, &inner, None, &mut right)
+                                    .expect("shapes that fit");
+                                let view = MatrixMut::new(&mut right, rows, columns).expect("C");
+                                activation::apply(isa, activation, view, serial)
+                                    .expect("rows of an output");
+                                for (at, y) in right.iter_mut().enumerate() {
+                                    let (i, j) = (at / columns, at % columns);
+                                    *y = match residual {
+                                        Residual::Output => before.at(i, j) + *y,
+                                        Residual::Matrix(_) => added.at(i, j) + *y,
+                                        Residual::Gate => before.at(i, j) * *y,
+                                        _ => *y,
+                                    };
+                                }
+                            }
+                            let found: Vec<f32> = (0..rows * columns)
+                                .map(|at| c.at(at / columns, at % columns))
+                                .collect();
+                            assert_same(&found, &right, || {
+                                format!("{isa}, {precision:?}, {rows} rows, {epilogue:?}")
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_products_are_the_bias_or_nothing() {
+    for isa in sets() {
+        for precision in PRECISIONS {
+            for (rows, depth, columns) in [(0, 5, 7), (5, 7, 0), (3, 0, 40), (0, 0, 0), (13, 0, 1)]
+            {
+                let (x, w) = (vec![1.0; rows * depth], vec![1.0; depth * columns]);
+                let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+                let bias: Vec<f32> = (0..columns).map(|n| n as f32 - 2.5).collect();
+                let mut c = vec![POISON; rows * columns];
+                product(
+                    (isa, precision),
+                    Matrix::new(&x, rows, depth).expect("X"),
+                    &weight.get(),
+                    &Epilogue { bias: Some(&bias), ..Epilogue::default() },
+                    MatrixMut::new(&mut c, rows, columns).expect("C"),
+                    Parallelism::Serial,
+                );
+                let all: Vec<f32> = (0..rows).flat_map(|_| bias.clone()).collect();
+                assert_same(&c, &all, || format!("{isa}, {rows} x {columns} x {depth}"));
+            }
+        }
+    }
+}
+
+/// Bytes that nothing here makes, -128 among them, with the integers that belong to them.
+#[test]
+fn foreign_bytes_are_multiplied_as_they_are() {
+    let (rows, depth, columns) = (14, 50usize, 40usize);
+    let steps = depth.div_ceil(4);
+    let mut random = Random::new(8);
+    let x = random.values(rows * depth);
+    let mut words = vec![0.0; QuantizedMatrix::len(depth, columns).expect("a small size")];
+    let panel = words.len() / columns.div_ceil(32);
+    let mut bytes = vec![vec![0i8; 4 * steps]; columns];
+    for (n, bytes) in bytes.iter_mut().enumerate() {
+        for byte in bytes.iter_mut() {
+            *byte = if random.below(2) == 0 { -128 } else { random.bits() as i8 };
+        }
+        let at = n / 32 * panel + n % 32;
+        for (step, four) in bytes.chunks_exact(4).enumerate() {
+            let word = u32::from_le_bytes([four[0], four[1], four[2], four[3]].map(|b| b as u8));
+            words[at + 32 * step] = f32::from_bits(word);
+        }
+        let sum: i32 = bytes.iter().map(|&byte| i32::from(byte)).sum();
+        words[at + 32 * steps] = 0.25;
+        words[at + 32 * (steps + 1)] = f32::from_bits((-128 * sum) as u32);
+    }
+    let weight = QuantizedMatrix::from_quantized(depth, columns, &words).expect("the length");
+    assert_eq!(weight.column_scale(39), 0.25);
+    assert!(weight.column_scale(40).is_nan());
+    for precision in PRECISIONS {
+        let mut all = Vec::new();
+        for row in x.chunks_exact(depth) {
+            let rounded = Rounded::new(row.iter().copied(), levels(precision, depth));
+            for bytes in &bytes {
+                let products = row.iter().zip(bytes);
+                let sum: i32 = products.map(|(&x, &w)| rounded.integer(x) * i32::from(w)).sum();
+                all.push(sum as f32 * 0.25 * rounded.scale);
+            }
+        }
+        for isa in sets() {
+            let c = plain((isa, precision), &x, rows, &weight, Parallelism::Serial);
+            assert_same(&c, &all, || format!("{isa}, {precision:?}"));
+        }
+    }
+}
+
+/// The weights have the same words on every instruction set, in one piece or in several, whatever their strides.
+#[test]
+fn weights_are_the_same_words_everywhere() {
+    for (depth, columns) in [(1, 1), (7, 31), (64, 32), (13, 33), (30, 100), (0, 5), (9, 64)] {
+        let mut random = Random::new(columns as u64);
+        let w = random.values(depth * columns);
+        let turned: Vec<f32> =
+            (0..columns * depth).map(|i| w[i % depth * columns + i / depth]).collect();
+        let matrix = Matrix::new(&w, depth, columns).expect("W");
+        let whole = Weight::new(Isa::SCALAR, matrix).words;
+        assert!(whole.iter().all(|x| x.to_bits() != POISON.to_bits()));
+        for isa in sets() {
+            let same = |words: &[f32]| {
+                assert!(
+                    words.iter().zip(&whole).all(|(x, y)| x.to_bits() == y.to_bits()),
+                    "{isa}: {depth} x {columns}"
+                );
+            };
+            same(&Weight::new(isa, matrix).words);
+            let by_column = Matrix::new(&turned, columns, depth).expect("W").transposed();
+            same(&Weight::new(isa, by_column).words);
+            for piece in [1, 3, 32, 45] {
+                let mut words = vec![POISON; whole.len()];
+                for first in (0..columns).step_by(piece) {
+                    let n = piece.min(columns - first);
+                    let reach = if depth == 0 { &w[..] } else { &w[first..] };
+                    let block = Matrix::strided(reach, depth, n, columns, 1).expect("inside W");
+                    let shape = (depth, columns);
+                    QuantizedMatrix::quantize_block(isa, block, shape, first, &mut words)
+                        .expect("a block that fits");
+                }
+                same(&words);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_does_not_depend_on_its_batch_nor_on_threads() {
+    let (most, depth, columns) = (100, 700, 133);
+    let mut random = Random::new(3);
+    let x = random.values(most * depth);
+    let w = random.values(depth * columns);
+    for isa in sets() {
+        let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+        for precision in PRECISIONS {
+            let set = (isa, precision);
+            let whole = plain(set, &x, most, &weight.get(), Parallelism::Serial);
+            for (first, rows) in [(0, 1), (99, 1), (17, 2), (3, 6), (40, 11), (1, 36), (20, 50)] {
+                let part = &x[first * depth..][..rows * depth];
+                let c = plain(set, part, rows, &weight.get(), Parallelism::Serial);
+                assert_same(&c, &whole[first * columns..][..rows * columns], || {
+                    format!("{isa}, {precision:?}, {rows} rows from {first}")
+                });
+            }
+            for crew in crews_of(isa, 0) {
+                for rows in [1, 5, 24, most] {
+                    let x = &x[..rows * depth];
+                    let c = crew.run(|threads| plain(set, x, rows, &weight.get(), threads));
+                    assert_same(&c, &whole[..rows * columns], || {
+                        format!("{isa}, {precision:?}, {rows} rows, {crew:?}")
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// One rounding serves several products.
+#[test]
+fn rows_are_read_by_several_products() {
+    let (rows, depth) = (5, 40);
+    let mut random = Random::new(2);
+    let x = random.values(rows * depth);
+    for isa in sets() {
+        let view = Matrix::new(&x, rows, depth).expect("X");
+        let precision = ActivationBits::Eight;
+        let mut words =
+            vec![0.0; QuantizedActivations::len(rows, depth, precision).expect("a small size")];
+        let read =
+            QuantizedActivations::quantize(isa, view, precision, &mut words, Parallelism::Serial)
+                .expect("the length");
+        assert_eq!((read.rows(), read.depth(), read.precision()), (rows, depth, precision));
+        let largest = x[..depth].iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        assert_eq!(read.row_scale(0), largest / 127.0);
+        assert!(read.row_scale(rows).is_nan());
+        for columns in [3, 64] {
+            let w = random.values(depth * columns);
+            let weight = Weight::new(isa, Matrix::new(&w, depth, columns).expect("W"));
+            let mut c = vec![POISON; rows * columns];
+            let view = MatrixMut::new(&mut c, rows, columns).expect("C");
+            gemm_int8(&read, &weight.get(), &Epilogue::default(), view, Parallelism::Serial)
+                .expect("shapes that fit");
+            let all = expected(&x, &w, (rows, depth, columns), precision);
+            assert_same(&c, &all, || format!("{isa}, {columns} columns"));
+        }
+    }
+}
+
+/// What lies outside of the operands is not even mapped.
+#[cfg(unix)]
+#[test]
+fn nothing_outside_the_operands_is_touched() {
+    use crate::support::Guarded;
+    let (depth, columns) = (39, 41);
+    let mut random = Random::new(6);
+    for isa in sets() {
+        for rows in [1, 2, 7, 13, 30] {
+            for precision in PRECISIONS {
+                for guard in [Guarded::at_end, Guarded::at_start] {
+                    let x = guard(&random.values(rows * depth));
+                    let w = guard(&random.values(depth * columns));
+                    let zeros = |n: usize| vec![0.0; n];
+                    let length = QuantizedMatrix::len(depth, columns).expect("a small size");
+                    let mut weight = guard(&zeros(length));
+                    let length =
+                        QuantizedActivations::len(rows, depth, precision).expect("a small size");
+                    let mut words = guard(&zeros(length));
+                    let mut c = guard(&zeros(rows * columns));
+                    let w = Matrix::new(&w, depth, columns).expect("W");
+                    let weight =
+                        QuantizedMatrix::quantize(isa, w, &mut weight).expect("the length");
+                    let view = Matrix::new(&x, rows, depth).expect("X");
+                    let serial = Parallelism::Serial;
+                    let read =
+                        QuantizedActivations::quantize(isa, view, precision, &mut words, serial)
+                            .expect("the length");
+                    let out = MatrixMut::new(&mut c, rows, columns).expect("C");
+                    gemm_int8(&read, &weight, &Epilogue::default(), out, serial).expect("a fit");
+                    assert!(c.iter().all(|y| y.is_finite()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_error_is_reached_and_nothing_is_written() {
+    let zeros = vec![0.0f32; 4096];
+    let matrix = |rows, columns| Matrix::new(&zeros, rows, columns).expect("a small matrix");
+    let poison = |words: &[f32]| words.iter().all(|x| x.to_bits() == POISON.to_bits());
+    let precision = ActivationBits::Eight;
+    let (isa, serial) = (Isa::best(), Parallelism::Serial);
+
+    let need = QuantizedMatrix::len(5, 7).expect("a small size");
+    let mut short = vec![POISON; need - 1];
+    let wanted = GemmError::PackedLength { expected: need, found: need - 1 };
+    assert_eq!(QuantizedMatrix::quantize(isa, matrix(5, 7), &mut short).err(), Some(wanted));
+    assert_eq!(QuantizedMatrix::from_quantized(5, 7, &short).err(), Some(wanted));
+    let found = QuantizedMatrix::quantize_block(isa, matrix(5, 1), (5, 7), 0, &mut short);
+    assert_eq!(found, Err(wanted));
+    assert!(poison(&short));
+    let mut more = vec![POISON; need + 1];
+    let long = GemmError::PackedLength { expected: need, found: need + 1 };
+    assert_eq!(QuantizedMatrix::from_quantized(5, 7, &more).err(), Some(long));
+    QuantizedMatrix::quantize(isa, matrix(5, 7), &mut more).expect("the buffer may be longer");
+    assert!(poison(&more[need..]));
+    let mut room = vec![POISON; need];
+    for (block, first, found) in [
+        (matrix(4, 2), 0, (4, 2)),
+        (matrix(5, 2), 6, (5, 8)),
+        (matrix(5, 8), 0, (5, 8)),
+        (matrix(5, 1), usize::MAX, (5, usize::MAX)),
+    ] {
+        assert_eq!(
+            QuantizedMatrix::quantize_block(isa, block, (5, 7), first, &mut room),
+            Err(GemmError::PackedBlock { expected: (5, 7), found })
+        );
+    }
+    assert!(poison(&room));
+    let deep = GemmError::TooDeep { expected_at_most: 133_144, found: 133_145 };
+    assert_eq!(QuantizedMatrix::len(133_145, 1), Err(deep));
+    assert_eq!(QuantizedActivations::len(1, 133_145, precision), Err(deep));
+    assert!(
+        QuantizedMatrix::len(133_144, 1).is_ok()
+            && QuantizedActivations::len(1, 133_144, precision).is_ok()
+    );
+    for (depth, columns) in [(1, usize::MAX), (0, usize::MAX), (4, usize::MAX / 8)] {
+        assert_eq!(QuantizedMatrix::len(depth, columns), Err(GemmError::TooLarge));
+        assert_eq!(
+            QuantizedActivations::len(columns, depth.max(8), precision),
+            Err(GemmError::TooLarge)
+        );
+        let found = QuantizedMatrix::from_quantized(depth, columns, &zeros);
+        assert_eq!(found.err(), Some(GemmError::TooLarge));
+    }
+    assert_ne!(deep.to_string(), wanted.to_string());
+
+    for precision in PRECISIONS {
+        let need = QuantizedActivations::len(3, 5, precision).expect("a small size");
+        let mut short = vec![POISON; need - 1];
+        let wanted = GemmError::RowsLength { expected: need, found: need - 1 };
+        let found =
+            QuantizedActivations::quantize(isa, matrix(3, 5), precision, &mut short, serial);
+        assert_eq!(found.err(), Some(wanted));
+        assert!(poison(&short));
+        assert!(wanted.to_string().contains(&need.to_string()));
+    }
+
+    let weight = Weight::new(isa, matrix(5, 7));
+    let plain = Epilogue::default();
+    let bias = Epilogue { bias: Some(&zeros[..6]), ..plain };
+    let residual = Epilogue { residual: Residual::Matrix(matrix(2, 7)), ..plain };
+    for (x, epilogue, (rows, columns), expected) in [
+        ((3, 4), plain, (3, 7), GemmError::Depth { expected: 5, found: 4 }),
+        ((3, 5), plain, (2, 7), GemmError::Rows { expected: 3, found: 2 }),
+        ((3, 5), plain, (3, 8), GemmError::Columns { expected: 7, found: 8 }),
+        ((3, 5), bias, (3, 7), GemmError::Bias { expected: 7, found: 6 }),
+        ((3, 5), residual, (3, 7), GemmError::ResidualShape { expected: (3, 7), found: (2, 7) }),
+    ] {
+        let x = matrix(x.0, x.1);
+        let mut words =
+            vec![0.0; QuantizedActivations::len(x.rows(), x.columns(), precision).expect("small")];
+        let read = QuantizedActivations::quantize(isa, x, precision, &mut words, serial)
+            .expect("the length");
+        let mut c = vec![POISON; rows * columns];
+        let view = MatrixMut::new(&mut c, rows, columns).expect("C");
+        assert_eq!(gemm_int8(&read, &weight.get(), &epilogue, view, serial), Err(expected));
+        assert!(poison(&c), "{expected}: C was written");
+    }
+}

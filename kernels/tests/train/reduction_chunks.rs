@@ -1,0 +1,30 @@
+//! Leaves cover all rows, each once.
+
+use simdformer_kernels::train::{ReductionChunks, ReductionChunksError};
+
+#[test]
+fn leaves_cover_the_rows_in_order() {
+    for ends in [&[][..], &[1], &[3, 4, 900], &[u32::MAX]] {
+        let leaves = ReductionChunks::new(ends).expect("leaves");
+        let mut next = 0;
+        for range in leaves.ranges() {
+            assert_eq!(range.start, next);
+            assert!(range.end > range.start);
+            next = range.end;
+        }
+        assert_eq!((next, leaves.ranges().len()), (leaves.rows(), leaves.len()));
+        assert_eq!(leaves.is_empty(), ends.is_empty());
+    }
+}
+
+#[test]
+fn an_empty_leaf_is_an_error_that_names_it() {
+    assert_eq!(
+        ReductionChunks::new(&[0]),
+        Err(ReductionChunksError::Empty { leaf: 0, start: 0, end: 0 })
+    );
+    assert_eq!(
+        ReductionChunks::new(&[4, 9, 8]),
+        Err(ReductionChunksError::Empty { leaf: 2, start: 9, end: 8 })
+    );
+}

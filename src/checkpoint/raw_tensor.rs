@@ -1,0 +1,66 @@
+//! Tensors as they lie in a file, for whoever writes another file of the same tensors.
+
+use super::{Checkpoint, CheckpointError, Location, names};
+use crate::config::Config;
+use crate::network::TensorId;
+
+/// Where a file has a role: a tensor, or one of several equal blocks of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) block: usize,
+    pub(crate) blocks: usize,
+}
+
+impl From<Location> for Place {
+    fn from(location: Location) -> Self {
+        let Location { name, block: (block, blocks) } = location;
+        Self { name, block, blocks }
+    }
+}
+
+/// What a header says of a tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// As safetensors spells it.
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: u64,
+}
+
+/// Where a file of `config` may have `role`, the preferred place first.
+pub(crate) fn places(config: &Config, role: TensorId) -> impl Iterator<Item = Place> {
+    names::locate(config.family, config.ties, role).into_iter().map(Place::from)
+}
+
+impl Checkpoint<'_> {
+    /// The places that this file has of those where it may have `role`.
+    pub(crate) fn places(&self, role: TensorId) -> impl Iterator<Item = Place> {
+        let places = self.locate(role).into_iter();
+        places.filter(|place| self.tensors.contains_key(&place.name)).map(Place::from)
+    }
+
+    /// What the header says of a tensor of [`Checkpoint::names`].
+    pub(crate) fn stored(&self, name: &str) -> Option<Stored> {
+        let (_, entry) = self.tensors.get(name)?;
+        let (dtype, shape) = (entry.dtype.to_string(), entry.shape.clone());
+        Some(Stored { dtype, shape, bytes: entry.bytes })
+    }
+
+    /// Fills `out` with the bytes of a tensor from `offset` on.
+    pub(crate) fn read_stored(
+        &self,
+        name: &str,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), CheckpointError> {
+        match self.tensors.get(name) {
+            Some((source, entry)) if offset + out.len() as u64 <= entry.bytes => {
+                self.sources[*source].read_at(entry.offset + offset, out)
+            }
+            _ => {
+                Err(CheckpointError::NoSuchTensor { tensor: name.to_owned(), nearest: Vec::new() })
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The header of a safetensors file, believed in nothing.
+//!
+//! Eight bytes of little-endian length, that many bytes of JSON, then the tensors. The types are those of version 0.8
+//! of the `safetensors` crate ([`TYPES`]), and others, which a later version may know: only whoever wants such a tensor
+//! is refused. The checks are made here, against the length of the file and before anything is added, so that each
+//! complaint names the tensor and the file and no sum can overflow. Nothing of that crate is needed here, and it brings
+//! ten others along, so only tests and the feature `train` depend on it.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde_core::Deserialize;
+use serde_core::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+
+use super::CheckpointError;
+use super::file::{Source, disguised};
+use crate::object::object;
+use crate::sanitize::sanitized;
+
+/// The limit of the `safetensors` crate; a header of a real checkpoint is a thousandth of it.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Bytes of the length field.
+const LENGTH: u64 = 8;
+
+/// Characters of a name that are shown: a hostile one may be as long as the header.
+const SHOWN: usize = 400;
+
+/// Tensors in a header or an index: ten times those of a large model. Each takes more memory than text.
+pub(super) const MAX_TENSORS: usize = 1 << 15;
+
+/// Dimensions of a tensor; weights have two, those of pictures four.
+const MAX_DIMENSIONS: usize = 32;
+
+/// The types of the format, and how many bits an element has.
+const TYPES: [(&str, usize); 22] = [
+    ("BOOL", 8),
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("U8", 8),
+    ("I8", 8),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("F8_E4M3FNUZ", 8),
+    ("F8_E5M2FNUZ", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("F16", 16),
+    ("BF16", 16),
+    ("I32", 32),
+    ("U32", 32),
+    ("F32", 32),
+    ("C64", 64),
+    ("F64", 64),
+    ("I64", 64),
+    ("U64", 64),
+];
+
+/// A type as the file spells it.
+#[derive(Clone, Debug)]
+pub(super) enum Stored {
+    /// One of [`TYPES`].
+    Known { name: &'static str, bits: usize },
+    /// Shortened.
+    Unknown(String),
+}
+
+impl Stored {
+    pub(super) fn of(name: &str) -> Self {
+        match TYPES.into_iter().find(|(known, _)| *known == name) {
+            Some((name, bits)) => Self::Known { name, bits },
+            None => Self::Unknown(sanitized(name, 24)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Stored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Stored;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a type")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Stored, E> {
+                Ok(Stored::of(name))
+            }
+        }
+        deserializer.deserialize_str(Name)
+    }
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known { name, .. } => f.write_str(name),
+            Self::Unknown(name) => f.write_str(name),
+        }
+    }
+}
+
+object! {
+    /// What a header says of a tensor.
+    struct TensorInfo {
+        dtype: Stored = "dtype",
+        shape: Shape = "shape",
+        data_offsets: (usize, usize) = "data_offsets",
+    }
+}
+
+/// A shape, without reading a long one to its end.
+struct Shape(Vec<usize>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Dimensions;
+        impl<'de> Visitor<'de> for Dimensions {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MAX_DIMENSIONS} sizes")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Shape, A::Error> {
+                let mut shape = Vec::new();
+                while let Some(size) = list.next_element()? {
+                    if shape.len() == MAX_DIMENSIONS {
+                        return Err(A::Error::invalid_length(MAX_DIMENSIONS + 1, &self));
+                    }
+                    shape.push(size);
+                }
+                Ok(Shape(shape))
+            }
+        }
+        deserializer.deserialize_seq(Dimensions)
+    }
+}
+
+/// One tensor of a file: its type and shape are consistent with bytes that are there.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) dtype: Stored,
+    pub(super) shape: Vec<usize>,
+    /// From the start of the file.
+    pub(super) offset: u64,
+    #[cfg(feature = "train")]
+    pub(super) bytes: u64,
+}
+
+pub(super) fn read_header(source: &Source<'_>) -> Result<Vec<Entry>, CheckpointError> {
+    let file = || source.name().to_owned();
+    let sanitized = |name: &str| sanitized(name, SHOWN);
+    let Some(available) = source.len().checked_sub(LENGTH) else {
+        return Err(CheckpointError::TooShort { file: file(), bytes: source.len() });
+    };
+    let mut length = [0; LENGTH as usize];
+    source.read_at(0, &mut length)?;
+    let header = u64::from_le_bytes(length);
+    if header > MAX_HEADER {
+        // No such length begins any file in this format; but those of others, and messages.
+        disguised(source)?;
+        return Err(CheckpointError::HeaderTooLarge {
+            file: file(),
+            bytes: header,
+            limit: MAX_HEADER,
+        });
+    }
+    let Some(data) = available.checked_sub(header) else {
+        return Err(CheckpointError::HeaderTruncated { file: file(), header, available });
+    };
+    let text = read_text(source, header as usize)?;
+    let text = String::from_utf8(text).map_err(|error| CheckpointError::HeaderNotUtf8 {
+        file: file(),
+        valid_up_to: error.utf8_error().valid_up_to(),
+    })?;
+    let mut tensors = parse(&text, source)?;
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let mut previous: Option<(&str, usize)> = None;
+    for (name, info) in &tensors {
+        let (begin, end) = info.data_offsets;
+        check_tensor(source, name, info, data)?;
+        let (before, filled) = previous.unwrap_or(("", 0));
+        if begin < filled {
+            let (first, second) = (sanitized(before), sanitized(name));
+            return Err(CheckpointError::Overlap { file: file(), first, second });
+        }
+        if begin > filled {
+            let (begin, end) = (filled as u64, begin as u64);
+            return Err(CheckpointError::Gap { file: file(), begin, end });
+        }
+        previous = Some((name, end));
+    }
+    let filled = previous.map_or(0, |(_, end)| end as u64);
+    if filled != data {
+        return Err(CheckpointError::Gap { file: file(), begin: filled, end: data });
+    }
+    let entry = |(name, info): (String, TensorInfo)| Entry {
+        name,
+        dtype: info.dtype,
+        shape: info.shape.0,
+        offset: LENGTH + header + info.data_offsets.0 as u64,
+        #[cfg(feature = "train")]
+        bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
+    };
+    Ok(tensors.into_iter().map(entry).collect())
+}
+
+/// The `header` bytes after the length; of one with a zero in it, which is no JSON, not much more than up to there.
+fn read_text(source: &Source<'_>, header: usize) -> Result<Vec<u8>, CheckpointError> {
+    const BLOCK: usize = 1 << 20;
+    // It grows with what was read: a header may claim a length of which the file has nothing but holes.
+    let mut text: Vec<u8> = Vec::new();
+    while text.len() < header {
+        let start = text.len();
+        let end = header.min(start + BLOCK);
+        if text.try_reserve(end - start).is_err() {
+            return Err(CheckpointError::OutOfMemory {
+                what: source.name().to_owned(),
+                bytes: end,
+            });
+        }
+        text.resize(end, 0);
+        source.read_at(LENGTH + start as u64, &mut text[start..])?;
+        if text[start..].contains(&0) {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+/// The tensor that is all of `source`.
+pub(super) fn whole(
+    source: &Source<'_>,
+    name: &str,
+    dtype: Stored,
+    shape: Vec<usize>,
+) -> Result<Entry, CheckpointError> {
+    let len = source.len();
+    let info = TensorInfo { dtype, shape: Shape(shape), data_offsets: (0, len as usize) };
+    check_tensor(source, name, &info, len)?;
+    let TensorInfo { dtype, shape: Shape(shape), .. } = info;
+    Ok(Entry {
+        name: name.to_owned(),
+        dtype,
+        shape,
+        offset: 0,
+        #[cfg(feature = "train")]
+        bytes: len,
+    })
+}
+
+/// The tensor lies in the file, and its bytes are as many as its elements need, where anybody knows how many that is.
+fn check_tensor(
+    source: &Source<'_>,
+    name: &str,
+    info: &TensorInfo,
+    available: u64,
+) -> Result<(), CheckpointError> {
+    let (file, tensor) = (|| source.name().to_owned(), || sanitized(name, SHOWN));
+    let (begin, end) = info.data_offsets;
+    if end < begin {
+        return Err(CheckpointError::OffsetsReversed {
+            file: file(),
+            tensor: tensor(),
+            begin,
+            end,
+        });
+    }
+    if end as u64 > available {
+        return Err(CheckpointError::BeyondEnd { file: file(), tensor: tensor(), end, available });
+    }
+    // Zero sizes do not excuse the others: their product must fit too.
+    let count = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim.max(1)));
+    let bits = match &info.dtype {
+        Stored::Known { bits, .. } => *bits,
+        Stored::Unknown(_) => 1,
+    };
+    let fits = count(&info.shape.0).and_then(|n| n.checked_mul(bits));
+    if fits.is_none() {
+        let shape = info.shape.0.clone();
+        return Err(CheckpointError::ShapeOverflow { file: file(), tensor: tensor(), shape });
+    }
+    if let Stored::Unknown(_) = info.dtype {
+        return Ok(());
+    }
+    let expected = (info.shape.0.iter().product::<usize>() * bits).div_ceil(8);
+    if expected != end - begin {
+        let found = end - begin;
+        return Err(CheckpointError::SizeMismatch {
+            file: file(),
+            tensor: tensor(),
+            expected,
+            found,
+        });
+    }
+    Ok(())
+}
+
+fn parse(text: &str, source: &Source<'_>) -> Result<Vec<(String, TensorInfo)>, CheckpointError> {
+    let mut fault = None;
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let parsed = Collect { fault: &mut fault }
+        .deserialize(&mut parser)
+        .and_then(|tensors| parser.end().map(|()| tensors));
+    let file = source.name().to_owned();
+    match (parsed, fault) {
+        (_, Some(Fault::Repeated(tensor))) => {
+            Err(CheckpointError::DuplicateTensor { file, tensor })
+        }
+        (_, Some(Fault::TooMany)) => {
+            Err(CheckpointError::TooManyTensors { file, limit: MAX_TENSORS })
+        }
+        (Ok(tensors), None) => Ok(tensors),
+        (Err(error), None) => {
+            Err(CheckpointError::Header { file, message: sanitized(&error.to_string(), SHOWN) })
+        }
+    }
+}
+
+/// What is wrong with an object that is JSON.
+enum Fault {
+    Repeated(String),
+    TooMany,
+}
+
+struct Collect<'a> {
+    fault: &'a mut Option<Fault>,
+}
+
+impl<'de> Visitor<'de> for Collect<'_> {
+    type Value = Vec<(String, TensorInfo)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut tensors = Vec::new();
+        let mut seen = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if seen.len() == MAX_TENSORS {
+                *self.fault = Some(Fault::TooMany);
+                return Err(A::Error::custom("too many tensors"));
+            }
+            if !seen.insert(name.clone()) {
+                *self.fault = Some(Fault::Repeated(sanitized(&name, SHOWN)));
+                return Err(A::Error::custom("a tensor stands twice"));
+            }
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let info = map.next_value().map_err(|error| {
+                A::Error::custom(format_args!("{}: {error}", sanitized(&name, SHOWN)))
+            })?;
+            tensors.push((name, info));
+        }
+        Ok(tensors)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Collect<'_> {
+    type Value = Vec<(String, TensorInfo)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table is that of the crate whose format it is. Its types are all of these: a new one would be unknown here,
+    /// and no known one can have another size.
+    #[test]
+    fn the_types_are_those_of_the_format() {
+        for (name, bits) in TYPES {
+            let quoted = format!("\"{name}\"");
+            let known: safetensors::Dtype = serde_json::from_str(&quoted).expect("a type");
+            assert_eq!((known.to_string().as_str(), known.bitsize()), (name, bits));
+            assert_eq!(Stored::of(name).to_string(), name);
+        }
+        // The crate lists what it knows when it meets another.
+        let error = serde_json::from_str::<safetensors::Dtype>("\"F99\"").unwrap_err().to_string();
+        assert_eq!(error.matches('`').count(), 2 * (TYPES.len() + 1), "{error}");
+        for name in ["F99", "f32", "", "F32 "] {
+            assert!(matches!(Stored::of(name), Stored::Unknown(_)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Files of weights that other programs read, downloads that went wrong, and what to do about each.
+
+use core::fmt;
+use std::path::Path;
+
+/// What stands where weights in safetensors are expected. [`UnsupportedFormat::hint`] says what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnsupportedFormat {
+    /// `pytorch_model.bin`, `.pt`, `.pth`, `.ckpt`: pickled Python objects.
+    Pickle,
+    /// `rust_model.ot` of tch.
+    RustTorch,
+    /// `tf_model.h5`.
+    TensorFlow,
+    /// `flax_model.msgpack`.
+    Flax,
+    /// `*.gguf` of llama.cpp.
+    Gguf,
+    /// `*.onnx`.
+    Onnx,
+    /// `model.bin` of CTranslate2.
+    CTranslate2,
+    /// `*.npz` of Marian.
+    MarianNpz,
+    /// `*.bin` of Marian, or of the students that Firefox translates with.
+    MarianBin,
+    /// Weights to be added to those of another model: `adapter_config.json`.
+    Adapter,
+    /// `consolidated.safetensors`: the names of whoever trained the model.
+    Consolidated,
+    /// The few lines that Git-LFS leaves in a file's place.
+    GitLfs,
+    /// A page of HTML that was saved under the name of the file.
+    WebPage,
+    /// A message of a server, in JSON, XML or words, that was saved so.
+    Message,
+}
+
+impl UnsupportedFormat {
+    /// What it is, to come after its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pickle => "pickled Python objects, which can run code when they are read",
+            Self::RustTorch => "weights as tch saves them",
+            Self::TensorFlow => "weights of TensorFlow",
+            Self::Flax => "weights of Flax",
+            Self::Gguf => "GGUF, the format of llama.cpp",
+            Self::Onnx => "an ONNX graph",
+            Self::CTranslate2 => "a model converted for CTranslate2",
+            Self::MarianNpz => "arrays of Marian",
+            Self::MarianBin => "a binary model of Marian",
+            Self::Adapter => "an adapter, to be added to the weights of another model",
+            Self::Consolidated => "weights under the names of those who trained them",
+            Self::GitLfs => "a Git-LFS pointer and not the file itself",
+            Self::WebPage => "a web page and not the file itself",
+            Self::Message => "a message and not the file itself",
+        }
+    }
+
+    /// What to do, in one sentence without an end.
+    pub const fn hint(self) -> &'static str {
+        const FROM: &str = "save the model in safetensors, by transformers";
+        match self {
+            Self::Pickle => "these lines of Python save it in safetensors",
+            Self::RustTorch => {
+                "take the model.safetensors or pytorch_model.bin that it was made of"
+            }
+            Self::TensorFlow | Self::Flax => FROM,
+            Self::Gguf => "take the directory in safetensors that it was made of",
+            Self::Onnx => "take the directory in safetensors that it was exported from",
+            Self::CTranslate2 => "take the directory that it was converted from",
+            Self::MarianNpz | Self::MarianBin => {
+                "take a directory that transformers' convert_marian_to_pytorch.py wrote"
+            }
+            Self::Adapter => {
+                "merge it into its base first: merge_and_unload() of peft, then save_pretrained()"
+            }
+            Self::Consolidated => "take the model.safetensors of the same model",
+            Self::GitLfs => "`git lfs pull` fetches it",
+            Self::WebPage => {
+                "the download was refused or its address is wrong; try again, logged in"
+            }
+            Self::Message => "the download failed; try again",
+        }
+    }
+
+    /// By the first bytes of a file.
+    pub(super) fn of_bytes(begin: &[u8]) -> Option<Self> {
+        const MAGIC: [(&[u8], UnsupportedFormat); 9] = [
+            (b"version https://git-lfs", UnsupportedFormat::GitLfs),
+            (b"PK\x03\x04", UnsupportedFormat::Pickle),
+            (b"\x80\x02", UnsupportedFormat::Pickle),
+            (b"\x80\x03", UnsupportedFormat::Pickle),
+            (b"\x80\x04", UnsupportedFormat::Pickle),
+            (b"\x80\x05", UnsupportedFormat::Pickle),
+            (b"\x89HDF", UnsupportedFormat::TensorFlow),
+            (b"GGUF", UnsupportedFormat::Gguf),
+            (b"\x08\x01\x12", UnsupportedFormat::Onnx),
+        ];
+        if let Some(&(_, found)) = MAGIC.iter().find(|(magic, _)| begin.starts_with(magic)) {
+            return Some(found);
+        }
+        let begin = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(begin).trim_ascii_start();
+        let lower = begin[..begin.len().min(15)].to_ascii_lowercase();
+        if lower.starts_with(b"<!doctype html") || lower.starts_with(b"<html") {
+            return Some(Self::WebPage);
+        }
+        // Prose, JSON or XML: letters, and no control character but those of lines.
+        let text = |byte: &u8| (b' '..=b'~').contains(byte) || byte.is_ascii_whitespace();
+        (begin.len() >= 8 && begin.iter().all(text)).then_some(Self::Message)
+    }
+
+    /// By the name of a file that lies where weights are expected.
+    fn of_name(name: &str) -> Option<Self> {
+        const NAMES: [(&str, UnsupportedFormat); 4] = [
+            ("rust_model.ot", UnsupportedFormat::RustTorch),
+            ("tf_model.h5", UnsupportedFormat::TensorFlow),
+            ("flax_model.msgpack", UnsupportedFormat::Flax),
+            ("model.bin", UnsupportedFormat::CTranslate2),
+        ];
+        const ENDS: [(&str, UnsupportedFormat); 11] = [
+            (".pt", UnsupportedFormat::Pickle),
+            (".pth", UnsupportedFormat::Pickle),
+            (".ckpt", UnsupportedFormat::Pickle),
+            (".ot", UnsupportedFormat::RustTorch),
+            (".h5", UnsupportedFormat::TensorFlow),
+            (".msgpack", UnsupportedFormat::Flax),
+            (".gguf", UnsupportedFormat::Gguf),
+            (".onnx", UnsupportedFormat::Onnx),
+            (".npz", UnsupportedFormat::MarianNpz),
+            (".intgemm.alphas.bin", UnsupportedFormat::MarianBin),
+            (".alphas.bin", UnsupportedFormat::MarianBin),
+        ];
+        if name.starts_with("pytorch_model") && name.ends_with(".bin") {
+            return Some(Self::Pickle);
+        }
+        let whole = NAMES.iter().find(|(whole, _)| name == *whole);
+        let end = || ENDS.iter().find(|(end, _)| name.ends_with(end));
+        let found = whole.or_else(end).map(|&(_, found)| found);
+        // Others that Marian may have written.
+        found.or_else(|| name.ends_with(".bin").then_some(Self::MarianBin))
+    }
+
+    /// The first of `names`, sorted, that holds weights of another program; what most people have comes first.
+    pub(super) fn among(names: &[String]) -> Option<(&str, Self)> {
+        let found = names.iter().filter_map(|name| Some((name.as_str(), Self::of_name(name)?)));
+        // Settings of a trainer end in `.bin` too.
+        let found = found.filter(|(name, _)| !name.starts_with("training_args"));
+        found.min_by_key(|&(_, kind)| match kind {
+            Self::Pickle => 0,
+            Self::MarianBin => 2,
+            _ => 1,
+        })
+    }
+}
+
+impl fmt::Display for UnsupportedFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Three lines of Python that save the model of a directory in safetensors, whatever its class.
+pub(super) fn python(file: &str) -> String {
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    let directory = directory.display().to_string();
+    let directory = if directory.is_empty() { "." } else { &directory };
+    format!(
+        "import transformers as t; \
+         model = getattr(t, t.AutoConfig.from_pretrained({directory:?}).architectures[0]).from_pretrained({directory:?}); \
+         model.save_pretrained({directory:?}, safe_serialization=True)"
+    )
+}
+
+/// Names of files that may hold weights in safetensors, among those of a directory.
+pub(super) fn safetensors(names: &[String]) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| name.ends_with(".safetensors"))
+}
+
+/// `model-00001-of-00003.safetensors`.
+pub(super) fn is_shard(name: &str) -> bool {
+    let numbers = name.strip_suffix(".safetensors").and_then(|name| name.rsplit_once("-of-"));
+    numbers.is_some_and(|(first, last)| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        digits(last) && first.rsplit_once('-').is_some_and(|(_, number)| digits(number))
+    })
+}
+
+/// `fp16` of `model.fp16.safetensors`, which transformers calls a variant.
+pub(super) fn variant(name: &str) -> Option<&str> {
+    let variant = name.strip_prefix("model.")?.strip_suffix(".safetensors")?;
+    (!variant.is_empty()).then_some(variant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        assert!(is_shard("model-00001-of-00003.safetensors"));
+        assert!(is_shard("pytorch_model-1-of-2.safetensors"));
+        assert!(!is_shard("model-of-3.safetensors") && !is_shard("model.safetensors"));
+        assert_eq!(variant("model.fp16.safetensors"), Some("fp16"));
+        assert_eq!((variant("model.safetensors"), variant("x.safetensors")), (None, None));
+        assert_eq!(
+            UnsupportedFormat::of_name("pytorch_model-00001-of-2.bin"),
+            Some(UnsupportedFormat::Pickle)
+        );
+        assert_eq!(UnsupportedFormat::of_name("config.json"), None);
+        let names = ["a.onnx", "pytorch_model.bin", "training_args.bin"].map(str::to_owned);
+        assert_eq!(
+            UnsupportedFormat::among(&names),
+            Some(("pytorch_model.bin", UnsupportedFormat::Pickle))
+        );
+        assert_eq!(UnsupportedFormat::among(&names[2..]), None);
+    }
+}

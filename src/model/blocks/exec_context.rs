@@ -1,0 +1,187 @@
+//! Linear maps and norms: what all blocks are made of.
+
+use crate::config::{Config, NormKind, NormPlacement, Side};
+use crate::error::KernelError;
+use crate::model::pass::Workspace;
+use crate::model::weights::{Input, Linear, Norm, Weight, Weights};
+use simdformer_kernels::{
+    Activation, AttentionOptions, Epilogue, Isa, Matrix, MatrixMut, Parallelism, Residual, norm,
+};
+
+/// What every block needs: the weights, the architecture, and who computes.
+#[derive(Clone, Copy)]
+pub(crate) struct ExecContext<'a> {
+    pub(crate) weights: &'a Weights,
+    pub(crate) config: &'a Config,
+    pub(crate) parallelism: Parallelism<'a>,
+}
+
+impl<'a> ExecContext<'a> {
+    pub(crate) fn isa(&self) -> Isa {
+        self.weights.isa()
+    }
+
+    /// `[rows, heads, head_dim]` of one side.
+    pub(crate) fn heads(&self, side: Side, rows: usize) -> [usize; 3] {
+        let heads = self.config.stack(side).map_or(0, |stack| stack.heads);
+        [rows, heads, self.config.head_dim(side)]
+    }
+
+    /// What all attention of one side has in common: the scale of its scores.
+    pub(crate) fn attention_options(&self, side: Side) -> AttentionOptions<'static> {
+        let plain = AttentionOptions::new(self.config.head_dim(side));
+        AttentionOptions { scale: self.config.attention_scale.unwrap_or(plain.scale), ..plain }
+    }
+
+    /// `out = residual + activation(x W + bias)`; `x` is `[rows, depth]`, `out` `[rows, columns]`, and `room` for
+    /// rows that are rounded.
+    pub(crate) fn linear(
+        &self,
+        layer: &Linear,
+        x: &[f32],
+        room: &mut [f32],
+        (activation, residual): (Activation, Residual<'_>),
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let depth = layer.matrix.depth;
+        let x = Matrix::new(x, x.len() / depth, depth)?;
+        self.linear_of(layer, x, room, (activation, residual), out)
+    }
+
+    /// [`ExecContext::linear`] of any view of rows.
+    pub(crate) fn linear_of(
+        &self,
+        layer: &Linear,
+        x: Matrix<'_>,
+        room: &mut [f32],
+        after: (Activation, Residual<'_>),
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let weight = self.weights.matrix(layer)?;
+        let input = weight.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(layer, &weight, &input, after, out)
+    }
+
+    /// `out = activation(x G + bias) * (x W + bias)`: a gate and what it multiplies, of the same rows.
+    pub(crate) fn gated(
+        &self,
+        [gate, inner]: [&Linear; 2],
+        x: &[f32],
+        room: &mut [f32],
+        activation: Activation,
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let depth = gate.matrix.depth;
+        let x = Matrix::new(x, x.len() / depth, depth)?;
+        let (before, after) =
+            ((activation, Residual::None), (Activation::Identity, Residual::Gate));
+        let [first, second] = [self.weights.matrix(gate)?, self.weights.matrix(inner)?];
+        let input = first.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(gate, &first, &input, before, out)?;
+        if second.takes(&input) {
+            return self.multiply(inner, &second, &input, after, out);
+        }
+        let input = second.input(self.isa(), x, room, self.parallelism)?;
+        self.multiply(inner, &second, &input, after, out)
+    }
+
+    fn multiply(
+        &self,
+        layer: &Linear,
+        weight: &Weight<'_>,
+        input: &Input<'_>,
+        (activation, residual): (Activation, Residual<'_>),
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let (bias, columns) = (self.weights.bias(layer), layer.columns());
+        let epilogue = Epilogue { bias, activation, residual, ..Epilogue::default() };
+        let out = MatrixMut::new(out, input.rows(), columns)?;
+        weight.multiply(input, &epilogue, out, self.parallelism)?;
+        Ok(())
+    }
+
+    /// `out = x W + bias`.
+    pub(crate) fn project(
+        &self,
+        layer: &Linear,
+        x: &[f32],
+        room: &mut [f32],
+        out: &mut [f32],
+    ) -> Result<(), KernelError> {
+        self.linear(layer, x, room, (Activation::Identity, Residual::None), out)
+    }
+
+    /// `out = norm(x)`, both `[rows, d_model]`.
+    pub(crate) fn norm(&self, layer: &Norm, x: &[f32], out: &mut [f32]) -> Result<(), KernelError> {
+        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
+        let (x, out) = (Matrix::new(x, rows, d)?, MatrixMut::new(out, rows, d)?);
+        let (isa, parallelism) = (self.isa(), self.parallelism);
+        match self.parameters(layer) {
+            Parameters::Layer(layer) => norm::layer_norm(isa, layer, x, out, parallelism)?,
+            Parameters::Rms(layer) => norm::rms_norm(isa, layer, x, out, parallelism)?,
+        }
+        Ok(())
+    }
+
+    /// `x = norm(x)`, `[rows, d_model]`.
+    pub(crate) fn norm_in_place(&self, layer: &Norm, x: &mut [f32]) -> Result<(), KernelError> {
+        let (d, rows) = (layer.weight.len(), x.len() / layer.weight.len());
+        let x = MatrixMut::new(x, rows, d)?;
+        let (isa, parallelism) = (self.isa(), self.parallelism);
+        match self.parameters(layer) {
+            Parameters::Layer(layer) => norm::layer_norm_in_place(isa, layer, x, parallelism)?,
+            Parameters::Rms(layer) => norm::rms_norm_in_place(isa, layer, x, parallelism)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn parameters(&self, layer: &Norm) -> Parameters<'a> {
+        let (weight, bias) = self.weights.norm(layer);
+        let eps = self.config.layer_norm_eps;
+        match self.config.norm_kind {
+            NormKind::LayerNorm { .. } => Parameters::Layer(norm::LayerNorm { weight, bias, eps }),
+            NormKind::RmsNorm => Parameters::Rms(norm::RmsNorm { weight, eps }),
+        }
+    }
+}
+
+/// What a norm computes with.
+pub(crate) enum Parameters<'a> {
+    Layer(norm::LayerNorm<'a>),
+    Rms(norm::RmsNorm<'a>),
+}
+
+/// The paper's "Add & Norm" around `f`: `x = norm(x + f(x))`, or `x = x + f(norm(x))` in pre-norm.
+///
+/// `x` is the residual stream; `h` is of the same shape. `f(input, residual, out)` must set
+/// `out = residual + f(input)`. What was made on the way stays: see [`sum_and_norm`].
+pub(crate) fn add_and_norm(
+    run: &ExecContext<'_>,
+    norm: &Norm,
+    x: &mut [f32],
+    h: &mut [f32],
+    f: impl FnOnce(&[f32], Residual<'_>, &mut [f32]) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
+    match run.config.norm {
+        NormPlacement::Pre => {
+            run.norm(norm, x, h)?;
+            f(h, Residual::Output, x)
+        }
+        NormPlacement::Post => {
+            let d = run.config.d_model;
+            f(x, Residual::Matrix(Matrix::new(x, x.len() / d, d)?), h)?;
+            run.norm(norm, h, x)
+        }
+    }
+}
+
+/// After a block: the residual stream with the block's result added, and the block's norm.
+pub(crate) fn sum_and_norm<'w>(
+    run: &ExecContext<'_>,
+    work: &'w Workspace<'_>,
+) -> (&'w [f32], &'w [f32]) {
+    match run.config.norm {
+        NormPlacement::Pre => (work.x, work.h),
+        NormPlacement::Post => (work.h, work.x),
+    }
+}

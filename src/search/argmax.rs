@@ -1,0 +1,194 @@
+//! Greedy search on the best token of each row alone.
+//!
+//! Most rules of greedy search only say which tokens may not come. Then the logits need not exist:
+//! whoever computes them can look for the largest that is not banned, and kernels that do so
+//! ([`simdformer_kernels::pruned_argmax`]) need a quarter to a third of the time.
+
+use super::error::SearchError;
+use super::options::{SearchOptions, Strategy};
+use super::pipeline::{Hooks, OnToken};
+use super::processors::NoSourceNgram;
+use super::search::{NONE, Progress, Search};
+
+/// `u32::MAX`, in place of a row's best token: its logits are there instead.
+pub const UNDECIDED: u32 = simdformer_kernels::pruned_argmax::UNDECIDED;
+
+/// What is banned in the rows of one step; see [`Search::bans`].
+#[derive(Clone, Copy)]
+pub struct TokenMask<'b, 'a> {
+    search: &'b Search<'a>,
+}
+
+impl TokenMask<'_, '_> {
+    /// Whether `token` must not come next in row `row` of the logits: of [`Search::rows`], each with those of
+    /// its [draft](Search::draft) behind it. In a row whose token is forced, and in one that is not there,
+    /// nothing is banned.
+    #[must_use]
+    pub fn banned(&self, row: usize, token: u32) -> bool {
+        let (o, m) = (self.search.options, &self.search.memory);
+        let Some((s, drafted)) = self.search.place(row) else { return false };
+        let len = m.len[s] + drafted;
+        // The token of a forced row is known; any answer about the others will do.
+        if self.search.forced(s, len).is_some() {
+            return false;
+        }
+        let history = self.search.history(s, len);
+        let (at, len, prompt) = (len, history.len(), m.prompt_len[s] as usize);
+        let too_short = len < o.min_length || len.saturating_sub(prompt) < o.min_new_tokens;
+        (too_short && o.eos.contains(&token))
+            || self.search.suppressed(s, at, token)
+            || o.bad_words.iter().any(|word| completes(history, word, token, &o.eos))
+            || o.no_repeat_ngram.is_some_and(|size| repeats(history, size, token))
+            || o.encoder_no_repeat_ngram.is_some_and(|size| {
+                let source = self.search.memory.source(&self.search.shape, s);
+                NoSourceNgram { size }.banned(source, history).any(|banned| banned == token)
+            })
+    }
+}
+
+/// Whether `token` after `history` would complete the bad word `word`.
+fn completes(history: &[u32], word: &[u32], token: u32, eos: &[u32]) -> bool {
+    match word {
+        [id] => *id == token && !eos.contains(id),
+        [rest @ .., last] => *last == token && history.ends_with(rest),
+        [] => false,
+    }
+}
+
+/// Whether `token` after `history` would make an n-gram of `size` that the history has.
+fn repeats(history: &[u32], size: usize, token: u32) -> bool {
+    let Some(start) = (history.len() + 1).checked_sub(size) else { return false };
+    let rest = &history[start..];
+    history.windows(size).any(|gram| gram.split_last() == Some((&token, rest)))
+}
+
+impl SearchOptions {
+    /// Whether all rules of these options only ban tokens, or force them.
+    fn only_ban(&self) -> bool {
+        self.sequence_bias.is_empty()
+            && self.repetition_penalty == 1.0
+            && self.encoder_repetition_penalty == 1.0
+            && !self.remove_invalid
+            && self.exponential_decay.is_none()
+            && !self.renormalize
+    }
+}
+
+impl<'a> Search<'a> {
+    /// Whether all rules of a step only ban tokens, or force them.
+    pub(super) fn rules_only_ban(&self, hooks: &Hooks<'_>) -> bool {
+        self.options.only_ban() && hooks.is_empty()
+    }
+
+    /// Whether the next step needs only the best token of each row that [`Self::bans`] does not ban:
+    /// greedy search without [scores](SearchOptions::scores), without rules of the caller's, and
+    /// without rules that change scores otherwise than to ban.
+    #[must_use]
+    pub fn needs_argmax_only(&self, hooks: &Hooks<'_>) -> bool {
+        matches!(self.options.strategy, Strategy::Greedy)
+            && !self.options.scores
+            && self.rules_only_ban(hooks)
+    }
+
+    /// What must not come next in the rows of this step, where [`Self::needs_argmax_only`].
+    #[must_use]
+    pub fn bans(&self) -> TokenMask<'_, 'a> {
+        TokenMask { search: self }
+    }
+
+    /// [`Self::advance`] where [`Self::needs_argmax_only`]: `best`, `[rows]`, has for each row of the logits the token of the
+    /// largest logit that is not banned, the lowest of several, or [`UNDECIDED`], and then `logits`,
+    /// `[rows, vocabulary]`, holds the logits of that row. Other rows of `logits` are not looked at.
+    ///
+    /// ```
+    /// use simdformer::search::{Hooks, Request, Search, SearchLimits, SearchOptions, words};
+    ///
+    /// let options = SearchOptions { scores: false, eos: vec![2], ..SearchOptions::default() };
+    /// let limits = SearchLimits {
+    ///     sentences: 1,
+    ///     sequences: 1,
+    ///     max_target_length: 8,
+    ///     vocabulary: 5,
+    ///     end_tokens: 1,
+    ///     source_tokens: 0,
+    /// };
+    /// let mut memory = vec![0; words(&limits)?];
+    /// let mut search = Search::new(&options, &limits, &mut memory)?;
+    /// let sentence = search.admit(&Request::default())?;
+    /// let (mut logits, hooks) = ([0.0; 5], &mut Hooks::default());
+    /// assert!(search.needs_argmax_only(hooks));
+    /// search.advance_argmax(&[4], &mut logits, hooks, None)?;
+    /// search.advance_argmax(&[2], &mut logits, hooks, None)?;
+    /// let best = search.hypotheses(sentence).next().map(|hypothesis| hypothesis.tokens);
+    /// assert_eq!(best, Some(&[4, 2][..]));
+    /// # Ok::<(), simdformer::search::SearchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::advance`]; also [`SearchError::Length`] for a `best` that has not one token a row, and
+    /// [`SearchError::Token`] for one outside the vocabulary; then nothing is changed.
+    pub fn advance_argmax(
+        &mut self,
+        best: &[u32],
+        logits: &mut [f32],
+        hooks: &mut Hooks<'_>,
+        on_token: Option<OnToken<'_>>,
+    ) -> Result<Progress, SearchError> {
+        let (expected, found) = (self.scored_rows, best.len());
+        if found != expected {
+            return Err(SearchError::Length { slice: "best", expected, found });
+        }
+        let vocabulary = self.shape.vocabulary;
+        let outside = |&&token: &&u32| token != UNDECIDED && token as usize >= vocabulary;
+        if let Some(&found) = best.iter().find(outside) {
+            return Err(SearchError::Token { setting: "best", vocabulary, found });
+        }
+        self.advance_with(logits, Some(best), hooks, on_token, &|| false)
+    }
+
+    /// Which sentence row `row` of the logits is about, and how many tokens of its draft come before.
+    fn place(&self, row: usize) -> Option<(usize, u32)> {
+        let sentences = self.rows().sentences;
+        if self.scored_rows == self.rows {
+            return sentences.get(row).map(|&s| (s as usize, 0));
+        }
+        let starts = &self.memory.row_start[..self.rows];
+        let last = starts.partition_point(|&start| start as usize <= row).checked_sub(1)?;
+        let (s, drafted) = (sentences[last] as usize, row - starts[last] as usize);
+        (row < self.scored_rows).then_some((s, drafted as u32))
+    }
+
+    /// The first `len` tokens of a target, in greedy search; of a draft, where they are so many.
+    fn history(&self, s: usize, len: u32) -> &[u32] {
+        let start = s * self.shape.width * self.shape.target;
+        &self.memory.history[start..start + len as usize]
+    }
+
+    /// If only certain tokens may come next in a sentence of `len` tokens: the lowest of them, which is the
+    /// best as all get the same score; `Some(None)` if that is banned.
+    pub(super) fn forced(&self, s: usize, len: u32) -> Option<Option<u32>> {
+        let (o, m) = (self.options, &self.memory);
+        let bos = (m.forced_bos[s] != NONE).then_some(m.forced_bos[s]);
+        let allowed = |&token: &u32| !self.suppressed(s, len, token);
+        if self.forces_end(s, len) {
+            return Some(o.forced_eos.iter().copied().filter(allowed).min());
+        }
+        let token = bos.filter(|_| len == 1)?;
+        Some(Some(token).filter(allowed))
+    }
+
+    /// Whether the next token of a sentence of `len` tokens must be one of [`SearchOptions::forced_eos`].
+    pub(super) fn forces_end(&self, s: usize, len: u32) -> bool {
+        let (o, m) = (self.options, &self.memory);
+        len + 1 == m.max_len[s] && !o.forced_eos.is_empty() && o.set_a_length()
+    }
+
+    /// The bans that also hold for forced tokens.
+    fn suppressed(&self, s: usize, len: u32, token: u32) -> bool {
+        let (o, m) = (self.options, &self.memory);
+        let forced_first = m.prompt_len[s] == 1 && m.forced_bos[s] != NONE;
+        o.suppress.contains(&token)
+            || (len == m.prompt_len[s] + u32::from(forced_first)
+                && o.begin_suppress.contains(&token))
+    }
+}

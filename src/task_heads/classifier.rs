@@ -1,0 +1,93 @@
+//! Scores of a text or a pair of texts: the head of `...ForSequenceClassification`, as cross-encoders have it.
+
+use super::HeadError;
+use super::dense::{After, Dense, Numbers};
+use crate::checkpoint::{Checkpoint, CheckpointError};
+
+/// A linear map of the first token's hidden state, an activation, and a linear map to scores.
+///
+/// ```no_run
+/// use simdformer::checkpoint::Checkpoint;
+/// use simdformer::task_heads::Classifier;
+/// use simdformer::{Limits, Model, Session};
+///
+/// let directory = "cross-encoder";
+/// let model = Model::open(directory)?;
+/// let head = Classifier::read(&Checkpoint::open(directory)?)?.ok_or("no head")?;
+/// let mut session = Session::new(&model, Limits::encoder(1, 64))?;
+/// // [CLS] question [SEP] answer [SEP]
+/// let (pair, types) = ([101, 2040, 102, 2033, 102], [0, 0, 0, 1, 1]);
+/// let hidden = session.encoder_output_of_types(&[&pair], &[&types])?;
+/// println!("{:?}", head.scores(hidden)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Classifier {
+    first: Dense,
+    second: Dense,
+}
+
+impl Classifier {
+    /// Reads the head of `checkpoint`; `None` if it has none. Those of BERT (`pooler.dense`, `classifier`), of RoBERTa and
+    /// MPNet (`classifier.dense`, `classifier.out_proj`) and of DistilBERT (`pre_classifier`, `classifier`).
+    ///
+    /// # Errors
+    /// Half of a head, shapes that do not fit each other or the model, numbers that cannot be read.
+    pub fn read(checkpoint: &Checkpoint<'_>) -> Result<Option<Self>, HeadError> {
+        // The first map, its activation, and the second.
+        const HEADS: [(&str, After, &str); 4] = [
+            ("pooler.dense", After::Tanh, "classifier"),
+            ("bert.pooler.dense", After::Tanh, "classifier"),
+            ("classifier.dense", After::Tanh, "classifier.out_proj"),
+            ("pre_classifier", After::Relu, "classifier"),
+        ];
+        let names: Vec<&str> = checkpoint.names().collect();
+        let has = |name: &str| names.binary_search(&format!("{name}.weight").as_str()).is_ok();
+        let Some((first, after, second)) =
+            HEADS.into_iter().find(|(first, _, second)| has(first) && has(second))
+        else {
+            return Ok(None);
+        };
+        let first = read(checkpoint, first, after)?;
+        let second = read(checkpoint, second, After::Identity)?;
+        for (module, expected, found) in [
+            ("the classifier", checkpoint.config().d_model, first.inputs()),
+            ("the last map of the classifier", first.outputs(), second.inputs()),
+        ] {
+            if expected != found {
+                return Err(HeadError::Width { module: module.to_owned(), expected, found });
+            }
+        }
+        Ok(Some(Self { first, second }))
+    }
+
+    /// How many scores there are.
+    pub fn labels(&self) -> usize {
+        self.second.outputs()
+    }
+
+    /// The scores of a text, `hidden` its `[tokens, d_model]`, before any softmax or sigmoid.
+    ///
+    /// # Errors
+    /// `hidden` is empty or no whole vectors.
+    pub fn scores(&self, hidden: &[f32]) -> Result<Vec<f32>, HeadError> {
+        let (width, found) = (self.first.inputs(), hidden.len());
+        if found == 0 || found % width.max(1) != 0 {
+            return Err(HeadError::Hidden { width, found });
+        }
+        let mut inner = vec![0.0; self.first.outputs()];
+        self.first.apply(&hidden[..width], &mut inner);
+        let mut scores = vec![0.0; self.labels()];
+        self.second.apply(&inner, &mut scores);
+        Ok(scores)
+    }
+}
+
+fn read(checkpoint: &Checkpoint<'_>, name: &str, after: After) -> Result<Dense, HeadError> {
+    let numbers = |name: &str| -> Result<Numbers, CheckpointError> {
+        let tensor = checkpoint.named(name)?;
+        Ok((tensor.shape().to_vec(), tensor.to_vec()?))
+    };
+    let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
+    Dense::new(&weight, numbers(&weight)?, Some(numbers(&bias)?), after)
+}

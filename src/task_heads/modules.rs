@@ -1,0 +1,203 @@
+//! The files of a sentence-transformers directory.
+
+use super::HeadError;
+use super::dense::After;
+use super::pooling::Pooling;
+use crate::object::object;
+use serde_core::Deserialize;
+use serde_core::de::{DeserializeOwned, Deserializer, SeqAccess, Visitor};
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+/// Largest file of JSON that is read; a real one has a hundredth of it.
+const MAX_JSON: u64 = 1 << 16;
+
+object! {
+    /// A line of `modules.json`.
+    struct Entry {
+        path: String = "path" or String::new(),
+        kind: String = "type",
+    }
+}
+
+/// A module after the transformer, with its folder.
+pub(super) enum Module {
+    Transformer(PathBuf),
+    Pooling(PathBuf),
+    Dense(PathBuf),
+    Normalize,
+}
+
+/// The modules in their order; `None` if the directory says nothing.
+pub(super) fn modules(directory: &Path) -> Result<Option<Vec<Module>>, HeadError> {
+    let file = directory.join("modules.json");
+    let Some(entries) = json::<Vec<Entry>>(&file)? else { return Ok(None) };
+    let mut modules = Vec::new();
+    for Entry { path, kind } in entries {
+        let normal = |part| matches!(part, Component::Normal(_));
+        let foreign = path.contains(|c: char| matches!(c, '\\' | ':') || c.is_control());
+        let inside = !foreign && Path::new(&path).components().all(normal);
+        if !inside {
+            let message = format!("the path \"{}\" leads out of the directory", sanitized(&path));
+            return Err(HeadError::File { file: file.display().to_string(), message });
+        }
+        let path = directory.join(path);
+        // A path of Python classes; the last part is what it has always been.
+        match kind.rsplit('.').next() {
+            Some("Transformer") => modules.push(Module::Transformer(path)),
+            Some("Pooling") => modules.push(Module::Pooling(path)),
+            Some("Dense") => modules.push(Module::Dense(path)),
+            Some("Normalize") => modules.push(Module::Normalize),
+            _ => {
+                return Err(HeadError::Unknown {
+                    file: file.display().to_string(),
+                    what: "module",
+                    found: sanitized(&kind),
+                    known: "Transformer, Pooling, Dense, Normalize",
+                });
+            }
+        }
+    }
+    Ok(Some(modules))
+}
+
+/// The names of poolings: a file has one name or a list of them.
+struct Modes(Vec<String>);
+
+impl<'de> Deserialize<'de> for Modes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Modes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a pooling or a list of names")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Modes, E> {
+                Ok(Modes(vec![name.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Modes, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                Ok(Modes(names))
+            }
+        }
+        // Either is accepted, so the file decides which of the two is read.
+        deserializer.deserialize_any(Names)
+    }
+}
+
+object! {
+    struct PoolingConfig {
+        pooling_mode: Option<Modes> = "pooling_mode" or None,
+        pooling_mode_cls_token: Option<bool> = "pooling_mode_cls_token" or None,
+        pooling_mode_max_tokens: Option<bool> = "pooling_mode_max_tokens" or None,
+        pooling_mode_mean_tokens: Option<bool> = "pooling_mode_mean_tokens" or None,
+        pooling_mode_mean_sqrt_len_tokens: Option<bool> = "pooling_mode_mean_sqrt_len_tokens" or None,
+        pooling_mode_weightedmean_tokens: Option<bool> = "pooling_mode_weightedmean_tokens" or None,
+        pooling_mode_lasttoken: Option<bool> = "pooling_mode_lasttoken" or None,
+        word_embedding_dimension: Option<usize> =
+            "word_embedding_dimension" | "embedding_dimension" or None,
+    }
+}
+
+/// The poolings of a folder in the order in which they are put side by side, and the width that they say they read.
+pub(super) fn pooling(folder: &Path) -> Result<(Vec<Pooling>, Option<usize>), HeadError> {
+    let file = folder.join("config.json");
+    let config: PoolingConfig = json(&file)?.ok_or_else(|| missing(&file))?;
+    let modes = match config.pooling_mode {
+        Some(Modes(names)) => {
+            let known = |name: &String| {
+                let found = Pooling::ALL.into_iter().find(|pooling| pooling.name() == name);
+                found.ok_or_else(|| HeadError::Unknown {
+                    file: file.display().to_string(),
+                    what: "pooling",
+                    found: sanitized(name),
+                    known: "cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken",
+                })
+            };
+            names.iter().map(known).collect::<Result<Vec<_>, _>>()?
+        }
+        None => {
+            let wanted = [
+                config.pooling_mode_cls_token.unwrap_or(false),
+                config.pooling_mode_max_tokens.unwrap_or(false),
+                // The one that is meant where nothing is said.
+                config.pooling_mode_mean_tokens.unwrap_or(true),
+                config.pooling_mode_mean_sqrt_len_tokens.unwrap_or(false),
+                config.pooling_mode_weightedmean_tokens.unwrap_or(false),
+                config.pooling_mode_lasttoken.unwrap_or(false),
+            ];
+            let all = Pooling::ALL.into_iter().zip(wanted);
+            all.filter_map(|(pooling, wanted)| wanted.then_some(pooling)).collect()
+        }
+    };
+    if modes.len() > Pooling::ALL.len() {
+        let message = format!("expected each pooling at most once, found {} of them", modes.len());
+        return Err(HeadError::File { file: file.display().to_string(), message });
+    }
+    if modes.is_empty() {
+        let message = "expected at least one pooling, found none".to_owned();
+        return Err(HeadError::File { file: file.display().to_string(), message });
+    }
+    Ok((modes, config.word_embedding_dimension))
+}
+
+object! {
+    struct TransformerConfig {
+        max_seq_length: Option<usize> = "max_seq_length" or None,
+    }
+}
+
+/// The longest text, in tokens, that the folder of a transformer says it takes.
+pub(super) fn longest(folder: &Path) -> Result<Option<usize>, HeadError> {
+    let config = json::<TransformerConfig>(&folder.join("sentence_bert_config.json"))?;
+    Ok(config.and_then(|config| config.max_seq_length))
+}
+
+object! {
+    struct DenseConfig {
+        activation_function: Option<String> = "activation_function" or None,
+    }
+}
+
+/// What follows the linear map of a folder.
+pub(super) fn activation(folder: &Path) -> Result<After, HeadError> {
+    let file = folder.join("config.json");
+    let config: DenseConfig = json(&file)?.ok_or_else(|| missing(&file))?;
+    // Its own default.
+    let name = config.activation_function.unwrap_or_else(|| "Tanh".to_owned());
+    match name.rsplit('.').next() {
+        Some("Tanh") => Ok(After::Tanh),
+        Some("Identity") => Ok(After::Identity),
+        Some("ReLU") => Ok(After::Relu),
+        _ => Err(HeadError::Unknown {
+            file: file.display().to_string(),
+            what: "activation",
+            found: sanitized(&name),
+            known: "Tanh, Identity, ReLU",
+        }),
+    }
+}
+
+/// As much of a text as a person reads, and nothing that a terminal would obey.
+fn sanitized(text: &str) -> String {
+    crate::sanitize::sanitized(text, 200)
+}
+
+fn missing(file: &Path) -> HeadError {
+    HeadError::File { file: file.display().to_string(), message: "no such file".to_owned() }
+}
+
+/// `None` if there is no such file.
+fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, HeadError> {
+    let Some(text) = crate::checkpoint::read_text(file, MAX_JSON)? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(|error| HeadError::File {
+        file: file.display().to_string(),
+        message: sanitized(&error.to_string()),
+    })
+}

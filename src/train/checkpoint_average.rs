@@ -1,0 +1,52 @@
+//! The mean of saved checkpoints.
+
+use super::checkpoint_layout::Layout;
+use super::error::TrainError;
+use super::run_error::RunError;
+use crate::checkpoint::{Checkpoint, TensorId};
+use simdformer_kernels::{Isa, Parallelism};
+use std::path::Path;
+
+/// Writes a checkpoint whose every number is the mean of those of `checkpoints`, added in their order in f64, in the form of
+/// the first. Vaswani et al. 2017 (section 6.1) take the last five of a run, ten minutes apart.
+///
+/// # Errors
+/// There is no checkpoint; one cannot be read, or is of another architecture than the first; the result cannot be written.
+///
+/// ```no_run
+/// use simdformer::train::checkpoint_average;
+///
+/// average(&["run/checkpoints/step-2600", "run/checkpoints/step-2800"], "run/mean")?;
+/// # Ok::<(), simdformer::train::RunError>(())
+/// ```
+pub fn average(checkpoints: &[impl AsRef<Path>], out: impl AsRef<Path>) -> Result<(), RunError> {
+    let Some(first) = checkpoints.first() else {
+        let (setting, expected) = ("the number of checkpoints", "at least 1");
+        return Err(RunError::Setting { setting, expected, found: "0".to_owned() });
+    };
+    let layout = Layout::of(first.as_ref())?;
+    let opened: Result<Vec<_>, _> = checkpoints.iter().map(Checkpoint::open).collect();
+    let opened = opened?;
+    let mut means: Vec<(TensorId, Vec<f32>)> = Vec::new();
+    for role in TensorId::all(layout.config()) {
+        let mut found = Vec::with_capacity(opened.len());
+        for checkpoint in &opened {
+            // What is absent everywhere stays so.
+            found.extend(checkpoint.optional(role)?.map(|tensor| tensor.to_vec()).transpose()?);
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let slices: Vec<&[f32]> = found.iter().map(Vec::as_slice).collect();
+        let mut mean = vec![0.0; slices[0].len()];
+        let other = slices.iter().map(|slice| slice.len()).find(|&len| len != mean.len());
+        if let Some(len) = other.or((slices.len() != opened.len()).then_some(0)) {
+            return Err(TrainError::State { role, expected: mean.len(), found: len }.into());
+        }
+        simdformer_kernels::train::average(Isa::best(), &slices, &mut mean, Parallelism::Serial)
+            .map_err(TrainError::from)?;
+        means.push((role, mean));
+    }
+    let value = |wanted| means.iter().find(|(role, _)| *role == wanted).map(|(_, mean)| &mean[..]);
+    layout.write_with(&value, out.as_ref())
+}

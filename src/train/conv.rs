@@ -1,0 +1,243 @@
+//! The bottom of an encoder that reads features, both ways: two convolutions, some positions at a time.
+//!
+//! Forward it is the session's: rows that lie end to end are windows already, so each convolution is one product over a
+//! view whose rows overlap. Backward, with `dy` for the gradient of a result `y` and three matrices of taps `W_0`, `W_1`
+//! and `W_2`, the frames of a window in order: `dPre = dX * gelu'(pre)`, `dW_t = dPre^T (row t of each window)`. A
+//! frame with an even number is in the middle of one window, and one with an odd number ends a window and begins the
+//! next: `dHidden[2 p] = dPre[p] W_1` and `dHidden[2 p + 1] = dPre[p] W_2 + dPre[p + 1] W_0`, in this order. So nothing is
+//! scattered: each is a product into every second row. What lies before and after the sound is no row of any of them.
+//!
+//! What the first convolution makes is made again from the features, which are the caller's, with the position after,
+//! of which the last frame needs the gradient. Sums are in leaves of [`STEM_ROWS`] positions of one source, source
+//! after source. The file has the taps of an output side by side, so a matrix of taps is every third number of it.
+
+use super::error::TrainError;
+use super::params;
+use super::pass::{Pass, cut};
+use super::plan::StemSaved;
+use crate::config::Side;
+use crate::features::Features;
+use crate::model::blocks::{STEM_ROWS, WIDTH, first_rows, reach, second_windows};
+use crate::model::weights::{Backward, Embedding, Linear};
+use simdformer_kernels::train::{
+    self as kernels, ReductionChunks, WriteMode, activation_backward, activation_recompute,
+};
+use simdformer_kernels::{Activation, Matrix, MatrixMut, Residual};
+
+/// Frames from one position to the next.
+const STRIDE: usize = Features::STRIDE;
+
+/// Some positions of one source.
+#[derive(Clone, Copy)]
+struct Piece<'f> {
+    features: &'f Features<'f>,
+    /// Among the positions of the source.
+    start: usize,
+    count: usize,
+    /// The first, among the rows of the pass.
+    row: usize,
+}
+
+impl Piece<'_> {
+    /// Positions with the one after, if there is one.
+    fn with_next(&self) -> usize {
+        (self.count + 1).min(self.features.positions() - self.start)
+    }
+
+    /// Frames that are in the middle of its windows, and those between them.
+    fn frames(&self) -> [usize; 2] {
+        let left = self.features.frames() - STRIDE * self.start;
+        let frames = left.min(STRIDE * self.count);
+        [frames.div_ceil(STRIDE), frames / STRIDE]
+    }
+}
+
+impl Pass<'_> {
+    /// The sources of the pass, some positions at a time.
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let mut first = 0;
+        let sources = self.pairs.iter().filter_map(|pair| pair.features.as_ref());
+        sources.flat_map(move |features| {
+            let (positions, row) = (features.positions(), first);
+            first += positions;
+            (0..positions).step_by(STEM_ROWS).map(move |start| {
+                let count = STEM_ROWS.min(positions - start);
+                Piece { features, start, count, row: row + start }
+            })
+        })
+    }
+
+    /// As the lookup of ids: what the convolutions make of the features goes to the encoder's `embedded`.
+    pub(super) fn convolve(
+        &self,
+        [first, second]: &[Linear; 2],
+        block: &Embedding,
+        memory: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let plan = &self.plan.encoder;
+        let stem = &self.plan.stem;
+        let (d, side) = (self.run.config.d_model, Side::Encoder);
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let to = if block.norm.is_some() { &plan.x } else { &plan.embedded };
+        let now = !self.positions_come_late(side);
+        let [table, to, window, hidden, pre] =
+            cut(memory, [&plan.positions, to, &stem.window, &stem.hidden, &stem.second])?;
+        for piece in self.pieces() {
+            let (rows, frames) = reach(piece.count);
+            let window = &mut window[..frames * piece.features.bins];
+            let hidden = &mut hidden[..rows * d];
+            let between = (window, &mut *hidden);
+            first_rows(
+                &self.run,
+                first,
+                piece.features,
+                piece.start,
+                Activation::Gelu,
+                &mut [],
+                between,
+            )?;
+            let at = if stem.keeps { piece.row * d } else { 0 };
+            let pre = &mut pre[at..at + piece.count * d];
+            self.second(second, hidden, pre)?;
+            let to = &mut to[piece.row * d..][..piece.count * d];
+            let (pre, made) = (Self::matrix(pre, d)?, Self::matrix_mut(to, d)?);
+            activation_recompute(isa, Activation::Gelu, pre, made, parallelism)?;
+            if now && !table.is_empty() {
+                let table = &table[piece.start * d..];
+                to.iter_mut().zip(table).for_each(|(x, position)| *x += position);
+            }
+        }
+        Ok(())
+    }
+
+    /// `pre = windows W + b`, of the second convolution.
+    fn second(&self, second: &Linear, hidden: &[f32], pre: &mut [f32]) -> Result<(), TrainError> {
+        let d = self.run.config.d_model;
+        let windows = second_windows(hidden, pre.len() / d, d)?;
+        let after = (Activation::Identity, Residual::None);
+        Ok(self.run.linear_of(second, windows, &mut [], after, pre)?)
+    }
+
+    /// From the gradient of what was added to the positions, in the encoder's `d_x`, to those of both convolutions.
+    pub(super) fn stem_backward(
+        &self,
+        ([first, second], flat): (&[Linear; 2], &[params::Linear; 2]),
+        memory: &mut [f32],
+        gradients: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let d = self.run.config.d_model;
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let StemSaved { window, hidden, first: pre, second: kept, d_second, d_first, .. } =
+            &self.plan.stem;
+        let [taps_0, taps_1, taps_2] = &self.plan.stem.taps;
+        let [d_x, window, hidden, pre, kept, d_second, d_first, scratch, p0, p1, p2] = cut(
+            memory,
+            [
+                &self.plan.encoder.d_x,
+                window,
+                hidden,
+                pre,
+                kept,
+                d_second,
+                d_first,
+                &self.plan.weight_gradient,
+                taps_0,
+                taps_1,
+                taps_2,
+            ],
+        )?;
+        let taps =
+            [self.taps(&flat[1], 0, p0)?, self.taps(&flat[1], 1, p1)?, self.taps(&flat[1], 2, p2)?];
+        let mut write = self.write;
+        for piece in self.pieces() {
+            let with_next = piece.with_next();
+            let (rows, frames) = reach(with_next);
+            let window = &mut window[..frames * piece.features.bins];
+            let (pre, hidden) = (&mut pre[..rows * d], &mut hidden[..rows * d]);
+            let (source, between) = (piece.features, (&mut *window, &mut *pre));
+            let activation = Activation::Identity;
+            first_rows(&self.run, first, source, piece.start, activation, &mut [], between)?;
+            let made = Self::matrix_mut(hidden, d)?;
+            activation_recompute(isa, Activation::Gelu, Self::matrix(pre, d)?, made, parallelism)?;
+            let kept = match self.plan.stem.keeps {
+                true => &kept[piece.row * d..][..with_next * d],
+                false => {
+                    let again = &mut kept[..with_next * d];
+                    self.second(second, hidden, again)?;
+                    again
+                }
+            };
+            let d_pre = &mut d_second[..with_next * d];
+            d_pre.copy_from_slice(&d_x[piece.row * d..][..with_next * d]);
+            let (of, to) = (Self::matrix(kept, d)?, Self::matrix_mut(d_pre, d)?);
+            activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
+
+            let (d_pre, own) = (&*d_pre, &d_pre[..piece.count * d]);
+            let read = (Self::matrix(own, d)?, &*hidden, STRIDE * d);
+            self.taps_gradient(&flat[1], write, read, gradients, scratch)?;
+
+            let [middle, between] = piece.frames();
+            let d_first = &mut d_first[..(middle + between) * d];
+            let even = Matrix::new(d_pre, middle, d)?;
+            let to = MatrixMut::strided(d_first, middle, d, STRIDE * d, 1)?;
+            taps[1].multiply(even, Residual::None, to, parallelism)?;
+            let odd = d_first.get_mut(d..).unwrap_or(&mut []);
+            let to = MatrixMut::strided(odd, between, d, STRIDE * d, 1)?;
+            taps[2].multiply(Matrix::new(d_pre, between, d)?, Residual::None, to, parallelism)?;
+            let next = Matrix::new(&d_pre[d..], with_next - 1, d)?;
+            let to = MatrixMut::strided(odd, with_next - 1, d, STRIDE * d, 1)?;
+            taps[0].multiply(next, Residual::Output, to, parallelism)?;
+            // The first row is that of the frame before.
+            let of = Matrix::new(&pre[d..], middle + between, d)?;
+            let to = Self::matrix_mut(d_first, d)?;
+            activation_backward(isa, Activation::Gelu, of, to, parallelism)?;
+            let bins = piece.features.bins;
+            let read = (Self::matrix(d_first, d)?, &window[bins..], bins);
+            self.taps_gradient(&flat[0], write, read, gradients, scratch)?;
+            write = WriteMode::Add;
+        }
+        Ok(())
+    }
+
+    /// The matrix of one tap, `[outputs, inputs]`, packed for the gradient of its input.
+    fn taps<'b>(
+        &self,
+        flat: &params::Linear,
+        tap: usize,
+        buffer: &'b mut [f32],
+    ) -> Result<Backward<'b>, TrainError> {
+        let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
+        let weight = &self.values[flat.weight.clone()];
+        let weight = Matrix::strided(&weight[tap..], outputs, inputs, WIDTH * inputs, WIDTH)?;
+        Ok(Backward::pack(self.run.isa(), weight, buffer, self.run.parallelism)?)
+    }
+
+    /// The gradients of a convolution's taps and bias: `d_y` is `[rows, outputs]`, and windows begin `step` numbers
+    /// after each other.
+    fn taps_gradient(
+        &self,
+        flat: &params::Linear,
+        write: WriteMode,
+        (d_y, windows, step): (Matrix<'_>, &[f32], usize),
+        gradients: &mut [f32],
+        scratch: &mut [f32],
+    ) -> Result<(), TrainError> {
+        let (isa, parallelism) = (self.run.isa(), self.run.parallelism);
+        let (outputs, inputs) = (flat.outputs, flat.inputs / WIDTH);
+        let ends = [d_y.rows() as u32];
+        let leaf = ReductionChunks::new(&ends)?;
+        let [weight, bias] = match &flat.bias {
+            Some(bias) => cut(gradients, [&flat.weight, bias])?,
+            None => [&mut gradients[flat.weight.clone()], &mut []],
+        };
+        let mut bias = flat.bias.is_some().then_some(bias);
+        for tap in 0..WIDTH {
+            let x = Matrix::strided(&windows[tap * inputs..], d_y.rows(), inputs, step, 1)?;
+            let to = &mut weight[tap..];
+            let to = MatrixMut::strided(to, outputs, inputs, WIDTH * inputs, WIDTH)?;
+            let bias = bias.take();
+            kernels::weight_gradient(isa, d_y, x, leaf, write, to, bias, scratch, parallelism)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! First weights, for training from nothing.
+
+use super::frozen::{is_frozen, padding_row};
+use crate::checkpoint::{Attention, FeedForward, LayerPart, ParamKind, Projection, TensorId};
+use crate::config::{Config, Family, Side};
+use core::error::Error;
+use simdformer_kernels::MatrixMut;
+use simdformer_kernels::position::{self, PositionEncoding};
+use simdformer_kernels::train::{normal, uniform};
+
+/// How weights begin. Norms begin as the identity, Whisper's frozen positions as sinusoids, biases at zero, as does the embedding of the padding token, where the
+/// family has one that learns nothing.
+///
+/// Every weight is a function of the seed, of its tensor's place in [`TensorId::all`] and of its place in the tensor, so it
+/// is the same bits on every machine.
+///
+/// ```
+/// use simdformer::config::{Config, Dimensions};
+/// use simdformer::train::{Initial, TrainLimits, Trainer};
+///
+/// let small = Dimensions { d_model: 16, heads: 2, layers: 1, ffn_dim: 32, vocabulary: 20 };
+/// let config = Config::transformer(small);
+/// let fill = Initial::Normal { deviation: 0.02 }.weights(&config, 2017);
+/// let trainer = Trainer::new(config, TrainLimits::new(64, 16), fill)?;
+/// assert!(trainer.parameters().all(|(_, _, numbers)| numbers.iter().all(|x| x.abs() < 0.2 || *x == 1.0)));
+/// # Ok::<(), simdformer::train::TrainError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Initial {
+    /// Normal numbers of this deviation, as transformers' `init_std`.
+    Normal {
+        /// Their standard deviation.
+        deviation: f64,
+    },
+    /// Uniform within `sqrt(6 / (inputs + outputs))`, embeddings normal of deviation `d_model^-1/2`: the code of
+    /// Vaswani et al. 2017; after Glorot and Bengio 2010.
+    Glorot,
+    /// Normal, each matrix by its inputs, queries also by the width of a head: what T5 does, times its
+    /// `initializer_factor`.
+    T5 {
+        /// Multiplies them all.
+        factor: f64,
+    },
+}
+
+impl Initial {
+    /// What transformers does for the model of a `config.json`: its `init_std` or `initializer_range`, 0.02 where it names
+    /// none, or T5's rule.
+    pub fn of(config: &Config, json: &str) -> Self {
+        let keys: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+        let number = |key: &str| keys.get(key).and_then(serde_json::Value::as_f64);
+        match config.family {
+            Family::T5 | Family::Mt5 | Family::Umt5 => {
+                Self::T5 { factor: number("initializer_factor").unwrap_or(1.0) }
+            }
+            _ => {
+                let named = number("init_std").or_else(|| number("initializer_range"));
+                Self::Normal { deviation: named.unwrap_or(0.02) }
+            }
+        }
+    }
+
+    /// Writes first weights, as [`Trainer::new`](super::Trainer::new) and [`Model::from_fn`](crate::Model::from_fn) ask
+    /// for them.
+    pub fn weights(
+        self,
+        config: &Config,
+        seed: u64,
+    ) -> impl FnMut(TensorId, &[usize], &mut [f32]) -> Result<(), Box<dyn Error + Send + Sync>> + use<>
+    {
+        let config = config.clone();
+        let roles: Vec<TensorId> = TensorId::all(&config).collect();
+        move |role, shape, out| {
+            let tensor = roles.iter().position(|&known| known == role).unwrap_or(roles.len());
+            self.fill(&config, (role, shape), (seed, tensor as u32), out)
+        }
+    }
+
+    fn fill(
+        self,
+        config: &Config,
+        (role, shape): (TensorId, &[usize]),
+        (seed, tensor): (u64, u32),
+        out: &mut [f32],
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if is_norm(role) {
+            out.fill(1.0);
+            return Ok(());
+        }
+        // Of a convolution all numbers of a window are inputs.
+        let columns = match shape {
+            [_, of_row @ ..] if !of_row.is_empty() => of_row.iter().product(),
+            _ => {
+                out.fill(0.0);
+                return Ok(());
+            }
+        };
+        let rows = out.len() / columns;
+        if matches!(role, TensorId::Positions(_)) && is_frozen(config, role) {
+            // Whisper's table: it is in the file, and nobody learns it.
+            let formula = PositionEncoding::HalfSplitSingle { offset: 0 };
+            return Ok(position::encode(formula, 0, MatrixMut::new(out, rows, columns)?)?);
+        }
+        let embedding = matches!(role, TensorId::SourceEmbedding | TensorId::TargetEmbedding);
+        let d = 1.0 / (config.d_model as f64).sqrt();
+        let scale = match self {
+            Self::Normal { deviation } => deviation,
+            Self::Glorot if embedding => d,
+            Self::Glorot => (6.0 / (rows + columns) as f64).sqrt(),
+            Self::T5 { factor } => factor * t5_deviation(config, role, columns),
+        };
+        match self {
+            Self::Glorot if !embedding => uniform(seed, tensor, 0, scale as f32, out),
+            _ => normal(seed, tensor, 0, scale as f32, out),
+        }
+        if embedding && let Some(pad) = padding_row(config) {
+            let start = pad as usize * columns;
+            if let Some(row) = out.get_mut(start..start + columns) {
+                row.fill(0.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_norm(role: TensorId) -> bool {
+    matches!(
+        role,
+        TensorId::EmbeddingNorm(_, ParamKind::Weight)
+            | TensorId::FinalNorm(_, ParamKind::Weight)
+            | TensorId::Layer(
+                _,
+                _,
+                LayerPart::AttentionNorm(_, ParamKind::Weight)
+                    | LayerPart::FeedForwardNorm(ParamKind::Weight)
+            )
+    )
+}
+
+/// Of `T5PreTrainedModel._init_weights`.
+fn t5_deviation(config: &Config, role: TensorId, inputs: usize) -> f64 {
+    let d = config.d_model as f64;
+    match role {
+        TensorId::SourceEmbedding | TensorId::TargetEmbedding | TensorId::Output => 1.0,
+        TensorId::Layer(side, _, LayerPart::Attention(kind, Projection::Query, _)) => {
+            let side = if kind == Attention::Cross { Side::Decoder } else { side };
+            1.0 / (d * config.head_dim(side) as f64).sqrt()
+        }
+        TensorId::Layer(_, _, LayerPart::FeedForward(FeedForward::Outer, _)) => {
+            1.0 / (inputs as f64).sqrt()
+        }
+        TensorId::Layer(_, _, LayerPart::Attention(_, Projection::Output, _)) => {
+            1.0 / (inputs as f64).sqrt()
+        }
+        _ => 1.0 / d.sqrt(),
+    }
+}

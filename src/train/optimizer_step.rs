@@ -1,0 +1,224 @@
+//! Updates of a trainer: from gradients in parts to one norm, one sweep over all parameters, and the model that
+//! follows them.
+
+use super::batch::Example;
+use super::error::TrainError;
+use super::params;
+use super::pass::Pass;
+use super::plan::StackSaved;
+use super::trainer::Trainer;
+use super::update::{Step, StepOptions, Update};
+use crate::checkpoint::TensorId;
+use crate::config::{Positions, Side};
+use crate::memory::cut;
+use crate::session::Threads;
+use core::mem;
+use core::ops::Range;
+use simdformer_kernels::train::{Adam, WriteMode, sum_of_squares};
+
+impl Trainer<'_> {
+    /// Puts together the gradients that were kept in parts.
+    pub(super) fn finish(&mut self) -> Result<(), TrainError> {
+        let Self { network, plan, state, work, .. } = self;
+        let [gradients, lookups] = cut(state, [&plan.gradients, &plan.lookups])?;
+        if let Some(decoder) = &network.decoder
+            && !lookups.is_empty()
+        {
+            let table = &mut gradients[decoder.table.range.clone()];
+            table.iter_mut().zip(lookups.iter_mut()).for_each(|(table, lookup)| {
+                *table += *lookup;
+                *lookup = 0.0;
+            });
+        }
+        let memory = work.floats();
+        let own = network.encoder.layers.iter().map(|l| &l.self_attention.relative_bias);
+        let tables = (&network.encoder.relative_bias, own);
+        relative(&plan.encoder, tables, memory, gradients)?;
+        if let (Some(decoder), Some(plan)) = (&network.decoder, &plan.decoder) {
+            let own = decoder.layers.iter().map(|l| &l.self_attention.relative_bias);
+            relative(plan, (&decoder.relative_bias, own), memory, gradients)?;
+        }
+        Ok(())
+    }
+
+    /// Every tensor that is learned, with its gradient since the last update, in the order of
+    /// [`TensorId::all`], each once: its shape is that of [`TensorId::shape`], row after row.
+    ///
+    /// # Errors
+    /// Nothing was accumulated since the last update.
+    pub fn gradients(
+        &mut self,
+    ) -> Result<impl Iterator<Item = (TensorId, &[usize], &[f32])>, TrainError> {
+        self.check_whole()?;
+        if self.passes == 0 {
+            return Err(TrainError::NothingAccumulated);
+        }
+        self.finish()?;
+        let all = &self.state.floats()[self.plan.gradients.clone()];
+        let tensors = self.tensors.iter().filter(|tensor| !tensor.shared && tensor.learned);
+        Ok(tensors.map(|t| (t.role, &t.shape[..], &all[t.range.clone()])))
+    }
+
+    /// Moves every learned parameter against its gradient, with all gradients scaled down together where their norm is
+    /// more than `clip`; the step counted by `adam` is the trainer's own. A norm that is not finite changes nothing,
+    /// and is counted.
+    ///
+    /// # Errors
+    /// Nothing was accumulated since the last update; a setting is not a usable number.
+    pub fn update(&mut self, adam: &Adam, clip: Option<f64>) -> Result<Update, TrainError> {
+        self.check_whole()?;
+        if self.passes == 0 {
+            return Err(TrainError::NothingAccumulated);
+        }
+        if let Some(clip) = clip
+            && !(clip > 0.0)
+        {
+            let (setting, expected) = ("clip", "a positive number");
+            return Err(TrainError::Setting { setting, expected, found: clip });
+        }
+        self.finish()?;
+        let average_decay = self.average_decay;
+        let (isa, steps) = (self.model.isa(), self.steps);
+        // A gradient is used once, also by an update that a panic of the caller's threads ends.
+        let passes = mem::take(&mut self.passes);
+        let Self { plan, learned, decays, state, partials, threads, interrupted, .. } = self;
+        let [values, gradients, first, second, average] =
+            cut(state, [&plan.values, &plan.gradients, &plan.first, &plan.second, &plan.average])?;
+        let made = threads.run(|parallelism| {
+            let mut squares = 0.0f64;
+            for range in learned.iter() {
+                let of = &gradients[range.clone()];
+                squares += sum_of_squares(isa, of, partials, parallelism)?;
+            }
+            let norm = squares.sqrt();
+            if !norm.is_finite() {
+                return Ok::<_, TrainError>(Update { norm, clipped: false, skipped: true });
+            }
+            *interrupted = true;
+            let clipped = clip.is_some_and(|clip| norm > clip);
+            let factor = if clipped { clip.map_or(1.0, |clip| clip / norm) } else { 1.0 };
+            let all = learned.iter().map(|range| (range, false));
+            let apart = decays.iter().map(|(range, decays)| (range, *decays));
+            let (mut all, mut apart) = (all, apart);
+            // In one sweep where nothing decays.
+            let ranges: &mut dyn Iterator<Item = (&Range<usize>, bool)> =
+                if adam.weight_decay == 0.0 { &mut all } else { &mut apart };
+            for (range, decays) in ranges {
+                let within = || range.clone();
+                let weight_decay = if decays { adam.weight_decay } else { 0.0 };
+                let average = average_decay.map(|decay| (&mut average[within()], decay));
+                simdformer_kernels::train::adam(
+                    isa,
+                    &Adam { step: steps + 1, clip: factor, weight_decay, ..*adam },
+                    &mut values[within()],
+                    &gradients[within()],
+                    &mut first[within()],
+                    &mut second[within()],
+                    average,
+                    parallelism,
+                )?;
+            }
+            Ok(Update { norm, clipped, skipped: false })
+        });
+        // An error comes before the first parameter has moved.
+        self.interrupted = false;
+        let made = made.inspect_err(|_| self.passes = passes)?;
+        if made.skipped {
+            self.skipped += 1;
+        } else {
+            self.steps += 1;
+            self.refresh()?;
+        }
+        Ok(made)
+    }
+
+    /// One step: the gradient of the mean loss of all target tokens of `pairs`, in as many passes as the plan needs,
+    /// and an update.
+    ///
+    /// # Errors
+    /// As [`Trainer::accumulate`] and [`Trainer::update`].
+    pub fn step(
+        &mut self,
+        pairs: &[Example<'_>],
+        options: &StepOptions,
+    ) -> Result<Step, TrainError> {
+        let tokens = pairs.iter().map(|pair| pair.target.len() as u64).sum();
+        let totals = self.accumulate(pairs, options.smoothing, tokens)?;
+        let update = self.update(&options.adam, options.clip_norm)?;
+        Ok(Step { totals, update })
+    }
+
+    /// Brings the model to the parameters.
+    pub(super) fn refresh(&mut self) -> Result<(), TrainError> {
+        let threads = self.threads.clone();
+        self.refresh_by(&threads)
+    }
+
+    /// As [`Trainer::refresh`], by other threads than the trainer's.
+    pub(super) fn refresh_by(&mut self, threads: &Threads<'_>) -> Result<(), TrainError> {
+        let Self { model, tensors, plan, state, work, .. } = self;
+        let room = &mut work.floats_mut()[plan.stem.room.clone()];
+        let values = &state.floats()[plan.values.clone()];
+        let rows_of = |role| {
+            let tensor = tensors.iter().find(|tensor| tensor.role == role);
+            tensor.map_or(&[][..], |tensor| &values[tensor.range.clone()])
+        };
+        self.interrupted = true;
+        threads.run(|parallelism| model.refresh(&rows_of, room, parallelism))?;
+        self.interrupted = false;
+        let learned = matches!(model.config().positions, Positions::Learned { .. });
+        if learned || model.config().token_types > 0 {
+            self.write_positions()?;
+        }
+        self.write_relative()
+    }
+
+    pub(super) fn write_positions(&mut self) -> Result<(), TrainError> {
+        let Self { model, plan, work, .. } = self;
+        let limits = &plan.limits;
+        let memory = work.floats_mut();
+        let to = &mut memory[plan.encoder.positions.clone()];
+        model.write_positions(Side::Encoder, limits.source_length, to)?;
+        if let Some(decoder) = &plan.decoder {
+            let to = &mut memory[decoder.positions.clone()];
+            model.write_positions(Side::Decoder, limits.target_length, to)?;
+        }
+        Ok(())
+    }
+
+    fn write_relative(&mut self) -> Result<(), TrainError> {
+        let Self { model, plan, work, .. } = self;
+        let memory = work.floats_mut();
+        let sides = [(Side::Encoder, Some(&plan.encoder)), (Side::Decoder, plan.decoder.as_ref())];
+        for (side, stack) in sides {
+            let Some(stack) = stack else { continue };
+            if let Some((buckets, positions)) = stack.relative.buckets {
+                let to = &mut memory[stack.relative.range.clone()];
+                model.write_relative(side, buckets, positions, to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The gradients of the learned tables of one stack, from those of distances, layer by layer.
+fn relative<'t>(
+    plan: &StackSaved,
+    (shared, own): (&Option<params::Table>, impl Iterator<Item = &'t Option<params::Table>>),
+    memory: &[f32],
+    gradients: &mut [f32],
+) -> Result<(), TrainError> {
+    let Some((buckets, positions)) = plan.relative.buckets else { return Ok(()) };
+    let stride = plan.d_relative_stride;
+    let tables = memory[plan.d_relative.clone()].chunks(stride.max(1));
+    for (index, (own, d_table)) in own.zip(tables).enumerate() {
+        let (table, write) = match (shared, own) {
+            (Some(shared), _) if index > 0 => (shared, WriteMode::Add),
+            (Some(table), _) | (None, Some(table)) => (table, WriteMode::Store),
+            (None, None) => continue,
+        };
+        let to = Pass::matrix_mut(&mut gradients[table.range.clone()], table.columns)?;
+        buckets.gradient(positions, d_table, write, to)?;
+    }
+    Ok(())
+}

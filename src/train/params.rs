@@ -1,0 +1,171 @@
+//! Parameters as a trainer keeps them: every tensor row after row, as in a checkpoint, in one vector.
+//!
+//! Gradients and moments lie at the same ranges of vectors of their own, so an update is one pass over all
+//! of them, a checkpoint is written as it lies, and neither knows an instruction set. What the kernels read
+//! is packed from it after each update ([`Weights::refresh`](crate::model::weights)): a few per cent of a
+//! step. The walk over the network is the one that loading takes.
+
+use super::error::TrainError;
+use super::frozen;
+use crate::config::Config;
+use crate::memory::{MemoryError, Planner};
+use crate::network::TensorId;
+use crate::network::visitor::{self, AffineTensors, TableTensor, Tensor, TensorVisitor};
+use core::ops::Range;
+
+/// Rows that are looked up by number.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// All rows.
+    pub(super) range: Range<usize>,
+    pub(super) columns: usize,
+    /// Rows before the first that is ever looked up.
+    pub(super) skip: usize,
+}
+
+/// Factor and shift of a norm.
+#[derive(Clone, Debug)]
+pub(super) struct Norm {
+    pub(super) weight: Range<usize>,
+    pub(super) bias: Option<Range<usize>>,
+}
+
+/// Linear maps of one input: their matrices follow each other and are one, `[outputs, inputs]`.
+#[derive(Clone, Debug)]
+pub(super) struct Linear {
+    pub(super) weight: Range<usize>,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    /// Of all maps, if one has a bias.
+    pub(super) bias: Option<Range<usize>>,
+    /// The parts of the bias that stand for none: zero, and never learned.
+    pub(super) without_bias: Vec<Range<usize>>,
+}
+
+/// The tensor of a role.
+#[derive(Clone, Debug)]
+pub(super) struct FlatTensor {
+    pub(super) role: TensorId,
+    pub(super) shape: Vec<usize>,
+    pub(super) range: Range<usize>,
+    /// Whether it is the tensor of another role, which comes before it.
+    pub(super) shared: bool,
+    /// Whether it is ever updated.
+    pub(super) learned: bool,
+}
+
+/// Hands out the ranges.
+pub(super) struct Flat {
+    config: Config,
+    planner: Planner,
+    tensors: Vec<FlatTensor>,
+}
+
+/// The network as ranges of the vector of parameters.
+pub(super) type Network = visitor::Network<Flat>;
+
+pub(super) type SelfAttention = visitor::SelfAttention<Flat>;
+pub(super) type CrossAttention = visitor::CrossAttention<Flat>;
+pub(super) type FeedForward = visitor::FeedForward<Flat>;
+
+/// Where each parameter is.
+pub(super) struct Placed {
+    pub(super) network: Network,
+    pub(super) tensors: Vec<FlatTensor>,
+    pub(super) floats: usize,
+}
+
+/// Places the network of `config`.
+pub(super) fn place(config: &Config) -> Result<Placed, TrainError> {
+    let mut flat =
+        Flat { config: config.clone(), planner: Planner::default(), tensors: Vec::new() };
+    let network = visitor::walk(config, &mut flat)?;
+    Ok(Placed { network, tensors: flat.tensors, floats: flat.planner.floats() })
+}
+
+impl Flat {
+    fn push(&mut self, tensor: Tensor, range: Range<usize>, shared: bool) {
+        let Tensor { role, shape } = tensor;
+        let learned = !frozen::is_frozen(&self.config, role);
+        self.tensors.push(FlatTensor { role, shape, range, shared, learned });
+    }
+
+    fn own(&mut self, tensor: Tensor) -> Result<Range<usize>, MemoryError> {
+        let range = self.planner.take(floats(&tensor)?)?;
+        self.push(tensor, range.clone(), false);
+        Ok(range)
+    }
+}
+
+impl TensorVisitor for Flat {
+    type Table = Table;
+    type Norm = Norm;
+    type Linear = Linear;
+    type Output = Linear;
+    type Error = TrainError;
+
+    fn table(&mut self, table: TableTensor, same: Option<&Table>) -> Result<Table, TrainError> {
+        let TableTensor { tensor, skip } = table;
+        if let Some(same) = same {
+            self.push(tensor, same.range.clone(), true);
+            return Ok(same.clone());
+        }
+        let columns = row(&tensor);
+        let range = self.own(tensor)?;
+        Ok(Table { range, columns, skip })
+    }
+
+    fn norm(&mut self, norm: AffineTensors) -> Result<Norm, TrainError> {
+        let weight = self.own(norm.weight)?;
+        let bias = norm.bias.map(|bias| self.own(bias)).transpose()?;
+        Ok(Norm { weight, bias })
+    }
+
+    fn linear(&mut self, maps: Vec<AffineTensors>) -> Result<Linear, TrainError> {
+        let inputs = maps.first().map_or(0, |map| row(&map.weight));
+        let outputs = maps.iter().map(|map| rows(&map.weight)).sum();
+        let weight = self.planner.take_product(outputs, inputs)?;
+        let has_bias = maps.iter().any(|map| map.bias.is_some());
+        let bias = has_bias.then(|| self.planner.take(outputs)).transpose()?;
+        let mut without_bias = Vec::new();
+        let mut first = 0;
+        for AffineTensors { weight: tensor, bias: shift } in maps {
+            let end = first + rows(&tensor);
+            let range = weight.start + first * inputs..weight.start + end * inputs;
+            self.push(tensor, range, false);
+            if let Some(bias) = &bias {
+                let range = bias.start + first..bias.start + end;
+                match shift {
+                    Some(shift) => self.push(shift, range, false),
+                    None => without_bias.push(range),
+                }
+            }
+            first = end;
+        }
+        Ok(Linear { weight, outputs, inputs, bias, without_bias })
+    }
+
+    fn output(&mut self, map: AffineTensors, same: Option<&Table>) -> Result<Linear, TrainError> {
+        let Some(table) = same else { return self.linear(vec![map]) };
+        let AffineTensors { weight, bias } = map;
+        let (outputs, inputs) = (rows(&weight), row(&weight));
+        self.push(weight, table.range.clone(), true);
+        let bias = bias.map(|bias| self.own(bias)).transpose()?;
+        let weight = table.range.clone();
+        Ok(Linear { weight, outputs, inputs, bias, without_bias: Vec::new() })
+    }
+}
+
+fn floats(tensor: &Tensor) -> Result<usize, MemoryError> {
+    let floats = tensor.shape.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+    floats.ok_or(MemoryError::TooLarge)
+}
+
+fn rows(tensor: &Tensor) -> usize {
+    tensor.shape.first().copied().unwrap_or(0)
+}
+
+/// Numbers in a row: a vector has one.
+fn row(tensor: &Tensor) -> usize {
+    tensor.shape.iter().skip(1).product()
+}

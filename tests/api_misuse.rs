@@ -1,0 +1,681 @@
+//! What a caller can do wrong, and every word of what is said then: nothing here panics, and each text
+//! names what was expected and what came.
+//!
+//! The other tables of misuses, which look for the words that matter: `bad_input.rs` (sessions, searches,
+//! requests, limits), `bad_operands.rs` (kernels), `bad_files.rs` and `broken_checkpoint.rs` (checkpoints),
+//! and beside the kernels `attention_errors.rs`, `gemm_errors.rs`, `screen_calls.rs`, `texts.rs`. How
+//! many each has is in `support/refusals.rs`, and [`there_are_enough`] adds them up.
+
+use crate::random_model::Dims;
+use crate::rejections::{TABLES, has_enough};
+use simdformer::checkpoint::{Checkpoint, Dtype, TensorId, TensorRef};
+use simdformer::config::{
+    Config, Dimensions, EmbeddingNorm, Family, Positions, RelativeBias, Side, Stack,
+};
+use simdformer::kernels::activation::{Activation, apply};
+use simdformer::kernels::embedding::{self, embed};
+use simdformer::kernels::norm::{LayerNorm, add_layer_norm, layer_norm};
+use simdformer::kernels::position::{PositionEncoding, encode};
+use simdformer::kernels::softmax::{log_sum_exp, softmax};
+use simdformer::kernels::topk::top_k;
+use simdformer::kernels::{
+    AttentionOptions, Bias, Cache, CacheShape, Epilogue, FullyMasked, Heads, HeadsMut, Isa, Matrix,
+    MatrixMut, Parallelism, Qkv, SlotTable, attention_decode, gemm_unpacked, gemm_unpacked_scratch,
+};
+use simdformer::search::{
+    BeamOptions, Context, Finish, Hooks, LogitsProcessor, Request, SampleOptions, Search,
+    SearchLimits, SearchOptions, Strategy, TopP, score_targets, words,
+};
+use simdformer::trace::{Probe, View};
+use simdformer::{Limits, Model, Session, SourceId};
+use std::error::Error;
+
+/// Each mistake and what is said of it.
+struct Texts(Vec<(String, String)>);
+
+impl Texts {
+    fn of<T, E: Error>(&mut self, result: Result<T, E>, expected: &str) {
+        let found = match result {
+            Ok(_) => panic!("accepted: {expected}"),
+            Err(error) => error.to_string(),
+        };
+        self.0.push((found, expected.to_owned()));
+    }
+
+    /// All at once, so that one run shows all that differ.
+    fn check(self, table: &str) {
+        let wrong: Vec<_> = self.0.iter().filter(|(found, expected)| found != expected).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        let distinct: std::collections::HashSet<_> =
+            self.0.iter().map(|(found, _)| found).collect();
+        assert_eq!(distinct.len(), self.0.len(), "one text for two mistakes");
+        has_enough(table, self.0.len());
+    }
+}
+
+#[test]
+fn kernels() {
+    let mut said = Texts(Vec::new());
+    let (isa, serial) = (Isa::best(), Parallelism::Serial);
+    let (data, mut more) = ([0.5f32; 64], [0.0f32; 64]);
+    let x = Matrix::new(&data, 3, 5).expect("room");
+    let turned = Matrix::new(&data, 5, 3).expect("room").transposed();
+
+    said.of(Matrix::new(&data, 9, 8), "the view needs a slice of 72 elements, found 64");
+    said.of(Matrix::strided(&data, 2, 2, usize::MAX, 1), "shape times strides overflows usize");
+    said.of(x.block(2, 2), "a block of 2 rows from row 2 on does not fit a matrix of 3 rows");
+    said.of(
+        MatrixMut::strided(&mut more, 3, 3, 2, 1),
+        "row stride 2 and column stride 1 make elements of a writable view overlap",
+    );
+    said.of(
+        HeadsMut::strided(&mut more, [2, 2, 3], 2, 4),
+        "token stride 2 and head stride 4 make heads of a writable view overlap",
+    );
+    said.of(
+        Heads::new(&data, [2, 2, 4]).expect("room").block(1, 2),
+        "a block of 2 tokens from token 1 on does not fit a view of 2 tokens",
+    );
+    said.of(Qkv::fused(&data, [4, 2, 4]), "the view needs a slice of 96 elements, found 64");
+
+    let mut unpacked = |b: Matrix<'_>, c: [usize; 2], epilogue: Epilogue<'_>, floats: usize| {
+        let c = MatrixMut::new(&mut more, c[0], c[1]).expect("room");
+        let mut scratch = vec![0.0; floats];
+        gemm_unpacked(isa, x, b, &epilogue, c, &mut scratch, serial)
+    };
+    let (b, plain) = (Matrix::new(&data, 5, 2).expect("room"), Epilogue::default());
+    let needed = gemm_unpacked_scratch(isa, 5, 2).expect("small");
+    said.of(unpacked(x, [3, 5], plain, 999), "A must have 3 columns, as W has rows; found 5");
+    said.of(unpacked(b, [4, 2], plain, 999), "C must have 3 rows, as A has; found 4");
+    said.of(unpacked(b, [3, 3], plain, 999), "C must have 2 columns, as W has; found 3");
+    said.of(
+        unpacked(b, [3, 2], Epilogue { bias: Some(&data), ..plain }, 999),
+        "the bias must have 2 elements, one per column; found 64",
+    );
+    let expected = format!("the product needs {needed} floats of scratch; found 1");
+    said.of(unpacked(b, [3, 2], plain, 1), &expected);
+    said.of(gemm_unpacked_scratch(isa, usize::MAX, 2), "depth times columns overflows");
+
+    let norm = |eps| LayerNorm { weight: &data[..5], bias: Some(&data[..5]), eps };
+    let out = |rows, columns| -> MatrixMut<'static> {
+        MatrixMut::new(vec![0.0; 64].leak(), rows, columns).expect("room")
+    };
+    said.of(
+        layer_norm(isa, norm(-1.0), x, out(3, 5), serial),
+        "eps should be finite and at least 0, found -1",
+    );
+    said.of(
+        layer_norm(isa, norm(0.1), turned, out(3, 5), serial),
+        "a norm needs contiguous rows (column stride 1), found 3",
+    );
+    let short = Matrix::new(&data, 2, 5).expect("room");
+    said.of(
+        add_layer_norm(isa, norm(0.1), x, short, out(3, 5), serial),
+        "the output is 3 x 5, found a 2 x 5 matrix beside it",
+    );
+    said.of(
+        apply(isa, Activation::Relu, out(4, 3).transposed(), serial),
+        "an activation needs contiguous rows (column stride 1), found 3",
+    );
+
+    let positions = |table, rows| Some(embedding::Positions { table, rows });
+    let ids = [0, 1, 2];
+    said.of(
+        embed(isa, x, &[0, 3, 1], 1.0, None, out(3, 5), serial),
+        "token 1 has id 3, but the table has 3 rows",
+    );
+    said.of(
+        embed(isa, x, &ids, 1.0, None, out(2, 5), serial),
+        "the output should be 3 x 5, found 2 x 5",
+    );
+    said.of(
+        embed(isa, x, &ids, 1.0, positions(x, &[0, 1]), out(3, 5), serial),
+        "expected 3 positions, one for each token, found 2",
+    );
+    said.of(
+        embed(isa, x, &ids, 1.0, positions(x, &[0, 1, 9]), out(3, 5), serial),
+        "token 2 has position 9, but the table has 3 rows",
+    );
+    let narrow = Matrix::new(&data, 3, 4).expect("room");
+    said.of(
+        embed(isa, x, &ids, 1.0, positions(narrow, &ids), out(3, 5), serial),
+        "the positions' table should have 5 columns like the tokens', found 4",
+    );
+    said.of(
+        embed(isa, turned, &ids, 1.0, None, out(3, 5), serial),
+        "an embedding needs contiguous rows (column stride 1), found 3",
+    );
+    let learned = PositionEncoding::Learned { table: x, offset: 2 };
+    said.of(
+        encode(learned, 0, out(2, 5)),
+        "the learned table should have at least 4 rows, found 3",
+    );
+    said.of(encode(learned, 0, out(1, 4)), "the learned table should have 4 columns, found 5");
+    said.of(
+        encode(PositionEncoding::HalfSplitClosed { offset: 1 }, 0, out(1, 2)),
+        "the encoding needs at least 4 columns, found 2",
+    );
+
+    let zeros = FullyMasked::Zeros;
+    said.of(
+        softmax(isa, x, None, zeros, out(3, 4), serial),
+        "the output should be 3 x 5 like the scores, found 3 x 4",
+    );
+    said.of(
+        softmax(isa, turned, None, zeros, out(3, 5), serial),
+        "softmax needs contiguous rows (column stride 1), found 3",
+    );
+    said.of(
+        softmax(isa, x, Some(&[1]), zeros, out(3, 5), serial),
+        "expected 3 lengths, one for each row, found 1",
+    );
+    said.of(
+        softmax(isa, x, Some(&[5, 6, 5]), zeros, out(3, 5), serial),
+        "row 1 has 5 columns, found a length of 6",
+    );
+    said.of(
+        log_sum_exp(isa, x, None, &mut [0.0; 2], serial),
+        "expected 3 outputs, one for each row, found 2",
+    );
+    let (mut values, mut indices) = ([0.0; 6], [0; 6]);
+    said.of(
+        top_k(isa, x, 6, &mut values, &mut indices, serial),
+        "rows have 5 columns; the best 6 of them were wanted",
+    );
+    said.of(
+        top_k(isa, x, 2, &mut values[..4], &mut indices, serial),
+        "the values need 6 elements, found 4",
+    );
+    said.of(
+        top_k(isa, x, 2, &mut values, &mut indices[..4], serial),
+        "the indices need 6 elements, found 4",
+    );
+    said.of(
+        top_k(isa, turned, 2, &mut values, &mut indices, serial),
+        "a selection needs contiguous rows (column stride 1), found 3",
+    );
+
+    let shape = CacheShape::new(2, 4, 2, 3);
+    let memory = vec![0.0; shape.len(isa).expect("small")];
+    let cache = Cache::new(isa, shape, &memory).expect("the length");
+    let query = Heads::new(&data, [1, 2, 3]).expect("room");
+    let step = |lens: &[u32], slots: &[u32], options: AttentionOptions<'_>| {
+        let out = HeadsMut::new(vec![0.0; 6].leak(), [1, 2, 3]).expect("room");
+        attention_decode(query, &cache, SlotTable { lens, slots, stride: 4 }, &options, out, serial)
+    };
+    let options = AttentionOptions::new(3);
+    said.of(
+        step(&[1, 1], &[0; 8], options),
+        "slots, positions or lengths must be as many as the tokens, 1; found 2",
+    );
+    said.of(step(&[3], &[0; 2], options), "the ancestry table must have 3 entries; found 2");
+    said.of(step(&[5], &[0; 8], options), "5 positions do not fit a slot of 4");
+    said.of(step(&[2], &[0, 2], options), "slot 2 was named, but the cache has 2 slots");
+    let bias = Some(Bias::Dense { data: &data[..2], head_stride: 0, query_stride: 1 });
+    said.of(
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the bias must reach 3 floats; its slice has 2",
+    );
+    let bias = Some(Bias::Relative { data: &data, head_stride: 0, zero: 1 });
+    said.of(
+        step(&[3], &[0; 4], AttentionOptions { bias, ..options }),
+        "the relative bias must have 2 values before the one for distance 0; found 1",
+    );
+    said.of(CacheShape { slots: usize::MAX, ..shape }.len(isa), "a size overflows");
+    said.check("every word: kernels");
+}
+
+#[test]
+fn searches() {
+    let mut said = Texts(Vec::new());
+    let limits = SearchLimits {
+        sentences: 1,
+        sequences: 2,
+        max_target_length: 6,
+        vocabulary: 9,
+        end_tokens: 1,
+        source_tokens: 0,
+    };
+    said.of(
+        words(&SearchLimits { sentences: 0, ..limits }),
+        "sentences: expected at least 1, found 0",
+    );
+    said.of(
+        words(&SearchLimits { sequences: 0, ..limits }),
+        "sequences: expected at least 1, found 0",
+    );
+    said.of(
+        words(&SearchLimits { vocabulary: 0, ..limits }),
+        "vocabulary: expected at least 1, found 0",
+    );
+    said.of(
+        words(&SearchLimits { max_target_length: 0, ..limits }),
+        "max_target_length: expected at least 1, found 0",
+    );
+    said.of(
+        words(&SearchLimits { vocabulary: usize::MAX, ..limits }),
+        "the limits need more memory than can be addressed",
+    );
+    let needed = words(&limits).expect("small");
+    let mut memory = vec![0; needed];
+    let base = SearchOptions { eos: vec![1], ..SearchOptions::default() };
+    let expected = format!("search memory: expected {needed} words, found 3");
+    said.of(Search::new(&base, &limits, &mut memory[..3]), &expected);
+
+    let mut with = |change: fn(&mut SearchOptions), expected: &str| {
+        let mut options = base.clone();
+        change(&mut options);
+        said.of(options.validate(&limits), expected);
+    };
+    fn beams(change: fn(&mut BeamOptions)) -> Strategy {
+        let mut options = BeamOptions { beams: 2, ..BeamOptions::default() };
+        change(&mut options);
+        Strategy::Beam(options)
+    }
+    fn sample(change: fn(&mut SampleOptions)) -> Strategy {
+        let mut options = SampleOptions::default();
+        change(&mut options);
+        Strategy::Sample(options)
+    }
+    with(|o| o.strategy = beams(|b| b.groups = 0), "groups: expected at least 1, found 0");
+    with(|o| o.strategy = beams(|b| b.beams = 10), "beams: expected at most 9, found 10");
+    with(
+        |o| (o.strategy, o.num_return_sequences) = (beams(|_| ()), 3),
+        "num_return_sequences: expected at most 2, found 3",
+    );
+    with(
+        |o| o.strategy = beams(|b| b.length_penalty = 101.0),
+        "length_penalty: expected a number in [-100, 100], found 101",
+    );
+    with(
+        |o| o.strategy = beams(|b| b.diversity_penalty = -0.5),
+        "diversity_penalty: expected a number of at least 0 and finite, found -0.5",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.temperature = f64::INFINITY),
+        "temperature: expected a number above 0 and finite, found inf",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.top_p = Some(0.0)),
+        "top_p: expected a number in (0, 1], found 0",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.min_p = Some(1.5)),
+        "min_p: expected a number in [0, 1], found 1.5",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.typical = Some(-1.0)),
+        "typical: expected a number in (0, 1], found -1",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.epsilon = Some(1.0)),
+        "epsilon: expected a number in (0, 1), found 1",
+    );
+    with(
+        |o| o.strategy = sample(|s| s.eta = Some(0.0)),
+        "eta: expected a number in (0, 1), found 0",
+    );
+    with(
+        |o| o.repetition_penalty = 0.0,
+        "repetition_penalty: expected a number above 0 and finite, found 0",
+    );
+    with(
+        |o| o.exponential_decay = Some((0, f64::NAN)),
+        "exponential_decay: expected a number above 0 and finite, found NaN",
+    );
+    with(
+        |o| o.start = SearchOptions::NO_START,
+        "start: expected the token that the decoder reads first (decoder_start_token_id in the \
+         configuration), found none",
+    );
+    with(|o| o.forced_bos = Some(9), "forced_bos: expected a token below 9, found 9");
+    with(|o| o.forced_eos = vec![10], "forced_eos: expected a token below 9, found 10");
+    with(|o| o.suppress = vec![11], "suppress: expected a token below 9, found 11");
+    with(|o| o.begin_suppress = vec![12], "begin_suppress: expected a token below 9, found 12");
+    with(|o| o.bad_words = vec![vec![1, 13]], "bad_words: expected a token below 9, found 13");
+    with(
+        |o| o.sequence_bias = vec![(vec![], 1.0)],
+        "sequence_bias: expected at least one token, found an empty sequence",
+    );
+    with(
+        |o| o.sequence_bias = vec![(vec![14], 1.0)],
+        "sequence_bias: expected a token below 9, found 14",
+    );
+
+    let mut search = Search::new(&base, &limits, &mut memory).expect("room");
+    said.of(search.admit(&Request { prefix: &[2; 6], ..Request::default() }), "prompt: expected at most 5 tokens with the decoder start, to leave room for 1 more, found 7");
+    said.of(
+        search.admit(&Request { prefix: &[20], ..Request::default() }),
+        "prefix: expected a token below 9, found 20",
+    );
+    said.of(search.stop(0), "expected an unfinished sentence, sentence 0 is not");
+    said.of(search.skip_prompt(3), "expected a just admitted sentence, sentence 3 is not");
+    let sentence = search.admit(&Request::default()).expect("a free slot");
+    said.of(search.admit(&Request::default()), "expected a free sentence slot, found all 1 taken");
+    said.of(
+        search.release(sentence),
+        "expected a finished (without rows) sentence, sentence 0 is not",
+    );
+    said.of(
+        search.advance(&mut [0.0; 8], &mut Hooks::default(), None),
+        "logits: expected length 9, found 8",
+    );
+    // Not a mistake of the caller's: the sentence ends and says why.
+    search.advance(&mut [f32::NAN; 9], &mut Hooks::default(), None).expect("no error");
+    assert_eq!(search.finish(sentence), Some(Finish::NotFinite));
+    said.of(
+        score_targets(&[f32::NAN; 9], 9, &[1], &mut [0.0]),
+        "expected scores below +inf, found NaN or +inf in sentence 0 at position 0",
+    );
+
+    let mut out = [0.0; 2];
+    said.of(
+        score_targets(&[0.0; 17], 9, &[1, 2], &mut out),
+        "logits: expected length 18, found 17",
+    );
+    said.of(
+        score_targets(&[0.0; 18], 9, &[1, 2], &mut out[..1]),
+        "log_probabilities: expected length 2, found 1",
+    );
+    said.of(
+        score_targets(&[0.0; 18], 9, &[1, 9], &mut out),
+        "targets: expected a token below 9, found 9",
+    );
+    let context =
+        Context { sentence: 0, source: &[], history: &[1, 2, 1], prompt_len: 1, max_length: 9 };
+    let short = TopP { p: 0.5, keep: 1 }.process(&context, &mut [0.0; 9], &mut [0; 4]);
+    said.of(short, "processor scratch: expected 18 words, found 4");
+    said.check("every word: searches");
+}
+
+fn decoder(config: &mut Config, change: fn(&mut Stack)) {
+    config.decoder.iter_mut().for_each(change);
+}
+
+#[test]
+fn configurations() {
+    let mut said = Texts(Vec::new());
+    let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
+    let mut with = |change: fn(&mut Config), expected: &str| {
+        let mut config = Config::transformer(small);
+        change(&mut config);
+        said.of(config.validate(), expected);
+    };
+    with(|c| c.d_model = 0, "d_model must be at least 1, found 0");
+    with(|c| c.d_model = 9, "d_model 9 is not a multiple of the encoder heads, 2");
+    with(|c| c.d_model = 1 << 30, "d_model must be at most 16777216, found 1073741824");
+    with(|c| c.source_vocab = 0, "source vocabulary must be at least 1, found 0");
+    with(
+        |c| c.target_vocab = 21,
+        "source and target share one embedding, but the source vocabulary is 20 and the target's 21",
+    );
+    with(|c| c.encoder.layers = 0, "encoder layers must be at least 1, found 0");
+    with(|c| decoder(c, |d| d.heads = 0), "decoder heads must be at least 1, found 0");
+    with(|c| decoder(c, |d| d.heads = 3), "d_model 8 is not a multiple of the decoder heads, 3");
+    with(|c| c.encoder.ffn_dim = 0, "encoder feed-forward width must be at least 1, found 0");
+    with(|c| c.layer_norm_eps = f32::NAN, "layer_norm_eps must be a number from 0 to 1, found NaN");
+    with(|c| c.embedding_scale = -1.0, "embedding scale must be a positive number, found -1");
+    with(
+        |c| c.encoder.max_positions = Some(0),
+        "max positions of the encoder must be at least 1, found 0",
+    );
+    with(
+        |c| decoder(c, |d| d.head_dim = Some(0)),
+        "decoder head width must be at least 1, found 0",
+    );
+    with(|c| c.attention_scale = Some(0.0), "attention scale must be a positive number, found 0");
+    with(|c| c.logit_scale = f32::INFINITY, "logit scale must be a positive number, found inf");
+    with(|c| c.token_types = 1 << 30, "token types must be at most 16777216, found 1073741824");
+    with(
+        |c| {
+            c.encoder.relative_bias =
+                Some(RelativeBias { buckets: 3, max_distance: 9, per_layer: false })
+        },
+        "encoder: relative positions need at least 4 buckets; found 3",
+    );
+    with(
+        |c| {
+            c.encoder.relative_bias =
+                Some(RelativeBias { buckets: 32, max_distance: 8, per_layer: true })
+        },
+        "encoder: the largest relative distance must be at least 9; found 8",
+    );
+    with(
+        |c| (c.family, c.token_types) = (Family::Marian, 2),
+        "no marian checkpoint has token types; weights of your own may be of Family::Plain, which has names for all",
+    );
+    with(
+        |c| c.positions = Positions::Learned { offset: 0 },
+        "learned positions need max_position_embeddings, found none",
+    );
+    with(
+        |c| {
+            (c.d_model, c.positions) = (2, Positions::HalfSplitClosed { offset: 0 });
+        },
+        "half-split positions with an offset need d_model of at least 4, found 2",
+    );
+    with(
+        |c| {
+            c.family = Family::Marian;
+            decoder(c, |d| d.embedding_norm = Some(EmbeddingNorm::AfterPositions));
+        },
+        "no marian checkpoint has a norm after the embeddings of the decoder; weights of your own may be of Family::Plain, which has names for all",
+    );
+    with(
+        |c| (c.family, c.encoder.final_norm) = (Family::Marian, true),
+        "no marian checkpoint has a norm after the last layer of the encoder; weights of your own may be of Family::Plain, which has names for all",
+    );
+    with(
+        |c| c.tokens.pad = Some(20),
+        "pad_token_id must be below the target vocabulary of 20, found 20",
+    );
+    with(
+        |c| c.tokens.eos = vec![1, 21],
+        "eos_token_id must be below the target vocabulary of 20, found 21",
+    );
+    with(
+        |c| c.tokens.decoder_start = Some(22),
+        "decoder_start_token_id must be below the target vocabulary of 20, found 22",
+    );
+    with(
+        |c| c.tokens.forced_bos = Some(23),
+        "forced_bos_token_id must be below the target vocabulary of 20, found 23",
+    );
+    with(
+        |c| c.tokens.banned = vec![24],
+        "bad_words_ids must be below the target vocabulary of 20, found 24",
+    );
+    let mut read = |json: &str, expected: &str| said.of(Config::from_hugging_face(json), expected);
+    read("{", "not JSON at line 1, column 1: EOF while parsing an object");
+    read("3", "expected a JSON object, found a number");
+    read(r#"{"model_type": 3}"#, "\"model_type\" must be a string, found 3");
+    read(
+        r#"{"model_type": "perceiver"}"#,
+        "model_type \"perceiver\" is not supported; the supported ones are marian, bart, mbart, m2m_100, pegasus, blenderbot, blenderbot-small, mvp, plbart, fsmt, seamless_m4t, seamless_m4t_v2, t5, mt5, umt5, whisper, bert, roberta, xlm-roberta, camembert, distilbert, mpnet, nn_transformer",
+    );
+    read(
+        r#"{"model_type": "bart", "d_model": -8}"#,
+        "\"d_model\" must be an integer of 0 or more, found -8",
+    );
+    read(
+        r#"{"model_type": "bart", "activation_function": "mish"}"#,
+        "activation \"mish\" is not supported; the supported ones are relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish, linear",
+    );
+    read(
+        r#"{"model_type": "bart", "is_encoder_decoder": false}"#,
+        "is_encoder_decoder is false: only encoder-decoder models are supported",
+    );
+    let mut config = Config::transformer(small);
+    said.of(
+        config.set_generation_config(r#"{"eos_token_id": 99}"#),
+        "eos_token_id must be below the target vocabulary of 20, found 99",
+    );
+    said.of(
+        config.set_generation_config(r#"{"num_beams": "many"}"#),
+        "\"num_beams\" must be an integer of 0 or more, found \"many\"",
+    );
+    said.check("every word: configurations");
+}
+
+#[test]
+fn weights() {
+    let mut said = Texts(Vec::new());
+    let small = Dimensions { d_model: 8, heads: 2, layers: 1, ffn_dim: 12, vocabulary: 20 };
+    let config = Config::transformer(small);
+    let bytes = vec![0u8; 4096];
+    let find = |shape: &[usize], len: usize| {
+        let config = config.clone();
+        let held = |name: &str| {
+            let data = (!name.contains("layers.1")).then_some(&bytes[..len])?;
+            Some(TensorRef { dtype: Dtype::F32, shape: shape.to_vec(), data })
+        };
+        Checkpoint::from_tensors(config, &held).map(drop)
+    };
+    said.of(
+        find(&[20, 8], 639),
+        "memory: encoder.embedding.weight needs 640 bytes for its shape and type, found 639",
+    );
+    said.of(find(&[8, 20], 640), "encoder.embedding.weight: expected shape [20, 8], found [8, 20]");
+    let expected = format!(
+        "memory: the size of encoder.embedding.weight, shape [{}, 8], overflows",
+        usize::MAX
+    );
+    said.of(find(&[usize::MAX, 8], 640), &expected);
+    said.of(Checkpoint::from_tensors(config.clone(), &|_| None), "no tensor for encoder.embedding.weight: expected encoder.embedding.weight, decoder.embedding.weight, output.weight");
+    said.of(
+        Checkpoint::from_tensors(Config { d_model: 7, ..config.clone() }, &|_| None),
+        "memory: d_model 7 is not a multiple of the encoder heads, 2",
+    );
+
+    let checkpoint = Dims::small(Family::Marian).checkpoint(1);
+    said.of(
+        checkpoint.tensor(TensorId::Positions(Side::Decoder)),
+        "a model of this configuration has no decoder.positions.weight",
+    );
+    said.of(
+        checkpoint.named("model.shared.weights"),
+        "no tensor model.shared.weights; the nearest names are model.shared.weight",
+    );
+    let bias = checkpoint.tensor(TensorId::OutputBias).expect("there");
+    said.of(
+        bias.read_into(&mut [0.0; 3]),
+        "final_logits_bias: the destination must have 131 elements, found 3",
+    );
+    let table = checkpoint.tensor(TensorId::SourceEmbedding).expect("there");
+    said.of(table.rows(130..132), "model.shared.weight: rows 130..132 asked for, there are 131");
+
+    said.of(
+        Model::from_fn(config.clone(), |_, _, _| Err("no disk".into())),
+        "the weights of encoder.embedding.weight: no disk",
+    );
+    let nan = |_: TensorId, _: &[usize], out: &mut [f32]| {
+        out[2] = f32::NAN;
+        Ok(())
+    };
+    said.of(
+        Model::from_fn(config.clone(), nan),
+        "the weights of encoder.embedding.weight: element 2 must be finite, found NaN",
+    );
+    said.of(
+        Model::from_fn(Config { d_model: 7, ..config }, |_, _, _| Ok(())),
+        "d_model 7 is not a multiple of the encoder heads, 2",
+    );
+    said.check("every word: weights");
+}
+
+struct Nobody;
+
+impl Probe for Nobody {
+    fn look(&mut self, _: &View<'_>) {}
+}
+
+#[test]
+fn sessions() {
+    let mut said = Texts(Vec::new());
+    let model = Model::load(&Dims::small(Family::Marian).checkpoint(1), Isa::best());
+    let model = model.expect("a model");
+    let limits = Limits { beams: 2, ..Limits::new(2, 6, 5) };
+    said.of(
+        Session::new(&model, Limits { sentences: 0, ..limits }),
+        "the limit `sentences` must be at least 1; found 0",
+    );
+    said.of(
+        Session::new(&model, Limits { beams: usize::MAX, ..limits }),
+        "the planned memory does not fit the address space",
+    );
+    said.of(
+        Session::new(&model, Limits { batch_tokens: 5, ..limits }),
+        "the limit `batch_tokens` must be at least `source_tokens`, 6; found 5",
+    );
+    said.of(
+        Session::new(&model, Limits { target_tokens: 1000, ..limits }),
+        "the model allows a limit `target_tokens` of at most 256; found 1000",
+    );
+    let mut session = Session::new(&model, limits).expect("a session");
+    let floats = session.plan().floats();
+    let expected = format!("the session takes a buffer of {floats} floats; found 9");
+    said.of(Session::with_buffer(&model, limits, &mut [0.0; 9]), &expected);
+    let floats = session.plan().trace_floats();
+    let expected = format!("the scratch must have {floats} floats (`Plan::trace_floats`); found 7");
+    said.of(session.traced(&mut Nobody, &mut [0.0; 7]).map(drop), &expected);
+    let mut place = [SourceId::default()];
+    said.of(
+        session.encode(&[&[1], &[2]], &mut place),
+        "places for the slots of all sources, 2, are needed; found 1",
+    );
+    said.of(
+        session.encode(&[&[1; 7]], &mut place),
+        "source 0: the session was planned with `source_tokens` = 6; found 7 tokens",
+    );
+    said.of(
+        session.encode(&[&[]], &mut place),
+        "source 0: expected at least one token, found none",
+    );
+    said.of(
+        session.encode(&[&[1, 131]], &mut place),
+        "source 0: token 1 is id 131, outside the vocabulary of 131",
+    );
+    said.of(
+        session.encode(&[&[1], &[2], &[3]], &mut [SourceId::default(); 3]),
+        "free sentence slots: 2; this request needs 3",
+    );
+    said.of(
+        session.start(SourceId::default()),
+        "no such sentence of this session: slot 0 is free or has another by now",
+    );
+    session.encode(&[&[5, 0]], &mut place).expect("encoded");
+    let row = session.start(place[0]).expect("a row");
+    said.of(
+        session.prefill(row, &[1; 6], None),
+        "the session was planned with `target_tokens` = 5; this request needs 6",
+    );
+    said.of(
+        session.prefill(row, &[1, 140], None),
+        "token 1 is id 140, outside the vocabulary of 131",
+    );
+    session.fork(row).expect("a fork");
+    said.of(
+        session.fork(row),
+        "the sentence in slot 0 has all of its planned hypotheses, 2 (`beams`)",
+    );
+    session.release(row).expect("released");
+    said.of(
+        session.row_len(row),
+        "no such hypothesis of this session: row slot 0 is free or has another by now",
+    );
+    let mut scratch = vec![0.0; session.plan().trace_floats()];
+    let mut align = |layer, head: usize, floats: usize| {
+        let mut out = vec![0.0; floats];
+        session.align(place[0], &[1], (layer, &[head]), &mut scratch, &mut out)
+    };
+    said.of(align(2, 0, 2), "the decoder has 2 layers; layer 2 was asked for");
+    said.of(align(0, 3, 2), "the decoder has 3 heads; head 3 was asked for");
+    said.of(align(0, 0, 1), "the alignment needs 2 floats; found 1");
+    said.check("every word: sessions");
+}
+
+#[test]
+fn there_are_enough() {
+    let all: usize = TABLES.iter().map(|(_, least)| least).sum();
+    assert!(all >= 300, "{all} mistakes");
+}

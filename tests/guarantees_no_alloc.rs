@@ -1,0 +1,537 @@
+//! Promise 2: once a session exists, nothing allocates. Not encoding, stepping, forking, searching or
+//! calling back, on no thread, serial and inside the caller's rayon pool.
+
+#[path = "support/counting.rs"]
+#[allow(dead_code, reason = "bytes are counted for other tests")]
+mod counting;
+#[path = "support/effort.rs"]
+#[allow(dead_code, reason = "other tests try fewer sets and threads")]
+mod effort;
+#[path = "support/random_model.rs"]
+#[allow(dead_code, reason = "not every test writes files")]
+mod random_model;
+
+use random_model::{Dims, Random};
+#[cfg(feature = "rayon")]
+use simdformer::Threads;
+use simdformer::checkpoint::Checkpoint;
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::{
+    BeamOptions, Hooks, LogitsProcessor, SampleOptions, SearchOptions, Strategy, Timestamps,
+};
+use simdformer::{
+    CacheDtype, DraftContext, Features, HypothesisId, Limits, Model, PromptLookup,
+    ReferenceDrafter, Session, Source, SourceId, StepRow,
+};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, LazyLock};
+
+/// Uses of a session in each way that are counted. `main` computes it, because to read the environment allocates.
+static CALLS: LazyLock<usize> = LazyLock::new(|| effort::choose(8, 200));
+const SENTENCES: usize = 3;
+const BEAMS: usize = 4;
+const TARGET: usize = 24;
+const DRAFT: usize = 4;
+
+/// One use of the session in each of its ways; the number says which.
+const WAYS: [&str; 15] = [
+    "encode",
+    "memory",
+    "start, fork and release",
+    "step",
+    "step for the best tokens",
+    "prefill",
+    "verify and rewind",
+    "verify for the best tokens",
+    "greedy",
+    "greedy without scores",
+    "beam",
+    "sample",
+    "greedy with drafts",
+    "one sample with drafts",
+    "clear",
+];
+
+struct Requests {
+    sources: Vec<Vec<u32>>,
+    prefix: Vec<u32>,
+    searches: [SearchOptions; 6],
+}
+
+impl Requests {
+    fn new(model: &Model) -> Self {
+        let config = model.config();
+        let mut random = Random(7);
+        let vocabulary = config.source_vocab;
+        let base = SearchOptions {
+            max_new_tokens: Some(6),
+            max_length: None,
+            num_return_sequences: 1,
+            ..config.search_options()
+        };
+        let with = |strategy, num_return_sequences| SearchOptions {
+            strategy,
+            num_return_sequences,
+            ..base.clone()
+        };
+        let drawn = Strategy::Sample(SampleOptions::default());
+        let sample =
+            SampleOptions { top_k: Some(20), top_p: Some(0.9), ..SampleOptions::default() };
+        Self {
+            sources: [9, 1, 14].map(|len| random.ids(len, vocabulary)).to_vec(),
+            prefix: random.ids(5, config.target_vocab),
+            searches: [
+                with(Strategy::Greedy, 1),
+                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+                with(Strategy::Beam(BeamOptions { beams: BEAMS, ..BeamOptions::default() }), BEAMS),
+                with(Strategy::Sample(sample), 2),
+                SearchOptions { scores: false, ..with(Strategy::Greedy, 1) },
+                with(drawn, 1),
+            ],
+        }
+    }
+}
+
+/// Uses `session` once in way `way`; returns something that depends on what came out.
+fn once(session: &mut Session, requests: &Requests, way: usize, state: &mut State) -> f32 {
+    let sources: [&[u32]; SENTENCES] = core::array::from_fn(|i| &requests.sources[i][..]);
+    match WAYS[way] {
+        "encode" => {
+            session.clear();
+            state.started = false;
+            session.encode(&sources, &mut state.sentences).expect("encoded");
+            1.0
+        }
+        "memory" => session.encoder_output(&sources).expect("a memory")[0],
+        "start, fork and release" => {
+            let first = session.start(state.sentences[1]).expect("a row");
+            session.step(&[StepRow { row: first, token: 1 }]).expect("stepped");
+            let fork = session.fork(first).expect("a fork");
+            session
+                .step(&[StepRow { row: first, token: 1 }, StepRow { row: fork, token: 0 }])
+                .expect("stepped");
+            session.release(first).expect("released");
+            session.release(fork).expect("released");
+            1.0
+        }
+        step @ ("step" | "step for the best tokens") => {
+            let stale = state.rows.first().map(|&row| session.row_len(row));
+            if !matches!(stale, Some(Ok(len)) if len < TARGET) || !state.started {
+                for (row, &sentence) in state.rows.iter_mut().zip(&state.sentences) {
+                    if state.started {
+                        session.release(*row).expect("released");
+                    }
+                    *row = session.start(sentence).expect("a row");
+                }
+                state.started = true;
+            }
+            let steps = state.rows.map(|row| StepRow { row, token: 1 });
+            if step == "step" {
+                session.step(&steps).expect("stepped")[0]
+            } else {
+                let best = session.step_argmax(&steps, &|row, token| token as usize == row);
+                best.expect("stepped")[0] as f32
+            }
+        }
+        "prefill" => {
+            let row = session.start(state.sentences[2]).expect("a row");
+            let mut sum = 0.0;
+            let mut each = |_: usize, logits: &[f32]| sum += logits[0];
+            session.prefill(row, &requests.prefix, Some(&mut each)).expect("prefilled");
+            session.release(row).expect("released");
+            sum
+        }
+        verify @ ("verify and rewind" | "verify for the best tokens") => {
+            let row = session.start(state.sentences[0]).expect("a row");
+            let (step, draft) = (StepRow { row, token: 1 }, &requests.prefix[..DRAFT]);
+            let verified = if verify == "verify and rewind" {
+                let mut choose = |i: usize, _: &mut [f32]| Ok(draft[..2].get(i).copied());
+                let verified = session.verify(step, draft, &mut choose).expect("verified");
+                session.rewind(row, 1).expect("rewound");
+                verified
+            } else {
+                let banned = |i: usize, id: u32| i < 2 && id != draft[i];
+                session.verify_argmax(step, draft, &banned).expect("verified")
+            };
+            session.release(row).expect("released");
+            assert!(verified.accepted >= 2);
+            verified.accepted as f32
+        }
+        "clear" => {
+            session.clear();
+            state.started = false;
+            session.free_sentences() as f32
+        }
+        search => {
+            const SEARCHES: [&str; 6] = [
+                "greedy",
+                "greedy without scores",
+                "beam",
+                "sample",
+                "greedy with drafts",
+                "one sample with drafts",
+            ];
+            let options = &requests.searches
+                [SEARCHES.iter().position(|&name| name == search).expect("a search")];
+            let mut sources = sources.map(Source::new);
+            sources[1].prefix = &requests.prefix[..2];
+            let mut sum = 0.0;
+            let mut on_event = |event: simdformer::Event<'_>| {
+                let simdformer::Event::Done(done) = event else { return };
+                let score = |score: f32| if options.scores { score } else { 0.0 };
+                let hypotheses = done.hypotheses();
+                sum += hypotheses.map(|h| score(h.score) + h.tokens.len() as f32).sum::<f32>();
+            };
+            let hooks = &mut Hooks::default();
+            if search.ends_with("with drafts") {
+                let given = [&requests.prefix[..]; SENTENCES];
+                let mut guess = |context: &DraftContext<'_>, draft: &mut [u32]| {
+                    draft.fill(context.target.len() as u32);
+                    draft.len()
+                };
+                let mut drafter =
+                    ((ReferenceDrafter(&given), PromptLookup { shortest: 1 }), &mut guess);
+                let counts =
+                    session.generate_drafted(&sources, options, hooks, &mut drafter, &mut on_event);
+                assert!(counts.expect("done").drafted > 0);
+            } else {
+                session.generate(&sources, options, hooks, &mut on_event).expect("done");
+            }
+            sum
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    sentences: [SourceId; SENTENCES],
+    rows: [HypothesisId; SENTENCES],
+    started: bool,
+}
+
+/// Three uses of the session in each way, so that what is made at first use is there.
+fn warm_up(session: &mut Session, requests: &Requests, state: &mut State) -> f32 {
+    let uses = (0..WAYS.len()).flat_map(|way| [way; 3]);
+    uses.map(|way| once(session, requests, way, state)).sum()
+}
+
+/// Allocator calls of [`CALLS`] consecutive uses in each way, after a few to warm up: those of the whole
+/// process.
+fn count(session: &mut Session, requests: &Requests) -> [usize; WAYS.len()] {
+    let mut counts = [0; WAYS.len()];
+    let mut state = State::default();
+    let mut sum = warm_up(session, requests, &mut state);
+    for (way, count) in counts.iter_mut().enumerate() {
+        let before = counting::calls();
+        for _ in 0..*CALLS {
+            sum += once(session, requests, way, &mut state);
+        }
+        *count = counting::calls() - before;
+    }
+    assert!(sum.is_finite());
+    counts
+}
+
+/// The caller's threads. Made once and kept: rayon frees what a dropped pool leaves behind from within
+/// the calls of the next one.
+struct Pools {
+    #[cfg(feature = "rayon")]
+    pools: [rayon::ThreadPool; 2],
+}
+
+impl Pools {
+    fn new() -> Self {
+        Self {
+            #[cfg(feature = "rayon")]
+            pools: [2, 3].map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let pool = pool.expect("a pool");
+                // Threads start in their own time, and allocate as they do: wait for all of them, and
+                // for each to have looked for work.
+                for _ in 0..50 {
+                    pool.broadcast(|_| rayon::join(|| (), || ()));
+                    std::thread::sleep(core::time::Duration::from_millis(1));
+                }
+                pool
+            }),
+        }
+    }
+
+    /// Calls `work` on this thread and in each pool, all at once, with the number of the one.
+    fn each(&self, work: &(dyn Fn(usize) + Sync)) {
+        #[cfg(not(feature = "rayon"))]
+        work(0);
+        #[cfg(feature = "rayon")]
+        std::thread::scope(|scope| {
+            for (index, pool) in self.pools.iter().enumerate() {
+                scope.spawn(move || pool.install(|| work(1 + index)));
+            }
+            work(0);
+        });
+    }
+
+    /// Calls `work` where [`Pools::each`] does for number `index`, alone.
+    fn one<T: Send>(&self, index: usize, work: impl FnOnce() -> T + Send) -> T {
+        match index {
+            #[cfg(feature = "rayon")]
+            1.. => self.pools[index - 1].install(work),
+            _ => work(),
+        }
+    }
+}
+
+/// Where the work of a session is done: on this thread, in a pool of two, in one of three.
+#[cfg(feature = "rayon")]
+const PLACES: usize = 3;
+#[cfg(not(feature = "rayon"))]
+const PLACES: usize = 1;
+
+/// A model, what is asked of it, and a session for each of [`PLACES`].
+struct Case {
+    what: String,
+    model: Arc<Model>,
+    requests: Requests,
+    cache: CacheDtype,
+}
+
+impl Case {
+    fn new(what: &str, checkpoint: &Checkpoint, isa: Isa) -> Self {
+        Self::in_forms(what, checkpoint, isa, "stored")
+    }
+
+    fn in_forms(what: &str, checkpoint: &Checkpoint, isa: Isa, forms: &str) -> Self {
+        let chosen = forms.parse().expect("forms");
+        let model = Model::load_as(checkpoint, isa, &chosen, &mut |_| ()).expect("a model");
+        let requests = Requests::new(&model);
+        let what = format!("{what}, {isa}, {forms}");
+        Self { what, model: Arc::new(model), requests, cache: CacheDtype::F32 }
+    }
+
+    fn session(&self, _place: usize) -> Session<'static> {
+        let limits = Limits {
+            beams: BEAMS,
+            draft_tokens: DRAFT,
+            cache: Some(self.cache),
+            ..Limits::new(SENTENCES, 14, TARGET)
+        };
+        let session = Session::new(Arc::clone(&self.model), limits).expect("a session");
+        #[cfg(feature = "rayon")]
+        let session = {
+            let mut session = session;
+            session.set_threads(if _place == 0 { Threads::Serial } else { Threads::Rayon });
+            session
+        };
+        session
+    }
+}
+
+/// A panic ends the program: the other places wait for all.
+struct Others;
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Every case in every place: the places at the same time, since what they call must be 0 together.
+fn check(cases: &[Case], pools: &Pools) {
+    let ready = Barrier::new(PLACES);
+    let (before, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    pools.each(&|place| {
+        let _others = Others;
+        let mut sessions: Vec<_> =
+            cases.iter().map(|case| (case, case.session(place), State::default())).collect();
+        let mut sum = 0.0;
+        for (case, session, state) in &mut sessions {
+            sum += warm_up(session, &case.requests, state);
+        }
+        // The first wait makes whatever a barrier needs.
+        ready.wait();
+        if ready.wait().is_leader() {
+            before.store(counting::calls(), Ordering::SeqCst);
+        }
+        ready.wait();
+        for (case, session, state) in &mut sessions {
+            for way in 0..WAYS.len() {
+                for _ in 0..*CALLS {
+                    sum += once(session, &case.requests, way, state);
+                }
+            }
+        }
+        if ready.wait().is_leader() {
+            after.store(counting::calls(), Ordering::SeqCst);
+        }
+        ready.wait();
+        assert!(sum.is_finite());
+    });
+    let calls = after.into_inner() - before.into_inner();
+    if calls > 0 {
+        for (case, place) in cases.iter().flat_map(|case| (0..PLACES).map(move |n| (case, n))) {
+            let mut session = case.session(place);
+            let counts = pools.one(place, || count(&mut session, &case.requests));
+            for (way, &calls) in counts.iter().enumerate() {
+                assert_eq!(calls, 0, "{}, threads {}: {}", case.what, 1 + place, WAYS[way]);
+            }
+        }
+        panic!("{calls} calls while all sessions were used at once, none when used alone");
+    }
+}
+
+/// A model that only encodes, with the types of its tokens and without.
+fn check_encoder(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Model::load(checkpoint, Isa::best()).expect("a model");
+    let mut random = Random(7);
+    let sources = [9, 1, 14].map(|len| random.ids(len, model.config().source_vocab));
+    let types = [9, 1, 14].map(|len| random.ids(len, model.config().token_types.max(1)));
+    let (sources, types) =
+        ([&sources[0][..], &sources[1], &sources[2]], [&types[0][..], &types[1], &types[2]]);
+    let mut session = Session::new(&model, Limits::encoder(SENTENCES, 14)).expect("a session");
+    let run = |session: &mut Session| {
+        let before = counting::calls();
+        let mut sum = 0.0;
+        for _ in 0..*CALLS {
+            sum += session.encoder_output(&sources).expect("a memory")[0];
+            sum += session.encoder_output_of_types(&sources, &types).expect("a memory")[0];
+        }
+        assert!(sum.is_finite());
+        counting::calls() - before
+    };
+    run(&mut session);
+    assert_eq!(run(&mut session), 0, "{what}, serial");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        session.set_threads(Threads::Rayon);
+        pool.install(|| run(&mut session));
+        assert_eq!(pool.install(|| run(&mut session)), 0, "{what}, in a pool");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+}
+
+/// A model whose encoder reads features: encoded, heard, searched, with the rule about timestamps.
+fn check_features(what: &str, checkpoint: &Checkpoint, pools: &Pools) {
+    let model = Model::load(checkpoint, Isa::best()).expect("a model");
+    let bins = model.config().stem.expect("a stem").bins;
+    let mut random = Random(7);
+    let values = [17, 1, 28]
+        .map(|frames| -> Vec<f32> { (0..frames * bins).map(|_| random.symmetric()).collect() });
+    let sources: [Features; SENTENCES] = [0, 1, 2].map(|i| Features::new(&values[i], bins));
+    let prefix = random.ids(3, model.config().target_vocab);
+    let requests =
+        sources.map(|features| Source { prefix: &prefix, ..Source::of_features(features) });
+    let limits = Limits { beams: BEAMS, draft_tokens: DRAFT, ..Limits::new(SENTENCES, 14, TARGET) };
+    let mut session = Session::new(&model, limits).expect("a session");
+    let greedy = SearchOptions { max_new_tokens: Some(6), ..session.search_options() };
+    let beam = BeamOptions { beams: BEAMS, ..BeamOptions::default() };
+    let beam = SearchOptions { strategy: Strategy::Beam(beam), ..greedy.clone() };
+    let run = |session: &mut Session| {
+        let before = counting::calls();
+        let mut sum = 0.0;
+        for _ in 0..*CALLS {
+            sum += session.encoder_output_of_features(&sources).expect("a memory")[0];
+            let mut sentences = [SourceId::default(); SENTENCES];
+            session.encode_features(&sources, &mut sentences).expect("encoded");
+            let heard = session.detect_language(sentences[2], 2, &[5, 9, 14]);
+            sum += heard.expect("a language") as f32;
+            for options in [&greedy, &beam] {
+                let mut rule = Timestamps { no_timestamps: 60, eos: 50, max_initial: Some(9) };
+                let mut rules: [&mut dyn LogitsProcessor; 1] = [&mut rule];
+                let mut hooks = Hooks { processors: &mut rules, ..Hooks::default() };
+                let mut on_event = |event: simdformer::Event<'_>| {
+                    if let simdformer::Event::Done(done) = event {
+                        sum += done.hypotheses().map(|h| h.tokens.len() as f32).sum::<f32>();
+                    }
+                };
+                session.generate(&requests, options, &mut hooks, &mut on_event).expect("done");
+            }
+        }
+        assert!(sum.is_finite());
+        counting::calls() - before
+    };
+    run(&mut session);
+    assert_eq!(run(&mut session), 0, "{what}, serial");
+    #[cfg(feature = "rayon")]
+    for pool in &pools.pools {
+        session.set_threads(Threads::Rayon);
+        pool.install(|| run(&mut session));
+        assert_eq!(pool.install(|| run(&mut session)), 0, "{what}, in a pool");
+    }
+    #[cfg(not(feature = "rayon"))]
+    let _ = pools;
+}
+
+/// Between calls the threads of the pools sleep: half a second costs no more than a few clock ticks of
+/// 10 ms.
+#[cfg(target_os = "linux")]
+fn nobody_spins() {
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("a line");
+        // The name of the program, in parentheses, may hold anything; time in user and system mode
+        // are fields 14 and 15 of the line.
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        let fields = fields.split(' ').skip(11).take(2);
+        fields.map(|field| field.parse::<u64>().expect("a number")).sum()
+    };
+    let before = ticks();
+    assert!(before > 10, "{before} ticks after all this work");
+    std::thread::sleep(core::time::Duration::from_millis(500));
+    let spent = ticks() - before;
+    assert!(spent < 10, "{spent} ticks in half a second of nothing to do");
+}
+
+/// Without the harness, which allocates when a test takes it too long: the counter sees every thread of
+/// the process.
+fn main() {
+    LazyLock::force(&CALLS);
+    let pools = Pools::new();
+    let mut cases = Vec::new();
+    for folder in ["marian_odd", "marian_untied", "nn_transformer_post", "nn_transformer_pre"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+        cases.push(Case::new(folder, &Checkpoint::open(path).expect("a checkpoint"), Isa::best()));
+    }
+    for (isa, offset) in Isa::available().zip(0..) {
+        for (index, family) in [Family::Bart, Family::M2M100].into_iter().enumerate() {
+            if !effort::all_cases_on(isa) && index != offset % 2 {
+                continue;
+            }
+            cases.push(Case::new(family.model_type(), &Dims::small(family).checkpoint(1), isa));
+        }
+    }
+    for family in random_model::families() {
+        let checkpoint = Dims::small(family).checkpoint(3);
+        let config = checkpoint.config();
+        match config.decoder {
+            Some(_) if config.stem.is_some() => {
+                check_features(family.model_type(), &checkpoint, &pools);
+            }
+            Some(_) => cases.push(Case::new(family.model_type(), &checkpoint, Isa::best())),
+            None => check_encoder(family.model_type(), &checkpoint, &pools),
+        }
+    }
+    let large = Dims {
+        d_model: 192,
+        layers: [2, 2],
+        heads: [3, 6],
+        ffn: [515, 384],
+        vocabulary: 2003,
+        ..Dims::small(Family::Marian)
+    };
+    let large = large.checkpoint(2);
+    for forms in ["stored", "bf16", "f16", "int8x16", "int8", "int8,output=int8"] {
+        cases.push(Case::in_forms("a larger marian", &large, Isa::best(), forms));
+    }
+    let halves = Case::in_forms("a larger marian in f16", &large, Isa::best(), "int8");
+    cases.push(Case { cache: CacheDtype::F16, ..halves });
+    check(&cases, &pools);
+    #[cfg(target_os = "linux")]
+    nobody_spins();
+    // The counter works.
+    let before = counting::calls();
+    drop(core::hint::black_box(vec![0u8; 100]));
+    assert_eq!(counting::calls() - before, 2);
+}

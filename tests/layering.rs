@@ -1,0 +1,278 @@
+//! The layering of `docs/architecture.md` holds: a module imports only from modules below it, and there is no
+//! circular import between files.
+//!
+//! Imports are read from the text: `use` declarations and paths that are written out, followed through
+//! re-exports to the file that has the thing. Unit tests may import what they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The modules of `src`, each after those from which it may import.
+const MODULES: [&str; 17] = [
+    "counted_threads",
+    "object",
+    "atomic_file",
+    "checksum",
+    "error",
+    "sanitize",
+    "features",
+    "search",
+    "config",
+    "memory",
+    "network",
+    "checkpoint",
+    "task_heads",
+    "model",
+    "trace",
+    "session",
+    "train",
+];
+
+/// Folders without circular imports.
+const FOLDERS: [&str; 2] = ["src", "kernels/src"];
+
+/// A file of the tree by its path as a module: `["model", "blocks", "run"]`.
+type Module = Vec<String>;
+
+/// Something that a file names, as it is written, braces taken apart.
+struct Import {
+    path: Vec<String>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Written out where it is needed.
+    Path,
+    /// Its name is known here, and in the modules inside.
+    Use,
+    /// Its name is known here to everybody.
+    PubUse,
+}
+
+/// The files below a folder and what they import.
+struct SourceTree {
+    text: BTreeMap<Module, String>,
+    uses: BTreeMap<Module, Vec<Import>>,
+}
+
+impl SourceTree {
+    fn read(folder: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let mut text = BTreeMap::new();
+        walk(&root, &mut Vec::new(), &mut text);
+        assert!(text.len() > 10, "{folder}: {} files", text.len());
+        let uses = text.iter().map(|(module, text)| (module.clone(), paths(text))).collect();
+        Self { text, uses }
+    }
+
+    /// `path`, as written in `module`, from the root of the crate; `None` if it leads out of it.
+    fn absolute(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
+        let up = path.iter().take_while(|part| *part == "super").count();
+        match path.first()?.as_str() {
+            "crate" => Some(path[1..].to_vec()),
+            "super" => Some([&module[..module.len().checked_sub(up)?], &path[up..]].concat()),
+            "self" => Some([module, &path[1..]].concat()),
+            _ => {
+                let here = [module, &path[..1]].concat();
+                self.text.contains_key(&here).then(|| [module, path].concat())
+            }
+        }
+    }
+
+    /// The file that has what `path`, from the root of the crate, names in `from`.
+    fn file(&self, from: &[String], path: &[String], depth: usize) -> Option<Module> {
+        let known = (0..=path.len()).rev().find(|&len| self.text.contains_key(&path[..len]))?;
+        let (module, rest) = path.split_at(known);
+        let again = rest.first().filter(|_| depth < 8).and_then(|name| {
+            let seen = |import: &&Import| match import.kind {
+                Kind::Path => false,
+                Kind::Use => from.starts_with(module),
+                Kind::PubUse => true,
+            };
+            let named = |import: &&Import| import.path.last() == Some(name);
+            let imports = self.uses[module].iter().filter(named).filter(seen);
+            imports
+                .filter_map(|import| self.absolute(module, &import.path))
+                .filter_map(|path| self.file(module, &path, depth + 1))
+                .find(|found| found != module)
+        });
+        Some(again.unwrap_or_else(|| module.to_vec()))
+    }
+
+    /// Which files each file imports from.
+    fn imports(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+        let imports = |module: &Module| -> BTreeSet<Module> {
+            let all = self.uses[module].iter();
+            let paths = all.filter_map(|import| self.absolute(module, &import.path));
+            let files = paths.filter_map(|path| self.file(module, &path, 0));
+            files.filter(|file| file != module).collect()
+        };
+        self.uses.keys().map(|module| (module, imports(module))).collect()
+    }
+}
+
+fn walk(folder: &Path, module: &mut Module, text: &mut BTreeMap<Module, String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if path.is_dir() {
+            module.push(name);
+            walk(&path, module, text);
+            module.pop();
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let code = fs::read_to_string(&path).expect("text");
+            let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+            let lines = code.lines().map(|line| line.split("//").next().unwrap_or(""));
+            let own = [name].into_iter().filter(|name| name != "mod" && name != "lib");
+            let module = module.iter().cloned().chain(own).collect();
+            text.insert(module, lines.collect::<Vec<_>>().join("\n"));
+        }
+    }
+}
+
+/// Every path that is imported, and every other that is written out.
+fn paths(text: &str) -> Vec<Import> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut all, mut rest) = (Vec::new(), text.to_owned());
+    for (at, _) in text.match_indices("use ").filter(|&(at, _)| !text[..at].ends_with(word)) {
+        let import = text[at..].split(';').next().unwrap_or("");
+        let line = text[..at].lines().next_back().unwrap_or("");
+        let public = line.trim_start().starts_with("pub");
+        let kind = if public { Kind::PubUse } else { Kind::Use };
+        expand("", &import[4..], kind, &mut all);
+        rest = rest.replacen(import, "", 1);
+    }
+    for path in rest.split(|c| !word(c) && c != ':').map(|path| path.trim_matches(':')) {
+        if path.contains("::") {
+            expand("", path, Kind::Path, &mut all);
+        }
+    }
+    all
+}
+
+/// `a::{b, c::d as e}` as `a::b` and `a::c::d`.
+fn expand(before: &str, tree: &str, kind: Kind, all: &mut Vec<Import>) {
+    let tree = tree.trim();
+    if let Some((stem, list)) = tree.split_once('{') {
+        let list = list.rsplit_once('}').map_or(list, |(list, _)| list);
+        let (mut depth, mut start) = (0, 0);
+        for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    expand(&format!("{before}{}", stem.trim()), &list[start..at], kind, all);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+    } else if !tree.is_empty() {
+        let path = format!("{before}{}", tree.split(" as ").next().unwrap_or(tree));
+        let path = path.split("::").map(|part| part.trim().to_owned()).collect();
+        all.push(Import { path, kind });
+    }
+}
+
+/// A way from `file` back to itself.
+fn cycle(imports: &BTreeMap<&Module, BTreeSet<Module>>, file: &Module) -> Option<Vec<String>> {
+    let mut came_from: BTreeMap<&Module, &Module> = BTreeMap::new();
+    let mut next = vec![file];
+    while let Some(at) = next.pop() {
+        for to in &imports[at] {
+            if to == file {
+                let mut way = vec![file.join("/"), at.join("/")];
+                let mut last = at;
+                while let Some(&from) = came_from.get(last) {
+                    way.push(from.join("/"));
+                    last = from;
+                }
+                way.reverse();
+                return Some(way);
+            }
+            if !came_from.contains_key(to) {
+                came_from.insert(to, at);
+                next.push(to);
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn no_file_imports_itself_through_others() {
+    for folder in FOLDERS {
+        let tree = SourceTree::read(folder);
+        let imports = tree.imports();
+        let count: usize = imports.values().map(BTreeSet::len).sum();
+        assert!(count > 2 * imports.len(), "{folder}: {count} imports of {} files", imports.len());
+        let cycles: Vec<_> = tree.text.keys().filter_map(|file| cycle(&imports, file)).collect();
+        assert!(cycles.is_empty(), "{folder}: {cycles:#?}");
+    }
+}
+
+#[test]
+fn modules_import_from_those_below() {
+    let tree = SourceTree::read("src");
+    let level = |module: &Module| {
+        // `lib.rs` is above all.
+        let Some(first) = module.first() else { return MODULES.len() };
+        MODULES
+            .iter()
+            .position(|name| name == first)
+            .unwrap_or_else(|| panic!("no level for {first}"))
+    };
+    for (file, imports) in tree.imports() {
+        for import in imports {
+            let (from, to) = (file.join("/"), import.join("/"));
+            assert!(level(&import) <= level(file), "{from} imports from {to}, which is above it");
+        }
+    }
+    // Checkpoints know names and bytes; the search knows logits and tokens.
+    for (file, text) in &tree.text {
+        let name = file.join("/");
+        let module = file.first().map_or("", String::as_str);
+        if ["checkpoint", "network"].contains(&module) {
+            assert!(!text.contains("simdformer_kernels"), "{name} imports from the kernels");
+        }
+        if module == "search" {
+            // Any module may count the threads of an executor.
+            let text = text.replace("crate::counted_threads::", "");
+            assert!(!text.contains("crate::"), "{name} imports from other modules");
+        }
+        // The form in which a matrix is stored.
+        if !name.starts_with("model/weights") {
+            assert!(
+                !text.contains("PackedMatrix") && !text.contains("PruningTable<"),
+                "{name} knows it"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_file_of_tests_is_left_out() {
+    for package in ["", "kernels"] {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
+        let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+        let (manifest, all) = (read("Cargo.toml"), read("tests/all.rs"));
+        let mut modules = 0;
+        for entry in fs::read_dir(root.join("tests")).expect("tests") {
+            let path = entry.expect("an entry").path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".rs"))
+            else {
+                continue;
+            };
+            let module = all.lines().any(|line| line == format!("mod {name};"));
+            let program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+            assert!(
+                module != program,
+                "{package}/tests/{name}.rs: module or program, and one of them"
+            );
+            modules += usize::from(module);
+        }
+        assert!(modules > 10, "{package}: {modules} modules");
+    }
+}

@@ -1,0 +1,332 @@
+//! Forms of weights: what a model in each of them promises, how far it is from f32, and that packed weights are read
+//! back. What may be wrong with such a file is in `packed_files.rs`.
+
+use crate::effort::choose;
+use crate::random_model::{Dims, Random, families};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use simdformer::checkpoint::{Checkpoint, TensorId};
+use simdformer::config::Family;
+use simdformer::kernels::Isa;
+use simdformer::search::Hooks;
+use simdformer::{
+    CacheDtype, Event, Limits, Model, ModelError, Plan, Session, Source, SourceId, StorageKind,
+    WeightDtype, WeightDtypes, WeightDtypesError,
+};
+use std::path::{Path, PathBuf};
+
+fn load(checkpoint: &Checkpoint<'_>, isa: Isa, forms: &str) -> Model {
+    let forms = forms.parse().expect(forms);
+    Model::load_as(checkpoint, isa, &forms, &mut |_| ()).expect("a model")
+}
+
+/// The hidden states of a source, and the logits of a target where there is a decoder.
+fn outcome(model: &Model, source: &[u32], target: &[u32]) -> (Vec<f32>, Vec<f32>) {
+    outcome_of(model, None, source, target)
+}
+
+/// The same, with keys and values kept in `cache`.
+fn outcome_of(
+    model: &Model,
+    cache: Option<CacheDtype>,
+    source: &[u32],
+    target: &[u32],
+) -> (Vec<f32>, Vec<f32>) {
+    let decodes = model.config().decoder.is_some();
+    let target_tokens = if decodes { target.len() } else { 0 };
+    let limits = Limits { cache, ..Limits::new(1, source.len(), target_tokens) };
+    let mut session = Session::new(model, limits).expect("a session");
+    let memory = session.encoder_output(&[source]).expect("a memory").to_vec();
+    let mut logits = Vec::new();
+    if decodes {
+        let mut slot = [SourceId::default()];
+        session.encode(&[source], &mut slot).expect("encoded");
+        let row = session.start(slot[0]).expect("a row");
+        let mut each = |_: usize, row: &[f32]| logits.extend_from_slice(row);
+        session.prefill(row, target, Some(&mut each)).expect("filled in");
+    }
+    (memory, logits)
+}
+
+fn bits(floats: &[f32]) -> Vec<u32> {
+    floats.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The root mean square of `a - b` over that of `b`.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let lost: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    (lost / b.iter().map(|&b| square(f64::from(b))).sum::<f64>()).sqrt()
+}
+
+/// The same tensors, cut off to sixteen bits.
+fn in_sixteen_bits(file: &[u8], dtype: Dtype) -> Vec<u8> {
+    let cut = |number: &[u8]| {
+        let bits = u32::from_le_bytes(number.try_into().expect("an f32"));
+        let sixteen = match (dtype, bits >> 23 & 0xff) {
+            (Dtype::BF16, _) => bits >> 16,
+            // What f16 would have as a subnormal is 0 here.
+            (_, exponent @ 113..=142) => {
+                bits >> 16 & 0x8000 | (exponent - 112) << 10 | bits >> 13 & 0x3ff
+            }
+            _ => bits >> 16 & 0x8000,
+        };
+        (sixteen as u16).to_le_bytes()
+    };
+    let file = SafeTensors::deserialize(file).expect("a safetensors file");
+    let data: Vec<(String, Vec<usize>, Vec<u8>)> = file
+        .iter()
+        .map(|(name, tensor)| {
+            let numbers = tensor.data().chunks_exact(4).flat_map(cut).collect();
+            (name.to_owned(), tensor.shape().to_vec(), numbers)
+        })
+        .collect();
+    let views = data.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(dtype, shape.clone(), bytes).expect("a tensor"))
+    });
+    safetensors::serialize(views, None).expect("a safetensors file")
+}
+
+/// Every family, with random weights, which magnify what is rounded: what comes out is the same thing, and f32 is
+/// what it was.
+#[test]
+fn every_family_runs_in_every_form() {
+    for family in families() {
+        let dims = Dims::small(family);
+        let config = dims.config();
+        if config.stem.is_some() {
+            continue;
+        }
+        let checkpoint = dims.checkpoint(3);
+        let mut random = Random(9);
+        let source = random.ids(11, config.source_vocab);
+        let target = random.ids(7, config.target_vocab.max(1));
+        let isa = Isa::best();
+        let plain = Model::load(&checkpoint, isa).expect("a model");
+        let (memory, logits) = outcome(&plain, &source, &target);
+        for (forms, bound) in
+            [("f32", 0.0), ("f16", 0.03), ("bf16", 0.2), ("int8x16", 0.5), ("int8", 0.5)]
+        {
+            let model = load(&checkpoint, isa, forms);
+            let found = outcome(&model, &source, &target);
+            let off = distance(&found.0, &memory);
+            assert!(off <= bound, "{} {forms}: hidden states {off}", family.model_type());
+            if !logits.is_empty() {
+                let off = distance(&found.1, &logits);
+                assert!(off <= bound, "{} {forms}: logits {off}", family.model_type());
+            }
+            assert!(forms == "f32" || model.bytes() < plain.bytes(), "{forms}");
+        }
+    }
+}
+
+/// Weights that are 16-bit in the file are 16-bit in memory, and give the bits of the same numbers in f32.
+#[test]
+fn what_is_stored_in_sixteen_bits_stays_so_and_changes_no_bit() {
+    let dims = Dims::small(Family::Marian);
+    for (dtype, form) in [(Dtype::BF16, StorageKind::Bf16), (Dtype::F16, StorageKind::F16)] {
+        let bytes = in_sixteen_bits(&dims.bytes(3), dtype);
+        let checkpoint = Checkpoint::from_bytes(dims.config(), &bytes).expect("a checkpoint");
+        let mut random = Random(4);
+        let (source, target) = (random.ids(13, 131), random.ids(9, 131));
+        for isa in Isa::available() {
+            let stored = Model::load(&checkpoint, isa).expect("a model");
+            let widened = load(&checkpoint, isa, "f32");
+            let matrices = stored.parameters().filter(|p| p.form() == form).count();
+            assert!(matrices > 20, "{dtype:?} {isa}: {matrices} matrices");
+            assert!(widened.parameters().all(|p| p.form() != form));
+            let [a, b] = [&stored, &widened].map(|model| outcome(model, &source, &target));
+            assert_eq!((bits(&a.0), bits(&a.1)), (bits(&b.0), bits(&b.1)), "{dtype:?} {isa}");
+            let needed = Model::requirements(&checkpoint, isa).expect("known");
+            assert_eq!(needed.model_bytes, stored.bytes());
+        }
+    }
+}
+
+/// The demo model on sentences that it never saw: bytes change next to nothing, sixteen-bit rows nothing.
+#[test]
+fn the_demo_model_says_the_same_in_bytes() {
+    let count = choose(80, 400);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/fr-en");
+    let text = std::fs::read_to_string(folder.join("held_out.jsonl")).expect("held_out.jsonl");
+    let sources: Vec<Vec<u32>> = text
+        .lines()
+        .take(count)
+        .map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let ids = value["source_ids"].as_array().expect("ids").iter();
+            ids.map(|id| id.as_u64().expect("an id") as u32).collect()
+        })
+        .collect();
+    let checkpoint = Checkpoint::open(folder).expect("a checkpoint");
+    let translate = |forms: &str| {
+        let model = load(&checkpoint, Isa::best(), forms);
+        let longest = sources.iter().map(Vec::len).max().expect("sentences");
+        let mut session = Session::new(&model, Limits::new(16, longest, 40)).expect("a session");
+        let requests: Vec<Source> = sources.iter().map(|ids| Source::new(ids)).collect();
+        let mut found = vec![Vec::new(); sources.len()];
+        let options = model.config().search_options();
+        session
+            .generate(&requests, &options, &mut Hooks::default(), &mut |event| {
+                if let Event::Done(done) = event {
+                    found[done.source] = done.hypotheses().next().expect("one").tokens.to_vec();
+                }
+            })
+            .expect("generated");
+        found
+    };
+    let expected = translate("f32");
+    for (forms, others) in [("f16", 0), ("int8x16", 0), ("int8", 2), ("int8,output=int8", 2)] {
+        let same = translate(forms).iter().zip(&expected).filter(|(a, b)| a == b).count();
+        assert!(same + others >= count, "{forms}: {same} of {count}");
+    }
+}
+
+/// Where nothing is said of keys and values, they are in f16 in a model whose decoder attends in `int8`, and in f32 in
+/// every other: those bits, and that memory.
+#[test]
+fn keys_and_values_go_with_the_weights() {
+    let dims = Dims::small(Family::Marian);
+    let checkpoint = dims.checkpoint(5);
+    let (source, target) = ([5, 9, 3, 8, 1, 7, 2], [4, 6, 2, 9, 3]);
+    let [f32, f16] = [CacheDtype::F32, CacheDtype::F16];
+    for (forms, expected) in [
+        ("int8", f16),
+        ("int8,output=int8", f16),
+        ("int8,encoder=f32,decoder.layers.*.feed_forward=int8x16", f16),
+        ("stored", f32),
+        ("f16", f32),
+        ("int8x16", f32),
+        ("f32,decoder=int8,decoder.layers.1.cross_attention.query=f32", f32),
+    ] {
+        let model = load(&checkpoint, Isa::best(), forms);
+        assert_eq!(model.cache_storage(), expected, "{forms}");
+        let unsaid = bits(&outcome(&model, &source, &target).1);
+        for cache in [f32, f16] {
+            let said = bits(&outcome_of(&model, Some(cache), &source, &target).1);
+            assert_eq!(said == unsaid, cache == expected, "{forms}, {cache:?}");
+        }
+        let plan =
+            |cache| Plan::new(&model, Limits { cache, ..Limits::new(3, 50, 50) }).expect("a plan");
+        assert_eq!(plan(None).bytes(), plan(Some(expected)).bytes(), "{forms}");
+        assert!(plan(Some(f16)).bytes() < plan(Some(f32)).bytes(), "{forms}");
+        let says = plan(None).to_string().contains("keys and values in f16");
+        assert_eq!(says, expected == f16, "{forms}");
+    }
+}
+
+/// Forms by name: each matrix has the one that the last exception for it says.
+#[test]
+fn exceptions_name_matrices() {
+    let dims = Dims::small(Family::Bart);
+    let checkpoint = dims.checkpoint(5);
+    let forms =
+        "int8,decoder.layers.*.feed_forward.outer=int8x16,encoder.layers.1=bf16,output=int8";
+    let model = load(&checkpoint, Isa::best(), forms);
+    let mut seen = [0; 4];
+    for parameter in model.parameters() {
+        let name = parameter.role().to_string();
+        let expected = match parameter.form() {
+            // Norms and biases, tables, and what is tied.
+            StorageKind::Rows | StorageKind::Shared => continue,
+            _ if name.starts_with("encoder.layers.1.") => (0, StorageKind::Bf16),
+            _ if name.contains("feed_forward.outer") && name.starts_with("decoder") => {
+                (1, StorageKind::Int8x16)
+            }
+            _ if parameter.role() == TensorId::Output => (2, StorageKind::Int8),
+            _ => (3, StorageKind::Int8),
+        };
+        assert_eq!(parameter.form(), expected.1, "{parameter}");
+        seen[expected.0] += 1;
+    }
+    assert_eq!(seen, [6, 2, 1, 24]);
+    // By default the output is what it was: greedy search finds its largest element from bytes.
+    let model = load(&checkpoint, Isa::best(), "int8");
+    let output = model.parameters().find(|p| p.role() == TensorId::Output).expect("an output");
+    assert_eq!(output.form(), StorageKind::Panels);
+}
+
+#[test]
+fn forms_that_a_model_cannot_have_are_errors() {
+    let dims = Dims::small(Family::Marian);
+    let checkpoint = dims.checkpoint(5);
+    let refused = |forms: &str| {
+        let forms: WeightDtypes = forms.parse().expect(forms);
+        match Model::load_as(&checkpoint, Isa::best(), &forms, &mut |_| ()) {
+            Err(error) => {
+                let known = Model::requirements_as(&checkpoint, Isa::best(), &forms);
+                assert_eq!(known.expect_err("known before").to_string(), error.to_string());
+                error
+            }
+            Ok(_) => panic!("{forms} is taken"),
+        }
+    };
+    let error = refused("int8,decoder.layers.9=f32");
+    assert!(
+        matches!(&error, ModelError::WeightDtypes(WeightDtypesError::Useless { found }) if found == "decoder.layers.9")
+    );
+    assert!(error.to_string().contains("\"decoder.layers.9\""), "{error}");
+    let error = refused("int8,encoder.layers.0.self_attention.key=f32");
+    assert!(matches!(error, ModelError::WeightDtypes(WeightDtypesError::Shared { .. })), "{error}");
+    assert!(error.to_string().contains("are one matrix"), "{error}");
+
+    // f16 ends at 65,504.
+    let config = dims.config();
+    let forms = WeightDtypes::all(WeightDtype::F16);
+    let large = Model::from_fn_as(Isa::best(), config, &forms, |_, shape, out| {
+        out.fill(if shape.len() == 2 { 70_000.0 } else { 1.0 });
+        Ok(())
+    });
+    match large {
+        Err(error @ ModelError::Unfit { form: WeightDtype::F16, .. }) => {
+            assert!(error.to_string().starts_with("a weight cannot be stored as f16: "), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file of its own, deleted at the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("simdformer-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Packed, kept and read back: the same memory, whatever the forms, with ties and without.
+#[test]
+fn packed_weights_are_read_back() {
+    let mut random = Random(6);
+    let file = Temporary::new("packed");
+    for family in [Family::Marian, Family::NnTransformer, Family::T5, Family::Bert] {
+        let dims = Dims::small(family);
+        let checkpoint = dims.checkpoint(8);
+        let config = checkpoint.config();
+        let source = random.ids(9, config.source_vocab);
+        let target = random.ids(6, config.target_vocab.max(1));
+        for forms in ["stored", "int8", "int8x16", "bf16", "f16,encoder.layers.0=int8"] {
+            // What is read is for the set that the environment names, if it names one.
+            let isa = Isa::from_environment().expect("a set").unwrap_or(Isa::best());
+            let model = load(&checkpoint, isa, forms);
+            model.save_packed(&file.0).expect("written");
+            let again = Model::open_packed(dims.config(), &file.0).expect("read");
+            assert_eq!((again.isa(), again.bytes()), (isa, model.bytes()));
+            assert_eq!(again.config().ties, config.ties);
+            let lines = |model: &Model| -> Vec<String> {
+                model.parameters().map(ToString::to_string).collect()
+            };
+            assert_eq!(lines(&again), lines(&model));
+            let [a, b] = [&model, &again].map(|model| outcome(model, &source, &target));
+            let what = format!("{} {forms}", family.model_type());
+            assert_eq!((bits(&a.0), bits(&a.1)), (bits(&b.0), bits(&b.1)), "{what}");
+        }
+    }
+}

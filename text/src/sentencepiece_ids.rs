@@ -1,0 +1,172 @@
+//! Families whose truth is a SentencePiece file: from its ids to the model's and back.
+
+use crate::directory::Directory;
+use crate::error::TextError;
+use crate::limits;
+use crate::special_tokens::{Part, Special, Specials};
+use crate::spm::{self, SentencePiece};
+use std::collections::HashMap;
+
+/// One or two SentencePiece models and the model's vocabulary.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    models: Vec<SentencePiece>,
+    source: Side,
+    target: Side,
+    /// Which of `models` decodes.
+    decodes: usize,
+    /// What each id becomes.
+    tokens: Vec<Out>,
+    pub(crate) specials: Specials,
+    /// A text may begin with `>>xx<<`.
+    codes: bool,
+}
+
+/// How one side's text becomes ids.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) model: usize,
+    /// The model's id of each piece.
+    pub(crate) ids: Vec<u32>,
+    /// Where the vocabulary is a file of its own: its texts.
+    pub(crate) by_text: HashMap<String, u32>,
+    pub(crate) unknown: u32,
+}
+
+/// What becomes of an id.
+#[derive(Clone, Debug)]
+enum Out {
+    Nothing,
+    Piece(u32),
+    Foreign(Box<str>),
+}
+
+pub(crate) fn read_model(directory: &Directory, name: &str) -> Result<SentencePiece, TextError> {
+    let bytes = directory.read(name, limits::MODEL_BYTES)?;
+    SentencePiece::from_bytes(&bytes)
+        .map_err(|error| TextError::Spm { path: directory.path(name), error })
+}
+
+impl Side {
+    /// Ids from a vocabulary of its own.
+    pub(crate) fn of_vocabulary(
+        model: usize,
+        spm: &SentencePiece,
+        vocabulary: HashMap<String, u32>,
+        unknown: u32,
+    ) -> Self {
+        let id = |id| spm.piece(id).and_then(|piece| vocabulary.get(piece)).copied();
+        let ids = (0..spm.len() as u32).map(|piece| id(piece).unwrap_or(unknown)).collect();
+        Self { model, ids, by_text: vocabulary, unknown }
+    }
+
+    /// Ids that are the pieces' own, moved: `ids[i]` stands for piece `i`.
+    pub(crate) fn of_ids(ids: Vec<u32>, unknown: u32) -> Self {
+        Self { model: 0, ids, by_text: HashMap::new(), unknown }
+    }
+}
+
+impl Pieces {
+    /// A vocabulary of both sides decodes with the source's model; `separate` ones with the target's.
+    pub(crate) fn new(
+        models: Vec<SentencePiece>,
+        source: Side,
+        target: Option<Side>,
+        separate: bool,
+        specials: Vec<Special>,
+        codes: bool,
+    ) -> Self {
+        let decodes = usize::from(separate);
+        let specials = Specials::new(specials);
+        let mut tokens = Vec::new();
+        let mut set = |id: u32, out: Out| {
+            if tokens.len() <= id as usize {
+                tokens.resize(id as usize + 1, Out::Nothing);
+            }
+            tokens[id as usize] = out;
+        };
+        let side = if separate { target.as_ref().unwrap_or(&source) } else { &source };
+        if let Some(spm) = models.get(decodes) {
+            for (text, &id) in &side.by_text {
+                let piece = spm.id(text);
+                set(
+                    id,
+                    piece.map_or_else(
+                        || Out::Foreign(text.replace('\u{2581}', " ").into()),
+                        Out::Piece,
+                    ),
+                );
+            }
+            if side.by_text.is_empty() {
+                (0u32..).zip(&side.ids).for_each(|(piece, &id)| set(id, Out::Piece(piece)));
+            }
+        }
+        // By id, and by text where the target numbers them itself.
+        let by_text = specials.texts().filter_map(|text| side.by_text.get(text).copied());
+        let silent = specials.ids().chain(by_text).chain([side.unknown]);
+        // The file chooses the ids of added tokens, so they do not lengthen the table. An id beyond it has no text.
+        silent.for_each(|id| {
+            if let Some(out) = tokens.get_mut(id as usize) {
+                *out = Out::Nothing;
+            }
+        });
+        let target = target.unwrap_or_else(|| Side {
+            model: source.model,
+            ids: source.ids.clone(),
+            by_text: source.by_text.clone(),
+            unknown: source.unknown,
+        });
+        Self { models, source, target, decodes, tokens, specials, codes }
+    }
+
+    /// Appends the ids of `text`, without the tokens that a family adds.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        target: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TextError> {
+        let side = if target { &self.target } else { &self.source };
+        let Some(model) = self.models.get(side.model) else { return Ok(()) };
+        self.specials.split(text, |part| {
+            let mut text = match part {
+                Part::Token(id) => {
+                    ids.push(id);
+                    return Ok(());
+                }
+                Part::Text(text) => text,
+            };
+            if self.codes
+                && text.starts_with(">>")
+                && let Some(end) = text.find("<<")
+            {
+                let (code, rest) = text.split_at(end + 2);
+                ids.push(side.by_text.get(code).copied().unwrap_or(side.unknown));
+                text = rest;
+            }
+            let mut each = |surface: &[u8], piece: u32| {
+                let id = if piece == model.unknown() {
+                    // The other side's model may know it, and the vocabulary is that of both.
+                    let known =
+                        str::from_utf8(surface).ok().and_then(|text| side.by_text.get(text));
+                    known.copied()
+                } else {
+                    side.ids.get(piece as usize).copied()
+                };
+                ids.push(id.unwrap_or(side.unknown));
+            };
+            let done = model.segment(text, &mut each);
+            done.map_err(|error| TextError::Text { reason: error.to_string() })
+        })
+    }
+
+    /// The text of one more id.
+    pub(crate) fn decode(&self, id: u32, decoder: &mut spm::Decoder, text: &mut String) {
+        let Some(model) = self.models.get(self.decodes) else { return };
+        match self.tokens.get(id as usize) {
+            None | Some(Out::Nothing) => (),
+            Some(Out::Piece(piece)) => decoder.push(model, spm::Token::Id(*piece), text),
+            Some(Out::Foreign(piece)) => decoder.push(model, spm::Token::Foreign(piece), text),
+        }
+    }
+}
